@@ -1,0 +1,38 @@
+"""albertkit: one layer, run twelve times. Train, adapt, measure and serve ALBERT.
+
+Public names are loaded when first used, so that importing albertkit does not import torch.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "AlbertConfig": "albertkit.config",
+    "AlbertKitError": "albertkit.errors",
+    "AlbertTokenizer": "albertkit.tokenizer",
+    "train_tokenizer": "albertkit.tokenizer",
+    "TokenStore": "albertkit.corpus",
+    "build_store": "albertkit.corpus",
+    "AlbertModel": "albertkit.model",
+    "AlbertForPreTraining": "albertkit.model",
+    "AlbertForMaskedLM": "albertkit.model",
+    "PackedBatch": "albertkit.model",
+    "PretrainSettings": "albertkit.pretraining",
+    "pretrain": "albertkit.pretraining",
+    "evaluate": "albertkit.pretraining",
+    "quickstart": "albertkit.quickstart",
+}
+
+__all__ = ["__version__", *_WHERE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'albertkit' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

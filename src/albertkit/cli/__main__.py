@@ -1,0 +1,3 @@
+from albertkit.cli import main
+
+main()

@@ -1,0 +1,97 @@
+"""Errors a person can act on.
+
+Every error that reaches a user carries a slug (a heading in `docs/errors.md`), the fact with the value and where it came
+from, and one hint with something that works. The command line prints them without a traceback.
+"""
+
+import errno
+from difflib import get_close_matches
+from typing import Iterable
+
+
+class AlbertKitError(Exception):
+    """A problem stated as fact and hint.
+
+    Args:
+        slug: Short stable name, lower-case with dashes; a heading in `docs/errors.md`.
+        message: The fact, with the offending value and its source. No full stop.
+        hint: One thing to do that works, usually a command. Empty if there is none.
+    """
+
+    exit_code = 2  # the user's mistake
+
+    def __init__(self, slug: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.slug = slug
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"error[{self.slug}]: {self.message}"
+        return f"{text}\n\nhint: {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple:  # worker processes hand errors to their parent by pickle
+        return type(self), (self.slug, self.message, self.hint)
+
+
+class ConfigError(AlbertKitError, ValueError):
+    """A configuration or an argument that cannot work."""
+
+
+class DataError(AlbertKitError, ValueError):
+    """Input that cannot be read, or is not what it should be."""
+
+
+class CheckpointError(AlbertKitError, ValueError):
+    """A model, tokenizer or run folder that does not fit."""
+
+
+class MachineError(AlbertKitError, RuntimeError):
+    """The machine's fault or ours: disk full, a worker that died, a loss that became NaN."""
+
+    exit_code = 1
+
+
+class MissingExtraError(AlbertKitError, ImportError):
+    """A feature whose optional dependency is not installed."""
+
+    def __init__(self, slug: str, message: str, hint: str = "") -> None:
+        super().__init__(slug, message, hint)
+
+    @classmethod
+    def of(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":
+        """The error for `package`, which `pip install 'albertkit[extra]'` would bring."""
+        return cls(
+            "missing-extra",
+            f"{purpose} needs the package `{package}`, which is not installed",
+            f"pip install -c constraints.txt 'albertkit[{extra}]'",
+        )
+
+
+def near_miss(word: str, known: Iterable[str]) -> str:
+    """The known word closest to a misspelt one, as a hint, or the list of all of them."""
+    known = sorted(known)
+    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"
+
+
+def explain(error: BaseException) -> AlbertKitError | None:
+    """State a plain operating-system error as one of ours; None if it is none that we can explain."""
+    if isinstance(error, AlbertKitError):
+        return error
+    if isinstance(error, OSError):
+        where = f" `{error.filename}`" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return MachineError(
+                "disk-full", f"no space left on the device while writing{where}",
+                "free some space and run the same command again; what was finished is kept",
+            )  # fmt: skip
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return DataError(
+                "no-permission", f"no permission to use{where}", "choose a folder you own, or change its permissions"
+            )
+        if error.errno == errno.ENOENT:
+            return DataError("not-found", f"no such file or folder:{where}", "check the path; globs need quotes")
+        if error.errno in (errno.EISDIR, errno.ENOTDIR):
+            return DataError("wrong-kind", f"a file was expected where there is a folder, or the reverse:{where}")
+    return None

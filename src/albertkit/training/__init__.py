@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The one training loop: optimizers, schedules, exact resume, live display."""

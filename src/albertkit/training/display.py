@@ -1,0 +1,149 @@
+"""What a person sees while a run goes on, and what is recorded of it.
+
+On a terminal: a progress bar over a table of the latest numbers. In a pipe: one plain line a report. Always: one JSON object a
+report in `metrics.jsonl`, and TensorBoard files when tensorboard is installed. People read stderr; stdout stays free for results.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+class Display:
+    """Shows and records training.
+
+    Args:
+        run: Folder of the run; None to show without recording (dry runs, all but the main process).
+        title: What is being trained, shown above the bar.
+        silent: Show nothing (all but the main process).
+    """
+
+    def __init__(self, run: Path | None, title: str = "", silent: bool = False) -> None:
+        self.run, self.title, self.silent = run, title, silent
+        self.console = Console(stderr=True)
+        self.is_live = self.console.is_terminal and not silent
+        self._live: Live | None = None
+        self._metrics: IO[str] | None = None
+        self._board: Any = None
+        self._latest: dict[str, float] = {}
+        self._evaluation: tuple[int, dict[str, float]] | None = None
+        self._first: tuple[int, float] | None = None
+
+    def __enter__(self) -> "Display":
+        if self.run is not None:
+            self.run.mkdir(parents=True, exist_ok=True)
+            self._metrics = open(self.run / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+            self._board = _tensorboard(self.run)
+        if self.is_live:
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn())
+            self._progress = Progress(*columns, TextColumn("left {task.fields[left]}"), console=self.console, expand=True)
+            self._task = self._progress.add_task(self.title, total=None, left="…")
+            self._live = Live(self._progress, console=self.console, refresh_per_second=4)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._live:
+            self._live.__exit__(*error)
+        if self._metrics:
+            self._metrics.close()
+        if self._board:
+            self._board.close()
+
+    def update(self, step: int, total_steps: int, record: dict[str, float]) -> None:
+        """Report the updates since the last report."""
+        self._record({"event": "step", "step": step, **record})
+        self._latest = record
+        left = _duration(self._seconds_left(step, total_steps))
+        if self._live:
+            self._progress.update(self._task, total=total_steps, completed=step, left=left)
+            self._live.update(Group(self._table(), self._progress))
+        elif not self.silent:
+            print(f"step {step:>6}/{total_steps}  {_line(record)}  left {left}", file=sys.stderr, flush=True)
+
+    def evaluation(self, step: int, metrics: dict[str, float]) -> None:
+        """Report an evaluation on held-out documents."""
+        self._record({"event": "eval", "step": step, **metrics})
+        self._evaluation = (step, metrics)
+        if self._live:
+            self._live.update(Group(self._table(), self._progress))
+        elif not self.silent:
+            print(f"eval {step:>6}  {_line(metrics)}", file=sys.stderr, flush=True)
+
+    def note(self, message: str) -> None:
+        """Say something that happened."""
+        if not self.silent:
+            self.console.print(message, highlight=False) if self._live else print(message, file=sys.stderr, flush=True)
+
+    def _record(self, record: dict[str, Any]) -> None:
+        if self._metrics:
+            self._metrics.write(json.dumps({k: round(v, 6) if isinstance(v, float) else v for k, v in record.items()}) + "\n")
+            self._metrics.flush()
+        if self._board:
+            for name, value in record.items():
+                if isinstance(value, int | float) and name != "step":
+                    self._board.add_scalar(f"{record['event']}/{name}", value, record["step"])
+
+    def _seconds_left(self, step: int, total_steps: int) -> float:
+        """From the pace since the first report of this process: the first steps are slow and a resumed run starts late."""
+        now = time.monotonic()
+        if self._first is None or step <= self._first[0]:
+            self._first = (step, now)
+            return float("nan")
+        first_step, first_time = self._first
+        return (now - first_time) / (step - first_step) * (total_steps - step)
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        held_out = f"held-out (step {self._evaluation[0]})" if self._evaluation else "held-out"
+        for heading in ("", "training", held_out):
+            table.add_column(heading, justify="left" if not heading else "right")
+        evaluated = self._evaluation[1] if self._evaluation else {}
+        for name, value in self._latest.items():
+            if name not in ("tokens", "seconds"):
+                shown = _format(name, evaluated[name]) if name in evaluated else ""
+                table.add_row(name.replace("_", " "), _format(name, value), shown)
+        return table
+
+
+def _tensorboard(run: Path) -> Any:
+    """A TensorBoard writer, or None where the extra `report` is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(run / "tensorboard"))
+
+
+_SHORT = {
+    "masked_lm_loss": "mlm", "masked_lm_accuracy": "mlm acc", "sentence_order_loss": "sop", "sentence_order_accuracy": "sop acc",
+    "learning_rate": "lr", "tokens_per_second": "tok/s", "grad_norm": "grad",
+}  # fmt: skip
+
+
+def _format(name: str, value: float) -> str:
+    if name.endswith("accuracy") or name == "mfu":
+        return f"{100 * value:.1f} %"
+    if name == "learning_rate":
+        return f"{value:.2e}"
+    return f"{value:,.0f}" if name.endswith("per_second") else f"{value:.4f}"
+
+
+def _line(record: dict[str, float]) -> str:
+    shown = (n for n in record if n in _SHORT or n in ("loss", "mfu"))
+    return "  ".join(f"{_SHORT.get(name, name)} {_format(name, record[name])}" for name in shown)
+
+
+def _duration(seconds: float) -> str:
+    if seconds != seconds:
+        return "…"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,348 @@
+"""The training loop: one for every objective, flat, in the order things happen."""
+
+import math
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.errors import MachineError
+from albertkit.model.packing import PackedBatch
+from albertkit.training.display import Display
+from albertkit.training.distributed import World
+from albertkit.training.hardware import peak_flops
+from albertkit.training.optimizers import clip_gradients, make_optimizer
+from albertkit.training.schedules import learning_rate
+from albertkit.training.state import MovingAverage, TrainingState, load_state, save_best, save_state
+
+MAX_SKIPPED = 5  # consecutive updates without a finite gradient before the run is given up
+
+
+@dataclass
+class LossPart:
+    """One loss of a micro-batch.
+
+    Attributes:
+        total: Sum over its targets, 0-d, fp32, with gradient.
+        count: Number of targets.
+        correct: Number of right predictions, 0-d; None where the loss is not a classification.
+        weight: Weight of the mean of this loss in the sum of all.
+    """
+
+    total: Tensor
+    count: int
+    correct: Tensor | None = None
+    weight: float = 1.0
+
+
+class Task(Protocol):
+    """What is learned: losses of a micro-batch, and what is known of it beforehand."""
+
+    def counts(self, batch: PackedBatch) -> dict[str, int]:
+        """Number of targets of each loss, known on the host before anything is computed."""
+
+    def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
+        """The same losses, computed."""
+
+    def flops(self, batch: PackedBatch) -> float:
+        """Floating-point operations of a training step on this micro-batch."""
+
+
+class Stream(Protocol):
+    """Endless batches whose position is a few integers."""
+
+    def __next__(self) -> list[PackedBatch]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """How to train; the meaning of each is that of the flag of the same name."""
+
+    steps: int
+    lr: float
+    optimizer: str = "lamb"
+    bias_correction: bool = False
+    weight_decay: float = 0.01
+    schedule: str = "polynomial"
+    warmup_steps: int = 0
+    clip_norm: float = 1.0
+    ema_decay: float = 0.0
+    seed: int = 0
+    log_every: int = 10
+    eval_every: int = 0
+    save_every: int = 0
+    keep: int = 2
+
+
+@dataclass
+class TrainingResult:
+    """How a training ended.
+
+    Attributes:
+        state: Where it stands.
+        finished: False if a signal stopped it.
+        skipped: Updates skipped for a gradient that was not finite.
+        evaluation: The last evaluation.
+    """
+
+    state: TrainingState
+    finished: bool
+    skipped: int = 0
+    evaluation: dict[str, float] = field(default_factory=dict)
+
+
+class StopRequest:
+    """SIGTERM and SIGINT ask the loop to save and stop after the current update; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[int, Any] = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def __enter__(self) -> "StopRequest":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._previous[number] = signal.signal(number, self._handle)
+            except ValueError:  # not in the main thread (a notebook's worker): nobody sends it signals
+                pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+
+
+class Meter:
+    """Sums over the updates since the last log line, kept on the device until they are read."""
+
+    def __init__(self) -> None:
+        self.tokens, self.flops, self.seconds = 0, 0.0, 0.0
+        self.totals: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, parts: dict[str, LossPart]) -> None:
+        for name, part in parts.items():
+            correct = part.correct if part.correct is not None else torch.zeros_like(part.total)
+            sums = torch.stack([part.total.detach().double(), correct.double()])
+            self.totals[name] = self.totals[name] + sums if name in self.totals else sums
+            self.counts[name] = self.counts.get(name, 0) + part.count
+
+    def read(self, world: World) -> dict[str, float]:
+        """Mean losses and accuracies over all processes."""
+        record = {}
+        for name, sums in self.totals.items():
+            count = torch.tensor([float(self.counts[name])], dtype=torch.float64, device=sums.device)
+            loss, correct, total = world.sum(torch.cat([sums, count])).tolist()
+            record[f"{name}_loss"] = loss / max(total, 1)
+            record[f"{name}_accuracy"] = correct / max(total, 1)
+        return record
+
+
+def train(
+    model: nn.Module,
+    task: Task,
+    stream: Stream,
+    settings: LoopSettings,
+    *,
+    run: Path,
+    world: World,
+    display: Display,
+    save_model: Callable[[Path], None],
+    evaluate: Callable[[], dict[str, float]],
+    select: str,
+    resume: bool = False,
+) -> TrainingResult:
+    """Train until `settings.steps` updates are made or a signal asks to stop.
+
+    The loss of an update is the mean over all its targets: over micro-batches and processes, sums are added and divided by
+    the common count, so accumulation and several processes give the gradient of one big batch.
+
+    Args:
+        model: On `world.device`, parameters in fp32.
+        task: The losses.
+        stream: Gives lists of micro-batches; its state is saved with every checkpoint.
+        settings: How to train.
+        run: Folder of the run.
+        world: The processes.
+        display: Shows and records what happens.
+        save_model: Writes the model's files into a folder.
+        evaluate: Called in all processes; returns metrics.
+        select: The metric that decides which model is best; larger is better.
+        resume: Continue from the run's newest checkpoint, to the same bits on the same machine with the same threads.
+
+    Raises:
+        MachineError: loss-not-finite after five updates in a row without a finite gradient.
+    """
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    optimizer = make_optimizer(
+        settings.optimizer, parameters.items(), settings.lr,
+        weight_decay=settings.weight_decay, bias_correction=settings.bias_correction,
+    )  # fmt: skip
+    average = MovingAverage(parameters, settings.ema_decay) if settings.ema_decay else None
+    state = TrainingState(threads=torch.get_num_threads())
+    if resume and (saved := load_state(run)):
+        state = _restore(saved, parameters, optimizer, average, stream, display)
+    result = TrainingResult(state, finished=False)
+
+    def save() -> None:
+        state.stream = stream.state()
+        if world.is_main:
+            tensors = {f"parameters/{n}": p for n, p in parameters.items()}
+            tensors |= {f"optimizer/{n}": t for n, t in optimizer.tensors().items()}
+            if average:
+                tensors |= {f"average/{n}": t for n, t in average.averages.items()}
+            save_state(run, state, tensors, save_model, settings.keep)
+        world.barrier()
+
+    def evaluate_now() -> None:
+        if average:
+            average.swap()
+        model.eval()
+        result.evaluation = evaluate()
+        model.train()
+        if state.best is None or result.evaluation[select] > state.best:
+            state.best = result.evaluation[select]
+            if world.is_main:
+                save_best(run, save_model)
+        if average:
+            average.swap()
+        display.evaluation(state.step, result.evaluation)
+
+    model.train()
+    meter, skipped_in_a_row = Meter(), 0
+    with StopRequest() as stop, display:
+        while state.step < settings.steps:
+            started = time.perf_counter()
+
+            # One update.
+            micro_batches = [batch.to(world.device) for batch in next(stream)]
+            lr = learning_rate(
+                state.step, peak=settings.lr, total_steps=settings.steps,
+                warmup_steps=settings.warmup_steps, schedule=settings.schedule,
+            )  # fmt: skip
+            counts, tokens = _count_targets(task, micro_batches, world)
+            for number, batch in enumerate(micro_batches):
+                # Dropout depends on the place in the run alone, so a resumed run draws the same.
+                torch.manual_seed(((settings.seed * 1_000_003 + state.step) * 1_009 + number) * 65_537 + world.rank)
+                parts = task.losses(batch)
+                torch.stack([p.weight * p.total / max(counts[n], 1) for n, p in parts.items()]).sum().backward()
+                meter.add(parts)
+                meter.flops += task.flops(batch)
+            world.sum_gradients(parameters.values())
+            norm = clip_gradients(parameters.values(), settings.clip_norm)
+            if math.isfinite(norm):
+                optimizer.set_learning_rate(lr)
+                optimizer.step()
+                skipped_in_a_row = 0
+            else:
+                result.skipped += 1
+                skipped_in_a_row += 1
+                display.note(f"step {state.step + 1}: gradient norm is {norm}, update skipped")
+                if skipped_in_a_row == MAX_SKIPPED:
+                    raise _not_finite(state.step + 1, lr, run)
+            optimizer.zero_grad(set_to_none=True)
+            if average:
+                average.update()
+            state.step += 1
+            state.tokens += tokens
+            meter.tokens += tokens
+            seconds = time.perf_counter() - started
+            meter.seconds += seconds
+            state.seconds += seconds
+
+            # What a person wants to know, and what must not be lost.
+            last = state.step == settings.steps
+            if state.step % settings.log_every == 0 or last:
+                peak = peak_flops(world.device)
+                record = {
+                    **meter.read(world),
+                    "learning_rate": lr,
+                    "grad_norm": norm,
+                    "tokens_per_second": meter.tokens / meter.seconds,
+                    "tokens": state.tokens,
+                    "seconds": round(state.seconds, 3),
+                }
+                record["loss"] = sum(v for k, v in record.items() if k.endswith("_loss"))
+                if peak:
+                    record["mfu"] = meter.flops / meter.seconds / peak
+                display.update(state.step, settings.steps, record)
+                meter = Meter()
+            if (settings.eval_every and state.step % settings.eval_every == 0) or last:
+                evaluate_now()
+            stopping = world.any(stop.requested)
+            if (settings.save_every and state.step % settings.save_every == 0) or last or stopping:
+                save()
+            if stopping and not last:
+                display.note(f"stopped by a signal after step {state.step}; everything is saved")
+                return result
+    if average:
+        average.swap()
+    result.finished = True
+    return result
+
+
+def _count_targets(task: Task, micro_batches: list[PackedBatch], world: World) -> tuple[dict[str, int], int]:
+    """Targets of each loss and tokens in the whole update, over all processes."""
+    counts: dict[str, int] = {}
+    for batch in micro_batches:
+        for name, count in task.counts(batch).items():
+            counts[name] = counts.get(name, 0) + count
+    tokens = sum(batch.num_tokens for batch in micro_batches)
+    if world.size > 1:
+        summed = world.sum(torch.tensor([tokens, *counts.values()], dtype=torch.int64, device=world.device)).tolist()
+        tokens, counts = summed[0], dict(zip(counts, summed[1:], strict=True))
+    return counts, tokens
+
+
+@torch.no_grad()
+def _restore(
+    saved: tuple[TrainingState, dict[str, Tensor]],
+    parameters: dict[str, nn.Parameter],
+    optimizer: Any,
+    average: MovingAverage | None,
+    stream: Stream,
+    display: Display,
+) -> TrainingState:
+    """Put parameters, moments, averages and the stream back to where the checkpoint was written."""
+    state, tensors = saved
+
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+    for name, tensor in under("parameters/").items():
+        parameters[name].copy_(tensor)
+    optimizer.restore(under("optimizer/"), state.step)
+    if average:
+        for name, tensor in under("average/").items():
+            average.averages[name].copy_(tensor)
+    stream.restore(state.stream)
+    display.note(f"resumed at step {state.step}")
+    if state.threads != torch.get_num_threads():
+        display.note(
+            f"the checkpoint was computed with {state.threads} threads, now there are {torch.get_num_threads()}: "
+            "results will be close but not bit-identical"
+        )
+        state.threads = torch.get_num_threads()
+    return state
+
+
+def _not_finite(step: int, lr: float, run: Path) -> MachineError:
+    return MachineError(
+        "loss-not-finite",
+        f"{MAX_SKIPPED} updates in a row had no finite gradient, up to step {step} with learning rate {lr:.3g}",
+        f"start again with a lower --lr or a longer --warmup-steps; the checkpoints in `{run / 'checkpoints'}` are intact",
+    )

@@ -1,0 +1,140 @@
+"""LAMB and AdamW, in Google's form and in the bias-corrected one."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertkit.errors import ConfigError, near_miss
+
+# lamb_optimizer.py and optimization.py: these get neither weight decay nor LAMB's trust ratio.
+EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+OPTIMIZERS = ("lamb", "adamw")
+
+
+class DecoupledAdam(torch.optim.Optimizer):
+    """Adam with decoupled weight decay, optionally scaled by LAMB's trust ratio.
+
+        m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  u = m / (√v + ε);  if decayed: u += λθ
+        AdamW: θ ← θ − lr·u        LAMB: θ ← θ − lr·r·u,  r = ‖θ‖/‖u‖ per tensor if both are positive, else 1
+
+    ε stands outside the root. Google's code corrects no bias: its first update is (1−β₁)/√(1−β₂) ≈ 3.2 times the
+    corrected one. `bias_correction` gives the corrected form, which for AdamW equals `torch.optim.AdamW`.
+
+    Args:
+        named_parameters: (name, parameter) pairs. Names that match `EXCLUDED` are neither decayed nor adapted.
+        lr: Learning rate; the loop sets it before every step.
+        trust_ratio: True for LAMB, False for AdamW.
+        betas: Decay of the two moments.
+        eps: Added to the root of the second moment.
+        weight_decay: λ.
+        bias_correction: Divide the moments by 1 − βᵗ.
+
+    Source: google-research/albert lamb_optimizer.py, optimization.py; You et al. 2019, algorithm 2.
+    """
+
+    def __init__(
+        self,
+        named_parameters: Iterable[tuple[str, Tensor]],
+        lr: float,
+        *,
+        trust_ratio: bool,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        bias_correction: bool = False,
+    ) -> None:
+        named = list(named_parameters)
+        self.names = {id(parameter): name for name, parameter in named}
+        groups = [
+            {"params": [p for n, p in named if not EXCLUDED.search(n)], "adapt": trust_ratio, "weight_decay": weight_decay},
+            {"params": [p for n, p in named if EXCLUDED.search(n)], "adapt": False, "weight_decay": 0.0},
+        ]
+        defaults = dict(lr=lr, betas=betas, eps=eps, bias_correction=bias_correction)
+        super().__init__([group for group in groups if group["params"]], defaults)
+        self.num_updates = 0
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Apply one update from the gradients in place. `closure` is not supported."""
+        self.num_updates += 1
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                self._update(group, parameters)
+
+    def _update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        beta1, beta2 = group["betas"]
+        gradients = [p.grad for p in parameters]
+        for p in parameters:
+            if not self.state[p]:
+                self.state[p] = {"m": torch.zeros_like(p), "v": torch.zeros_like(p)}
+        first = [self.state[p]["m"] for p in parameters]
+        second = [self.state[p]["v"] for p in parameters]
+        torch._foreach_lerp_(first, gradients, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, value=1 - beta2)
+
+        scale = 1.0
+        roots = torch._foreach_sqrt(second)
+        if group["bias_correction"]:
+            scale = 1 / (1 - beta1**self.num_updates)
+            torch._foreach_div_(roots, (1 - beta2**self.num_updates) ** 0.5)
+        torch._foreach_add_(roots, group["eps"])
+        updates = torch._foreach_div(first, roots)
+        if scale != 1.0:
+            torch._foreach_mul_(updates, scale)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        if group["adapt"]:
+            weight_norms = torch.stack(torch._foreach_norm(parameters))
+            update_norms = torch.stack(torch._foreach_norm(updates))
+            both = (weight_norms > 0) & (update_norms > 0)
+            ratios = torch.where(both, weight_norms / update_norms, 1.0)
+            torch._foreach_mul_(updates, list(ratios.unbind()))
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Use this learning rate from the next step on."""
+        for group in self.param_groups:
+            group["lr"] = lr
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The moments under `<parameter name>/m` and `/v`, for saving."""
+        return {f"{self.names[id(p)]}/{slot}": tensor for p, slots in self.state.items() for slot, tensor in slots.items()}
+
+    def restore(self, tensors: dict[str, Tensor], num_updates: int) -> None:
+        """Take back what `tensors` gave, after `num_updates` updates."""
+        self.num_updates = num_updates
+        for group in self.param_groups:
+            for p in group["params"]:
+                name = self.names[id(p)]
+                if f"{name}/m" in tensors:
+                    self.state[p] = {slot: tensors[f"{name}/{slot}"].to(p.device).clone() for slot in ("m", "v")}
+
+
+def make_optimizer(
+    name: str, named_parameters: Iterable[tuple[str, Tensor]], lr: float, **options: Any
+) -> DecoupledAdam:
+    """LAMB or AdamW by name; `options` go to `DecoupledAdam`.
+
+    Raises:
+        ConfigError: bad-optimizer.
+    """
+    if name not in OPTIMIZERS:
+        raise ConfigError("bad-optimizer", f"there is no optimizer `{name}`", near_miss(name, OPTIMIZERS))
+    return DecoupledAdam(named_parameters, lr, trust_ratio=name == "lamb", **options)
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
+    """Scale all gradients by min(1, max_norm / norm) and return their global norm before.
+
+    Unlike `torch.nn.utils.clip_grad_norm_`, adds no 1e-6 to the norm: `tf.clip_by_global_norm` does not.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+    if norm > max_norm:  # False for NaN, which the loop's guard sees
+        torch._foreach_mul_(gradients, max_norm / norm)
+    return norm

@@ -1,0 +1,176 @@
+"""The loop on a small regression-like task: accumulation, resume, signals, the guard against gradients that are not finite."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from albertkit.errors import MachineError
+from albertkit.model.packing import PackedBatch
+from albertkit.training.display import Display
+from albertkit.training.distributed import World
+from albertkit.training.loop import LoopSettings, LossPart, train
+from albertkit.training.state import list_checkpoints
+
+WORLD = World(0, 1, torch.device("cpu"))
+
+
+class CountingStream:
+    """Batch number n is drawn from n alone; `split` cuts each batch into micro-batches of one sequence."""
+
+    def __init__(self, split: bool = False, poison: int | None = None) -> None:
+        self.cursor, self.split, self.poison = 0, split, poison
+
+    def __next__(self) -> list[PackedBatch]:
+        generator = torch.Generator().manual_seed(self.cursor)
+        sequences = [torch.randint(0, 20, (n,), generator=generator).tolist() for n in (3, 7, 5)]
+        if self.poison is not None and self.cursor >= self.poison:
+            sequences[0][0] = 20
+        self.cursor += 1
+        groups = [[s] for s in sequences] if self.split else [sequences]
+        return [PackedBatch.from_sequences(group) for group in groups]
+
+    def state(self) -> dict:
+        return {"cursor": self.cursor}
+
+    def restore(self, state: dict) -> None:
+        self.cursor = state["cursor"]
+
+
+class NextPieceTask:
+    """Predict (id * 7) mod 20 of every token from its embedding; token 20 gives an infinite loss."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+
+    def counts(self, batch):
+        return {"piece": batch.num_tokens}
+
+    def losses(self, batch):
+        targets = batch.input_ids * 7 % 20
+        logits = self.model(batch.input_ids)
+        if (batch.input_ids == 20).any():
+            logits = logits * float("inf")
+        total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return {"piece": LossPart(total, batch.num_tokens, (logits.argmax(1) == targets).sum())}
+
+    def flops(self, batch):
+        return 1.0
+
+
+def make_model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Embedding(21, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 20))
+
+
+def run_training(folder, steps=12, stream=None, model=None, resume=False, evaluate=None, **changes):
+    model = model or make_model()
+    settings = dict(steps=steps, lr=0.05, optimizer="adamw", warmup_steps=2, save_every=4, log_every=2, eval_every=6)
+    result = train(
+        model,
+        NextPieceTask(model),
+        stream or CountingStream(),
+        LoopSettings(**{**settings, **changes}),
+        run=folder,
+        world=WORLD,
+        display=Display(folder, silent=True),
+        save_model=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
+        evaluate=evaluate or (lambda: {"piece_accuracy": 0.5}),
+        select="piece_accuracy",
+        resume=resume,
+    )
+    return model, result
+
+
+def weights(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def test_it_learns_and_records(tmp_path):
+    _, result = run_training(tmp_path, steps=120, optimizer="adamw")
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    losses = [r["piece_loss"] for r in records if r["event"] == "step"]
+    assert result.finished
+    assert losses[-1] < losses[0] / 2
+    assert {r["event"] for r in records} == {"step", "eval"}
+    assert records[-2]["tokens"] == 120 * 15
+
+
+def test_accumulation_equals_one_big_batch(tmp_path):
+    def without_dropout():
+        model = make_model()
+        model[1].p = 0.0
+        return model
+
+    whole, _ = run_training(tmp_path / "whole", model=without_dropout())
+    parts, _ = run_training(tmp_path / "parts", model=without_dropout(), stream=CountingStream(split=True))
+    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, ema_decay):
+    straight, _ = run_training(tmp_path / "straight", ema_decay=ema_decay)
+
+    class Interrupted(CountingStream):
+        def __next__(self):
+            if self.cursor == 7:
+                raise RuntimeError("killed")
+            return super().__next__()
+
+    with pytest.raises(RuntimeError, match="killed"):
+        run_training(tmp_path / "broken", stream=Interrupted(), ema_decay=ema_decay)
+    resumed, result = run_training(tmp_path / "broken", model=make_model(), resume=True, ema_decay=ema_decay)
+    assert result.finished
+    assert torch.equal(weights(straight), weights(resumed))
+
+
+def test_keeps_the_newest_checkpoints_and_the_best(tmp_path):
+    scores = iter([0.3, 0.9, 0.2, 0.1])
+    models = []
+
+    def evaluate():
+        models.append(weights(model))
+        return {"piece_accuracy": next(scores)}
+
+    model = make_model()
+    run_training(tmp_path, steps=24, model=model, keep=2, evaluate=evaluate)
+    assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000020", "step-000024"]
+    best = load_file(tmp_path / "best" / "model.safetensors")
+    assert torch.equal(torch.cat([best[n].reshape(-1) for n, _ in model.named_parameters()]), models[1])
+
+
+def test_a_signal_saves_and_stops(tmp_path):
+    class Signalling(CountingStream):
+        def __next__(self):
+            if self.cursor == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().__next__()
+
+    straight, _ = run_training(tmp_path / "straight")
+    _, result = run_training(tmp_path / "run", stream=Signalling())
+    assert not result.finished
+    assert result.state.step == 6
+    resumed, _ = run_training(tmp_path / "run", model=make_model(), resume=True)
+    assert torch.equal(weights(straight), weights(resumed))
+
+
+def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path):
+    with pytest.raises(MachineError) as caught:
+        run_training(tmp_path, stream=CountingStream(poison=6))
+    assert caught.value.slug == "loss-not-finite"
+    assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000004", "step-000008"]
+    saved = load_file(tmp_path / "checkpoints" / "step-000008" / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in saved.values())
+
+
+def test_a_torn_checkpoint_is_not_taken_for_one(tmp_path):
+    run_training(tmp_path, steps=8)
+    torn = tmp_path / "checkpoints" / ".partial-step-000012-abc"
+    torn.mkdir()
+    (torn / "training_state.json").write_text("{")
+    _, result = run_training(tmp_path, steps=12, model=make_model(), resume=True)
+    assert result.state.step == 12
+    assert not torn.exists()

@@ -60,6 +60,11 @@ class RunMetrics:
             self.evaluations = [other for other in self.evaluations if other["step"] != step]
             self.evaluations.append(record)
 
+    @property
+    def last_step(self) -> int:
+        """The last step that anything was recorded for; 0 if nothing was."""
+        return max((record["step"] for record in (*self.steps[-1:], *self.evaluations[-1:])), default=0)
+
     def series(self, event: str, *names: str) -> tuple[list[int], list[float]]:
         """Steps and values of a quantity, where it was recorded; NaN where it was recorded but is not a number.
 

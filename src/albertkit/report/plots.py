@@ -1,7 +1,7 @@
-"""The curve of a run: masked-LM loss, sentence-order accuracy and learning rate over steps, as PNG or as SVG for a page.
+"""The curve of a run: masked-LM loss, sentence-order accuracy and learning rate over steps, as PNG or SVG.
 
-The SVG takes its colours from CSS variables of the page around it (with fallbacks, so that it also stands alone), and its
-text is text, so that one picture serves light and dark.
+The SVG takes its colours from CSS variables of the page around it (with fallbacks, so that it also stands alone), and
+its text is text, so that one picture serves light and dark.
 """
 
 import io
@@ -16,7 +16,7 @@ from typing import Any
 from albertkit.errors import DataError, MissingExtraError
 from albertkit.files import atomic_file
 from albertkit.report.metrics import RunMetrics, as_metrics, number_or_nan
-from albertkit.report.results import count_text, duration_text
+from albertkit.report.results import training_extent
 
 Source = RunMetrics | str | Path | Iterable[dict[str, Any]]
 
@@ -24,7 +24,8 @@ Source = RunMetrics | str | Path | Iterable[dict[str, Any]]
 INK, MUTED, GRID = "#1f2328", "#656d76", "#d8dee4"
 TRAIN, EVALUATION, BASELINE = "#0072b2", "#d55e00", "#656d77"
 CSS_COLOURS = {
-    INK: "--ink", MUTED: "--muted", GRID: "--grid", TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline",
+    INK: "--ink", MUTED: "--muted", GRID: "--grid",
+    TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline",
 }  # fmt: skip
 
 MOST_POINTS = 1500  # more than a plot has columns of pixels for
@@ -85,7 +86,7 @@ def run_svg(source: Source, baseline: Mapping[str, float] | None = None, narrow:
         figure = _figure(metrics, baseline or {}, "", look)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _for_page(stream.getvalue(), _description(metrics))
+    return _for_page(stream.getvalue(), training_extent(metrics))
 
 
 def _matplotlib() -> Any:
@@ -126,10 +127,10 @@ def _figure(metrics: RunMetrics, baseline: Mapping[str, float], title: str, look
             )
         )
         last.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
-        last_step = max(_last_step(metrics), 1)
+        last_step = max(metrics.last_step, 1)
         last.set_xlim(-0.02 * last_step, 1.02 * last_step)
         figure.align_ylabels(axes)
-        _write_heading(axes[0], title, _description(metrics), look)
+        _write_heading(axes[0], title, training_extent(metrics), look)
         figure.draw_without_rendering()  # inside the style: text takes its fonts when it is laid out
     return figure
 
@@ -139,7 +140,8 @@ def _style(look: _Look) -> dict[str, Any]:
         "font.family": "sans-serif", "font.size": look.font_size, "text.color": INK, "axes.labelcolor": INK,
         "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED, "axes.spines.top": False,
         "axes.spines.right": False, "axes.linewidth": 0.8, "axes.axisbelow": True, "legend.frameon": False,
-        "legend.fontsize": look.font_size - 1, "xtick.labelsize": look.font_size - 1, "ytick.labelsize": look.font_size - 1,
+        "legend.fontsize": look.font_size - 1, "xtick.labelsize": look.font_size - 1,
+        "ytick.labelsize": look.font_size - 1,
         "lines.solid_capstyle": "round", "figure.facecolor": "white",
     }  # fmt: skip
 
@@ -277,23 +279,8 @@ def _loss_limits(losses: list[float], others: list[float]) -> tuple[float, float
     return max(bottom - margin, 0.0), top + margin, sum(value > top + margin for value in known)
 
 
-def _last_step(metrics: RunMetrics) -> int:
-    return max(record["step"] for record in (*metrics.steps[-1:], *metrics.evaluations[-1:]))
-
-
-def _description(metrics: RunMetrics) -> str:
-    """How much training the curve shows: steps, tokens, time."""
-    parts = [f"{(step := _last_step(metrics)):,} step{'s' * (step != 1)}"]
-    last = metrics.steps[-1] if metrics.steps else {}
-    if math.isfinite(tokens := number_or_nan(last.get("tokens"))):
-        parts.append(f"{count_text(tokens)} tokens")
-    if math.isfinite(seconds := number_or_nan(last.get("seconds"))):
-        parts.append(duration_text(seconds))
-    return " · ".join(parts)
-
-
 def _for_page(svg: str, description: str) -> str:
-    """Make matplotlib's SVG a good citizen of a page: only the element itself, page colours and fonts, no clashing names."""
+    """Fit matplotlib's SVG into a page: only the element itself, the page's colours and font, no clashing names."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its "*" would style the whole page

@@ -7,7 +7,7 @@ from statistics import NormalDist
 from typing import Any
 
 from albertkit.errors import ConfigError
-from albertkit.report.metrics import number_or_nan
+from albertkit.report.metrics import RunMetrics, number_or_nan
 
 Z_95 = NormalDist().inv_cdf(0.975)
 
@@ -39,14 +39,38 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Measure:
-    """One of the four numbers, ready to be shown. Texts are empty where nothing was measured."""
+    """One of the four numbers, as text ready to be shown and as a number. NaN and no text where nothing is known.
+
+    Attributes:
+        key: The name in `metrics.jsonl`.
+        name: For people.
+        number: Nats, or a share.
+        baseline: The same for a model without learning.
+        baseline_name: Which one that is.
+        interval: 95 % interval of a share; None for losses and where the number of predictions is not known.
+    """
 
     key: str
     name: str
-    value: str
-    interval: str
-    baseline: str
+    number: float
+    baseline: float
     baseline_name: str
+    interval: tuple[float, float] | None = None
+
+    @property
+    def value_text(self) -> str:
+        return self._text(self.number)
+
+    @property
+    def baseline_text(self) -> str:
+        return self._text(self.baseline)
+
+    @property
+    def interval_text(self) -> str:
+        return f"{percent(self.interval[0])} to {percent(self.interval[1])}" if self.interval else ""
+
+    def _text(self, number: float) -> str:
+        return nats(number) if self.key.endswith("_loss") else percent(number)
 
 
 # (task, name, key and name of the loss's baseline, key and name of the accuracy's baseline)
@@ -60,46 +84,35 @@ def measures(results: Mapping[str, Any], baselines: Mapping[str, Any] | None = N
     """Rows for the numbers that were measured.
 
     Args:
-        results: `masked_lm_loss` (nats), `masked_lm_accuracy` (share), `sentence_order_loss`, `sentence_order_accuracy`; any
-            may be absent. With `masked_lm_count` and `sentence_order_count` (predictions made) the accuracies get their
-            95 % interval; `masked_lm_correct` and `sentence_order_correct` are taken where given.
+        results: `masked_lm_loss` (nats), `masked_lm_accuracy` (share), `sentence_order_loss`,
+            `sentence_order_accuracy`; any may be absent. With `masked_lm_count` and `sentence_order_count` (predictions
+            made) the accuracies get their 95 % interval; `masked_lm_correct` and `sentence_order_correct` are taken
+            where given.
         baselines: `unigram_loss` (nats) and `most_frequent_accuracy` (share), if known. A coin's are known anyway.
     """
     baselines = baselines or {}
     rows = []
     for task, name, loss_key, loss_name, accuracy_key, accuracy_name in _TASKS:
         coin = task == "sentence_order"
-        loss = number_or_nan(results.get(f"{task}_loss"))
+        loss, accuracy = (number_or_nan(results.get(f"{task}_{what}")) for what in ("loss", "accuracy"))
         if math.isfinite(loss):
             baseline = math.log(2) if coin else number_or_nan(baselines.get(loss_key))
-            rows.append(Measure(f"{task}_loss", f"{name} loss", nats(loss), "", nats(baseline), loss_name))
-        accuracy = number_or_nan(results.get(f"{task}_accuracy"))
+            rows.append(Measure(f"{task}_loss", f"{name} loss", loss, baseline, loss_name))
         if math.isfinite(accuracy):
             baseline = 0.5 if coin else number_or_nan(baselines.get(accuracy_key))
-            interval = interval_text(results, task)
-            rows.append(
-                Measure(
-                    f"{task}_accuracy",
-                    f"{name} accuracy",
-                    percent(accuracy),
-                    interval,
-                    percent(baseline),
-                    accuracy_name,
-                )
-            )
+            interval = _interval(results, task)
+            rows.append(Measure(f"{task}_accuracy", f"{name} accuracy", accuracy, baseline, accuracy_name, interval))
     return rows
 
 
-def interval_text(results: Mapping[str, Any], task: str) -> str:
-    """The 95 % interval of a task's accuracy as text; empty without the number of predictions."""
+def _interval(results: Mapping[str, Any], task: str) -> tuple[float, float] | None:
     total = results.get(f"{task}_count")
     if not total:
-        return ""
+        return None
     correct = results.get(f"{task}_correct")
     if correct is None:
         correct = round(results[f"{task}_accuracy"] * total)
-    low, high = wilson_interval(int(correct), int(total))
-    return f"{percent(low)} to {percent(high)}"
+    return wilson_interval(int(correct), int(total))
 
 
 def times_more_probable(masked_lm_loss: Any, unigram_loss: Any) -> float | None:
@@ -114,6 +127,18 @@ def times_more_probable(masked_lm_loss: Any, unigram_loss: Any) -> float | None:
     """
     gain = number_or_nan(unigram_loss) - number_or_nan(masked_lm_loss)
     return math.exp(min(gain, 700.0)) if math.isfinite(gain) else None
+
+
+def training_extent(metrics: RunMetrics) -> str:
+    """How much training a run has done, as text: steps, tokens, time; as far as they were recorded."""
+    step = metrics.last_step
+    parts = [f"{step:,} step{'s' * (step != 1)}"]
+    last = metrics.steps[-1] if metrics.steps else {}
+    if math.isfinite(tokens := number_or_nan(last.get("tokens"))):
+        parts.append(f"{count_text(tokens)} tokens")
+    if math.isfinite(seconds := number_or_nan(last.get("seconds"))):
+        parts.append(duration_text(seconds))
+    return " · ".join(parts)
 
 
 def nats(value: float) -> str:

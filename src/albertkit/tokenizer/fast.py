@@ -1,0 +1,131 @@
+"""`tokenizer.json`: the same tokenizer for transformers, in the terms of the `tokenizers` library.
+
+transformers 5 turns user-defined pieces into special tokens, drops the digit-comma rule and the segment ids, and takes Hangul
+apart when it reads `spiece.model` itself. So the file is built here: a plain Unigram model in which user-defined pieces are
+ordinary ones, and the text rules as a chain of normalisers.
+
+Where it can differ from `AlbertTokenizer`:
+
+- Literal `[CLS]`, `[SEP]`, `[MASK]`, `<pad>` and `<unk>` in a text become their ids, as in every tokenizer of transformers.
+- Scores are added in double precision rather than in single: near-ties (long runs of one character) may break otherwise.
+- The digit-comma rule is emulated as in transformers 4: the scores of such pieces are lowered by 100.
+- `tokenizers` knows a younger or older Unicode than this Python.
+"""
+
+import sys
+import unicodedata
+from typing import Any
+
+from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer.sentencepiece_model import (
+    NORMAL,
+    SPECIAL_PIECES,
+    UNUSED,
+    USER_DEFINED,
+    ModelFacts,
+    read_facts,
+)
+
+_DIGIT_COMMA_PENALTY = 100.0  # convert_slow_tokenizer.py of transformers 4.57
+_NEVER = -1e6  # a score no path survives; for pieces that text must not match
+# What `str.split` takes for white space; `\s` of the regular expressions in `tokenizers` lacks U+001C to U+001F.
+_BLANK = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]"
+
+
+def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
+    """Content of `tokenizer.json`.
+
+    Args:
+        model: Content of a SentencePiece model file with ALBERT's special ids.
+        text_rules: Name of the text rules.
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    facts = read_facts(model)
+    tokenizer = Tokenizer(models.Unigram(_vocabulary(facts, text_rules), unk_id=1, byte_fallback=False))
+    names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
+    steps = _rule_steps(text_rules, normalizers, Regex)
+    if facts.charsmap:
+        # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFKC before it can.
+        steps += [normalizers.NFKC(), normalizers.Precompiled(facts.charsmap)]
+    steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False, lstrip=n == names[4]) for n in names])
+    cls, sep = names[2], names[3]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1", special_tokens=[(cls, 2), (sep, 3)]
+    )
+    return tokenizer.to_str(pretty=False)
+
+
+def tokenizer_config(special_names: list[str], text_rules: str) -> dict[str, Any]:
+    """Content of `tokenizer_config.json`.
+
+    Args:
+        special_names: Names of ids 0 to 4.
+        text_rules: Name of the text rules; albertkit's own key.
+    """
+    pad, unk, cls, sep, mask = special_names
+    return {
+        # `AlbertTokenizer` would build its own normaliser in place of ours.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        # Without this list transformers 5 gives a pair no segment ids.
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 512,
+        "padding_side": "right",
+        "truncation_side": "right",
+        "cls_token": cls,
+        "sep_token": sep,
+        "pad_token": pad,
+        "unk_token": unk,
+        "mask_token": mask,
+        "text_rules": text_rules,
+    }
+
+
+def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
+    """Pieces with scores that make a plain Unigram model do what SentencePiece does."""
+    best = max((score for _, score, kind in facts.pieces if kind == NORMAL), default=0.0)
+    rows = []
+    for piece, score, kind in facts.pieces:
+        if kind == USER_DEFINED:  # SentencePiece's own formula: better than any way round it
+            score = len(piece.encode()) * best - 0.1
+        elif kind == UNUSED:
+            score = _NEVER
+        elif kind == NORMAL and text_rules == "google" and piece[-1:] == "," and piece[-2:-1].isdigit():
+            score -= _DIGIT_COMMA_PENALTY
+        rows.append((piece, score))
+    return rows
+
+
+def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
+    if text_rules == "none":
+        return []
+    steps = [normalizers.Replace(regex(f"{_BLANK}+"), " "), normalizers.Strip()]
+    if text_rules == "multilingual":
+        return [*steps, normalizers.NFC()]
+    return [
+        *steps,
+        normalizers.NFKD(),
+        # `StripAccents` takes every mark, with it the vowel signs of Indic scripts; Google's rule takes those that combine.
+        normalizers.Replace(regex(_combining_class()), ""),
+        # `Lowercase` goes by single characters, Python minds the final sigma.
+        normalizers.Replace(regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"),
+        normalizers.Lowercase(),
+    ]
+
+
+def _combining_class() -> str:
+    """A regular expression for one character with a non-zero combining class."""
+    runs: list[list[int]] = []
+    for code in range(0x300, sys.maxunicode + 1):
+        if unicodedata.combining(chr(code)):
+            if runs and runs[-1][1] == code - 1:
+                runs[-1][1] = code
+            else:
+                runs.append([code, code])
+    return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in runs) + "]+"
+

@@ -1,0 +1,48 @@
+"""Many sequences of ids in two flat arrays."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+
+class RaggedIds(NamedTuple):
+    """Ids of N texts, end to end.
+
+    Attributes:
+        ids: int32 [T].
+        offsets: int64 [N+1]. Text n is `ids[offsets[n]:offsets[n + 1]]`.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def num_texts(self) -> int:
+        """N."""
+        return len(self.offsets) - 1
+
+    def text(self, n: int) -> np.ndarray:
+        """Ids of text n; a view."""
+        return self.ids[self.offsets[n] : self.offsets[n + 1]]
+
+    def texts(self) -> Iterator[np.ndarray]:
+        """Ids of each text; views."""
+        return (self.text(n) for n in range(self.num_texts))
+
+
+def ragged(rows: list[np.ndarray]) -> RaggedIds:
+    """Put rows end to end."""
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return RaggedIds(np.concatenate(rows) if rows else np.zeros(0, dtype=np.int32), offsets)
+
+
+def join(parts: list[RaggedIds]) -> RaggedIds:
+    """Put groups of texts end to end."""
+    if len(parts) == 1:
+        return parts[0]
+    shifts = np.cumsum([0, *(len(part.ids) for part in parts)])
+    offsets = [part.offsets[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
+    ids = np.concatenate([part.ids for part in parts]) if parts else np.zeros(0, dtype=np.int32)
+    return RaggedIds(ids, np.concatenate([np.zeros(1, dtype=np.int64), *offsets]))

@@ -1,0 +1,187 @@
+"""Text rules: what happens to a text before SentencePiece sees it.
+
+`google`
+    `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space collapsed with `str.split`,
+    NFKD, characters with a non-zero combining class removed, lower-cased. Google's digit-comma rule belongs to it, too; it
+    rewrites ids, not text, and lives in `digit_comma.py`.
+`multilingual`
+    White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a Hindi, Japanese or Korean
+    text is lost, and decomposed Hangul (macOS file names) equals composed Hangul.
+`none`
+    The text as it is; SentencePiece's own normaliser is all there is.
+
+In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. A further rule is a function in `_RULES` and one in
+`_ALIGNMENTS`.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
+
+from albertkit.errors import ConfigError, near_miss
+
+
+class AlignedText(NamedTuple):
+    """A text after its rules, and where each of its characters comes from.
+
+    Attributes:
+        text: The text after the rules.
+        starts: For each character of `text`, the first character of the original that made it.
+        ends: One past the last such character. Characters that the rules removed belong to the one before them.
+    """
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BLANKS = re.compile(r"\s+")
+
+
+def apply(rules: str, text: str) -> str:
+    """The text as SentencePiece shall see it.
+
+    Args:
+        rules: Name of the text rules.
+        text: Any text.
+    """
+    return _RULES[rules](text)
+
+
+def align(rules: str, text: str) -> AlignedText:
+    """`apply`, with the origin of every character; slower."""
+    return _ALIGNMENTS[rules](_encodable(text))
+
+
+def check(rules: str) -> str:
+    """The name itself, if there are rules of that name.
+
+    Raises:
+        ConfigError: bad-text-rules.
+    """
+    if rules not in _RULES:
+        raise ConfigError("bad-text-rules", f"there are no text rules `{rules}`", near_miss(str(rules), _RULES))
+    return rules
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
+
+
+def _google(text: str) -> str:
+    text = " ".join(text.split())
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", _encodable(text))
+        # Most non-ASCII English lines hold dashes and curly quotes only, for which this saves the character loop.
+        if not text.isascii():
+            text = "".join([c for c in text if not unicodedata.combining(c)])
+    return text.lower()
+
+
+def _multilingual(text: str) -> str:
+    text = " ".join(text.split())
+    return text if text.isascii() else unicodedata.normalize("NFC", _encodable(text))
+
+
+def _none(text: str) -> str:
+    return text if text.isascii() else _encodable(text)
+
+
+_RULES: dict[str, Callable[[str], str]] = {"google": _google, "multilingual": _multilingual, "none": _none}
+NAMES = tuple(_RULES)
+
+
+# --- where the characters come from -----------------------------------------------------------------------------------
+
+
+def _align_none(text: str) -> AlignedText:
+    return AlignedText(text, list(range(len(text))), list(range(1, len(text) + 1)))
+
+
+def _collapse(text: str) -> AlignedText:
+    """`" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
+    kept: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for word in re.finditer(r"\S+", text):
+        if kept:
+            kept.append(" ")
+            starts.append(ends[-1])
+            ends.append(word.start())
+        kept.append(word.group())
+        starts.extend(range(word.start(), word.end()))
+        ends.extend(range(word.start() + 1, word.end() + 1))
+    return AlignedText("".join(kept), starts, ends)
+
+
+def _align_google(text: str) -> AlignedText:
+    collapsed = _collapse(text)
+    if collapsed.text.isascii():
+        return AlignedText(collapsed.text.lower(), collapsed.starts, collapsed.ends)
+    kept: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    # Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
+    for character, start, end in zip(*collapsed, strict=True):
+        bases = [c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c)]
+        if not bases and ends:
+            ends[-1] = end
+        kept.extend(bases)
+        starts.extend([start] * len(bases))
+        ends.extend([end] * len(bases))
+    # Lower-casing the whole, since a final sigma depends on its neighbours. It keeps the length: the one character that
+    # grows, U+0130, has been decomposed.
+    return AlignedText("".join(kept).lower(), starts, ends)
+
+
+def _align_multilingual(text: str) -> AlignedText:
+    collapsed = _collapse(text)
+    if unicodedata.is_normalized("NFC", collapsed.text):
+        return collapsed
+    kept: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for first, last in _composing_runs(collapsed.text):
+        composed = unicodedata.normalize("NFC", collapsed.text[first:last])
+        kept.append(composed)
+        if composed == collapsed.text[first:last]:
+            starts.extend(collapsed.starts[first:last])
+            ends.extend(collapsed.ends[first:last])
+        else:
+            starts.extend([collapsed.starts[first]] * len(composed))
+            ends.extend([collapsed.ends[last - 1]] * len(composed))
+    return AlignedText("".join(kept), starts, ends)
+
+
+def _composing_runs(text: str) -> list[tuple[int, int]]:
+    """Spans that NFC treats on their own: no character composes or changes places with one of another span."""
+    runs: list[tuple[int, int]] = []
+    first = 0
+    for position in range(1, len(text)):
+        if unicodedata.combining(text[position]):
+            continue
+        before, character = text[first:position], text[position]
+        if _nfc(before) + _nfc(character) == _nfc(before + character):
+            runs.append((first, position))
+            first = position
+    return [*runs, (first, len(text))] if text else runs
+
+
+def _nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+_ALIGNMENTS: dict[str, Callable[[str], AlignedText]] = {
+    "google": _align_google,
+    "multilingual": _align_multilingual,
+    "none": _align_none,
+}

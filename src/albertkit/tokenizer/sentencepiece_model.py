@@ -1,0 +1,127 @@
+"""What a SentencePiece model file says about itself: the special ids, the types and scores of its pieces, its normaliser.
+
+The file is a protocol buffer. The few fields needed are read here rather than with `protobuf`: sentencepiece does not bring
+that package, and its `sentencepiece_model_pb2` cannot live in one process with the copy in transformers ("duplicate file
+name sentencepiece_model.proto" in 5.23).
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import CheckpointError
+
+SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+_OTHER_NAMES = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+UNIGRAM = 1
+
+
+@dataclass
+class ModelFacts:
+    """The parts of a model file that albertkit looks at (sentencepiece_model.proto).
+
+    Attributes:
+        pieces: Text, score and type of each piece.
+        model_type: 1 for unigram.
+        whitespace_as_suffix: A space belongs to the piece before it.
+        charsmap: The compiled rules of the normaliser; empty for `identity`.
+        dummy_prefix: A space is put before the text.
+        one_space: Runs of spaces become one, spaces at the ends go.
+        escape_spaces: A space is written U+2581.
+    """
+
+    pieces: list[tuple[str, float, int]] = field(default_factory=list)
+    model_type: int = UNIGRAM
+    whitespace_as_suffix: bool = False
+    charsmap: bytes = b""
+    dummy_prefix: bool = True
+    one_space: bool = True
+    escape_spaces: bool = True
+
+
+def read_facts(model: bytes) -> ModelFacts:
+    """Read a model file. It must be one that SentencePiece has accepted; nothing is checked again."""
+    facts = ModelFacts()
+    for number, value in _fields(model):
+        if number == 1:
+            piece: dict[int, Any] = {2: 0.0, 3: NORMAL, **dict(_fields(value))}
+            facts.pieces.append((piece[1].decode(), piece[2], piece[3]))
+        elif number == 2:
+            trainer = dict(_fields(value))
+            facts.model_type = trainer.get(3, UNIGRAM)
+            facts.whitespace_as_suffix = bool(trainer.get(24, 0))
+        elif number == 3:
+            normalizer = dict(_fields(value))
+            facts.charsmap = normalizer.get(2, b"")
+            facts.dummy_prefix, facts.one_space, facts.escape_spaces = (bool(normalizer.get(n, 1)) for n in (3, 4, 5))
+    return facts
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Number and value of each field: int for varints, float for 32-bit fields, bytes for everything with a length."""
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        kind = tag & 7
+        value: Any
+        if kind == 0:
+            value, position = _varint(message, position)
+        elif kind == 5:
+            (value,) = struct.unpack_from("<f", message, position)
+            position += 4
+        elif kind == 1:
+            (value,) = struct.unpack_from("<d", message, position)
+            position += 8
+        else:
+            length, position = _varint(message, position)
+            value = message[position : position + length]
+            position += length
+        yield tag >> 3, value
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def load_processor(model: bytes, source: Path) -> Any:
+    """A SentencePiece processor whose special ids are ALBERT's.
+
+    Args:
+        model: Content of the model file.
+        source: Where it came from, for messages.
+
+    Raises:
+        CheckpointError: broken-tokenizer, special-ids.
+    """
+    import sentencepiece
+
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        size = processor.get_piece_size()
+    except (RuntimeError, TypeError, ValueError):
+        size = 0
+    if not size:
+        raise CheckpointError(
+            "broken-tokenizer", f"`{source}` ({len(model):,} bytes) is not a SentencePiece model",
+            "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`",
+        )  # fmt: skip
+    found = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
+    if [_OTHER_NAMES.get(p, p) for p in found] != list(SPECIAL_PIECES) or processor.unk_id() != 1:
+        raise CheckpointError(
+            "special-ids",
+            f"`{source}` has {' '.join(f'{p}={i}' for i, p in enumerate(found))} and its unknown piece at "
+            f"{processor.unk_id()}; ALBERT needs {' '.join(f'{p}={i}' for i, p in enumerate(SPECIAL_PIECES))}",
+            "train one with these ids: `albertkit tokenizer train FILES --out DIR`",
+        )
+    return processor

@@ -1,0 +1,121 @@
+"""Loading and saving checkpoint folders: `config.json` and `model.safetensors`, with transformers' parameter names."""
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from albertkit.checkpoints.matching import match
+from albertkit.config import AlbertConfig
+from albertkit.errors import CheckpointError, DataError
+from albertkit.files import atomic_file
+from albertkit.model.pretrained import PretrainedAlbert
+
+WEIGHTS = "model.safetensors"
+OLD_WEIGHTS = "pytorch_model.bin"
+
+Model = TypeVar("Model", bound=PretrainedAlbert)
+logger = logging.getLogger("albertkit")
+
+
+def load_checkpoint(
+    folder: str | Path, model_class: type[Model], allow_missing: Collection[str] = (), **changes: Any
+) -> Model:
+    """Make a model of a class from a checkpoint folder.
+
+    A base encoder's folder fits a class with heads if `allow_missing` names them. A folder with heads fits the base
+    encoder: the heads are left out, and that is logged.
+
+    Args:
+        folder: Holds `config.json` and `model.safetensors`, or `pytorch_model.bin` (read without unpickling objects).
+        model_class: The class to make, for example `AlbertForPreTraining`.
+        allow_missing: First parts of parameter names that may be missing and are then initialised afresh.
+        **changes: Configuration fields to set otherwise.
+
+    Returns:
+        The model in fp32 on the CPU, in evaluation mode.
+
+    Raises:
+        DataError: not-found or broken-json. ConfigError: unknown-key, bad-config, wrong-model.
+        CheckpointError: no-weights, broken-weights, weights-mismatch.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise DataError(
+            "not-found", f"no checkpoint folder at `{path}`", "give the path of a folder with a config.json"
+        )
+    config = AlbertConfig.from_pretrained(path)
+    if changes:
+        config = AlbertConfig.from_dict({**config.to_dict(), **changes}, source="the arguments")
+    model = model_class(config)
+    matched = match(model, read_tensors(path), allow_missing, source=str(path))
+    if matched.left_out:
+        logger.info(
+            "%s has no use for these tensors of `%s`: %s", model_class.__name__, path, ", ".join(matched.left_out)
+        )
+    if matched.fresh:
+        logger.info("not in `%s`, initialised afresh: %s", path, ", ".join(matched.fresh))
+    state = model.state_dict()
+    with torch.no_grad():
+        for name, tensor in matched.tensors.items():
+            state[name].copy_(tensor)
+    return model.eval()
+
+
+def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any = None) -> None:
+    """Write a model, in fp32, as transformers reads it.
+
+    Every file appears whole or not at all. Tied tensors are stored once. A block that several groups share is stored
+    for each of them, because transformers has no name for sharing.
+
+    Args:
+        folder: Made if missing; files of other names in it are left alone.
+        model: Any public class.
+        tokenizer: An `AlbertTokenizer` to save beside the weights.
+    """
+    path = Path(folder)
+    tensors: dict[str, Tensor] = {}
+    stored: set[int] = set()
+    for name, tensor in model.state_dict().items():
+        if name not in model.tied:
+            tensor = tensor.detach().to("cpu", torch.float32).contiguous()
+            tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
+            stored.add(tensor.data_ptr())
+    with atomic_file(path / WEIGHTS) as stream:
+        save_file(tensors, stream.name, metadata={"format": "pt"})
+    if tokenizer is not None:
+        tokenizer.save_pretrained(path)
+    foreign = {key: value for key, value in model.config.foreign.items() if key != "torch_dtype"}
+    foreign |= {"architectures": [type(model).__name__], "dtype": "float32"}
+    model.config.replace(foreign=foreign).save_pretrained(path)
+
+
+def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
+    """Names and tensors of a folder's weights, as they are in the file.
+
+    Raises:
+        CheckpointError: no-weights, or broken-weights with the reason.
+    """
+    path = Path(folder)
+    file = next((path / name for name in (WEIGHTS, OLD_WEIGHTS) if (path / name).exists()), None)
+    if file is None:
+        there = sorted(p.name for p in path.iterdir())
+        raise CheckpointError(
+            "no-weights", f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(there) or 'nothing'})"
+        )
+    try:
+        if file.name == WEIGHTS:
+            return load_file(file)
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError("broken-weights", f"`{file}` cannot be read: {reason}", "copy it again") from None
+    if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):
+        raise CheckpointError("broken-weights", f"`{file}` does not hold a dictionary of tensors", "copy it again")
+    return tensors

@@ -1,0 +1,111 @@
+"""Which tensor of a file goes where: every name accounted for, or an error that lists what is not."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from albertkit.errors import CheckpointError
+from albertkit.model.pretrained import PretrainedAlbert
+
+# Buffers that old files of transformers hold; they are counters, not weights.
+BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
+HEADS = ("predictions", "sop_classifier", "classifier", "qa_outputs")
+PREFIX = "albert."  # what classes with a head put before the encoder's names
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The outcome.
+
+    Attributes:
+        tensors: A tensor for each of the model's names, tied ones included.
+        left_out: Names in the file of heads that the model does not have.
+        fresh: Names of the model that were allowed to be missing, and are.
+    """
+
+    tensors: dict[str, Tensor]
+    left_out: list[str]
+    fresh: list[str]
+
+
+def match(
+    model: PretrainedAlbert, tensors: Mapping[str, Tensor], allow_missing: Collection[str], source: str
+) -> Matched:
+    """Pair the tensors of a file with the parameters of a model.
+
+    Args:
+        model: Its `state_dict` says which names and shapes are wanted.
+        tensors: From the file, named as transformers names them, with or without "albert." before the encoder's.
+        allow_missing: First parts of names that may be missing.
+        source: The file, for messages.
+
+    Raises:
+        CheckpointError: weights-mismatch, listing missing and unmatched names, shapes, and copies that differ.
+    """
+    wanted = model.state_dict(keep_vars=True)
+    given = _with_prefix(tensors, any(name.startswith(PREFIX) for name in wanted))
+    for alias, name in model.tied.items():  # either name may carry the tensor
+        if alias in given:
+            given.setdefault(name, given[alias])
+        if name in given:
+            given.setdefault(alias, given[name])
+    missing = [name for name in wanted if name not in given]
+    fresh = [name for name in missing if name.split(".")[0] in allow_missing or name in allow_missing]
+    unmatched = [name for name in given if name not in wanted]
+    left_out = [name for name in unmatched if _is_unused_head(name, wanted)]
+    shapes = [
+        f"{name} {list(given[name].shape)} in the file, {list(parameter.shape)} in the model"
+        for name, parameter in wanted.items()
+        if name in given and given[name].shape != parameter.shape
+    ]
+    problems = [
+        _listed("missing", set(missing) - set(fresh)),
+        _listed("not in the model", set(unmatched) - set(left_out)),
+        _listed("other shapes", shapes),
+    ]
+    if not any(problems):
+        problems = [_listed("shared in the model but different in the file", _differing_copies(wanted, given))]
+    if any(problems):
+        raise CheckpointError(
+            "weights-mismatch",
+            f"the weights in `{source}` do not fit {type(model).__name__}: {'; '.join(filter(None, problems))}",
+            "load them with the class and the config.json they were saved with"
+            + ("; heads to be initialised afresh go into allow_missing" if missing else ""),
+        )
+    return Matched({name: given[name] for name in wanted if name in given}, left_out, fresh)
+
+
+def _with_prefix(tensors: Mapping[str, Tensor], prefixed: bool) -> dict[str, Tensor]:
+    """The tensors under the names of a class with heads ("albert.encoder…") or of the encoder alone ("encoder…")."""
+    named = {}
+    for name, tensor in tensors.items():
+        bare = name.removeprefix(PREFIX)
+        if bare not in BUFFERS:
+            named[PREFIX + bare if prefixed and bare.split(".")[0] not in HEADS else bare] = tensor
+    return named
+
+
+def _is_unused_head(name: str, wanted: Mapping[str, Tensor]) -> bool:
+    first = name.removeprefix(PREFIX).split(".")[0]
+    there = {key.removeprefix(PREFIX).split(".")[0] for key in wanted}
+    return first in (*HEADS, "pooler") and first not in there
+
+
+def _differing_copies(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
+    """Names that are one parameter in the model, and whose tensors in the file are not equal."""
+    first_name: dict[int, str] = {}
+    differing = []
+    for name, parameter in wanted.items():
+        original = first_name.setdefault(id(parameter), name)
+        if name in given and original in given and not torch.equal(given[name], given[original]):
+            differing.append(f"{name} and {original}")
+    return differing
+
+
+def _listed(what: str, names: Iterable[str]) -> str:
+    """The names after a word, at most eight of them; empty if there are none."""
+    names = sorted(names)
+    rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{what}: {', '.join(names[:8])}{rest}" if names else ""

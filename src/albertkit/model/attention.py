@@ -1,0 +1,131 @@
+"""Bidirectional attention inside each sequence of a packed batch; one function hides how it is done.
+
+T tokens of N sequences, S tokens in one sequence, A heads of width D, H = A·D.
+
+CPU: one sequence at a time, as plain matrix products over views of the packed projections: no padding, no gathering.
+Forward and backward on two Zen 4 cores, torch 2.13, in ms, against `scaled_dot_product_attention` on the same views:
+
+    64 sequences of <= 128, H 384    fp32  33 (SDPA  36)    bf16  31 (SDPA  76)
+    16 sequences of <= 512, H 768    fp32 209 (SDPA 220)    bf16 116 (SDPA 233)
+
+Gathering into padded buckets of like length with a key mask was slower still (fp32 60 and 350, bf16 89 and 273),
+because SDPA with a mask is. The price is keeping the probabilities for the backward pass: A·S values a token.
+
+CUDA: `torch.nn.attention.varlen` in half precision; else one padded SDPA call, the path that knows dropout and fp32.
+"""
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from albertkit.model.packing import PackedBatch, unpack
+
+varlen_attn: Callable[..., Any] | None
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # torch 2.9
+    varlen_attn = None
+
+
+def packed_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float = 0.0) -> Tensor:
+    """Scaled dot-product attention; a token sees the tokens of its own sequence.
+
+    Args:
+        qkv: [T, 3H], queries, keys and values side by side, each as A heads of width D.
+        batch: Whose `offsets` and `lengths` say where sequences begin.
+        num_heads: A.
+        dropout: Probability of dropping an attention probability.
+
+    Returns:
+        [T, H].
+    """
+    if qkv.device.type == "cpu":
+        return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
+    if varlen_attn is not None and dropout == 0 and qkv.is_cuda and qkv.dtype in (torch.bfloat16, torch.float16):
+        query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
+        offsets = batch.offsets.int()
+        longest = max(batch.lengths)
+        return varlen_attn(query, key, value, offsets, offsets, longest, longest).reshape(len(qkv), -1)
+    return _padded_attention(qkv, batch, num_heads, dropout)
+
+
+def attention_probabilities(qkv: Tensor, batch: PackedBatch, num_heads: int) -> list[Tensor]:
+    """What `packed_attention` weighs values with: N tensors [A, S, S]. For people to look at; not on the fast path."""
+    probabilities = []
+    for sequence in qkv.split(batch.lengths):
+        query, key, _ = _heads(sequence, num_heads)
+        scores = query @ key.transpose(1, 2) * query.shape[-1] ** -0.5
+        probabilities.append(scores.softmax(-1))
+    return probabilities
+
+
+def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Views [A, S, D] of the queries, keys and values in [S, 3H]."""
+    query, key, value = qkv.view(len(qkv), 3, num_heads, -1).permute(1, 2, 0, 3)
+    return query, key, value
+
+
+def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
+    mask = batch.padding_mask()
+    query, key, value = unpack(qkv, mask).view(*mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
+    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout)
+    return context.transpose(1, 2)[mask].reshape(len(qkv), -1)
+
+
+class _SequenceAttention(torch.autograd.Function):
+    """Softmax attention one sequence after the other, on the CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, lengths: tuple[int, ...], num_heads: int, dropout: float) -> Tensor:
+        context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        kept = ctx.needs_input_grad[0]
+        # One flat buffer for the probabilities of all sequences: one allocation, one saved tensor.
+        sizes = [num_heads * s * s for s in lengths]
+        store = qkv.new_empty(sum(sizes) if kept else max(sizes))
+        places = list(accumulate(sizes, initial=0)) if kept else [0] * (len(sizes) + 1)
+        dropped: list[Tensor] = []
+        for sequence, out, place, s in zip(qkv.split(lengths), context.split(lengths), places, lengths, strict=False):
+            query, key, value = _heads(sequence, num_heads)
+            probabilities = store[place : place + num_heads * s * s].view(num_heads, s, s)
+            scores = torch.baddbmm(probabilities, query, key.transpose(1, 2), beta=0, alpha=query.shape[-1] ** -0.5)
+            torch.softmax(scores, -1, out=probabilities)
+            weights = probabilities
+            if dropout:
+                weights, mask = torch.native_dropout(probabilities, dropout, True)
+                dropped.append(mask)
+            out.view(s, num_heads, -1).copy_(torch.bmm(weights, value).transpose(0, 1))
+        if kept:
+            ctx.save_for_backward(qkv, store, *dropped)
+            ctx.lengths, ctx.places, ctx.num_heads, ctx.dropout = lengths, places, num_heads, dropout
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
+        qkv, store, *dropped = ctx.saved_tensors
+        lengths, num_heads = ctx.lengths, ctx.num_heads
+        grad_qkv = torch.empty_like(qkv)
+        pieces = zip(qkv.split(lengths), grad_qkv.split(lengths), grad_context.split(lengths), ctx.places, strict=False)
+        for n, (sequence, grad, grad_out, place) in enumerate(pieces):
+            s = lengths[n]
+            query, key, value = _heads(sequence, num_heads)
+            grad_query, grad_key, grad_value = _heads(grad, num_heads)
+            grad_out = grad_out.view(s, num_heads, -1).transpose(0, 1)
+            probabilities = store[place : place + num_heads * s * s].view(num_heads, s, s)
+            grad_weights = torch.bmm(grad_out, value.transpose(1, 2))
+            weights = probabilities
+            if dropped:
+                keep = 1 / (1 - ctx.dropout)
+                weights = probabilities * dropped[n] * keep
+                grad_weights = grad_weights * dropped[n] * keep
+            grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out))
+            grad_scores = torch._softmax_backward_data(grad_weights, probabilities, -1, qkv.dtype)
+            grad_scores *= query.shape[-1] ** -0.5
+            grad_query.copy_(torch.bmm(grad_scores, key))
+            grad_key.copy_(torch.bmm(grad_scores.transpose(1, 2), query))
+        return grad_qkv, None, None, None

@@ -1,0 +1,211 @@
+"""Embeddings and the shared encoder, on packed tokens.
+
+T tokens of N sequences, E embedding, H hidden, I feed-forward, L layers. Module names are transformers', so are the
+parameters'. Sources: google-research/albert `modeling.py` (arithmetic, dropout, groups); paper, section 3.1.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import DataError
+from albertkit.model.attention import attention_probabilities, packed_attention
+from albertkit.model.packing import PackedBatch
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
+
+
+class AlbertEmbeddings(nn.Module):
+    """Word, segment and position embeddings, summed, normalised, dropped: [T, E]."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.embedding_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
+        self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        longest, most = max(batch.lengths), self.position_embeddings.num_embeddings
+        if longest > most:
+            raise DataError(
+                "too-long", f"a sequence has {longest} tokens, the model reads {most}", "cut it, or split it in windows"
+            )
+        embedded = self.word_embeddings(batch.input_ids)
+        embedded = embedded + self.position_embeddings(batch.position_ids)
+        embedded = embedded + self.token_type_embeddings(batch.token_type_ids)
+        return self.dropout(self.LayerNorm(embedded))
+
+
+class BlockWeights(NamedTuple):
+    """One block's weights as a forward pass uses them: QKV side by side, everything in the dtype of the computation.
+
+    Made once per forward and used by every pass through the block, so that concatenating and casting cost 1/L.
+    """
+
+    qkv: tuple[Tensor, Tensor]  # [3H, H], [3H]
+    attention_output: tuple[Tensor, Tensor]  # [H, H], [H]
+    attention_norm: tuple[Tensor, Tensor]  # [H], [H]
+    ffn: tuple[Tensor, Tensor]  # [I, H], [I]
+    ffn_output: tuple[Tensor, Tensor]  # [H, I], [H]
+    ffn_norm: tuple[Tensor, Tensor]  # [H], [H]
+
+
+class AlbertAttention(nn.Module):
+    """The parameters of self-attention; `AlbertLayer` does the arithmetic."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.dense = nn.Linear(width, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+
+
+class AlbertLayer(nn.Module):
+    """One post-norm block: attention, then feed-forward, each with dropout, residual and layer norm."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.full_layer_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = AlbertAttention(config)
+        self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.num_heads = config.num_attention_heads
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.hidden_dropout = config.hidden_dropout_prob
+        self.attention_dropout = config.attention_probs_dropout_prob
+        self.eps = config.layer_norm_eps
+
+    def weights(self, dtype: torch.dtype) -> BlockWeights:
+        """The block's weights for one forward pass through the model."""
+
+        def pair(module: nn.Linear | nn.LayerNorm) -> tuple[Tensor, Tensor]:
+            return module.weight.to(dtype), module.bias.to(dtype)
+
+        parts = (self.attention.query, self.attention.key, self.attention.value)
+        return BlockWeights(
+            qkv=(
+                torch.cat([part.weight for part in parts]).to(dtype),
+                torch.cat([part.bias for part in parts]).to(dtype),
+            ),
+            attention_output=pair(self.attention.dense),
+            attention_norm=pair(self.attention.LayerNorm),
+            ffn=pair(self.ffn),
+            ffn_output=pair(self.ffn_output),
+            ffn_norm=pair(self.full_layer_layer_norm),
+        )
+
+    def forward(self, hidden: Tensor, weights: BlockWeights, batch: PackedBatch) -> Tensor:
+        """One pass: [T, H] to [T, H]."""
+        qkv = F.linear(hidden, *weights.qkv)
+        dropout = self.attention_dropout if self.training else 0.0
+        context = packed_attention(qkv, batch, self.num_heads, dropout)
+        hidden = self._add_norm(hidden, F.linear(context, *weights.attention_output), weights.attention_norm)
+        inner = self.activation(F.linear(hidden, *weights.ffn))
+        return self._add_norm(hidden, F.linear(inner, *weights.ffn_output), weights.ffn_norm)
+
+    def _add_norm(self, hidden: Tensor, update: Tensor, norm: tuple[Tensor, Tensor]) -> Tensor:
+        update = F.dropout(update, self.hidden_dropout, self.training)
+        return F.layer_norm(hidden + update, hidden.shape[-1:], *norm, self.eps)
+
+
+class AlbertLayerGroup(nn.Module):
+    """The inner blocks of one group, run one after the other."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.albert_layers = nn.ModuleList(AlbertLayer(config) for _ in range(config.inner_group_num))
+
+    def blocks(self) -> list[AlbertLayer]:
+        """The inner blocks in the order they run."""
+        return list(self.albert_layers)  # type: ignore[arg-type]
+
+
+class AlbertEncoder(nn.Module):
+    """E to H once, then L passes through the groups' blocks.
+
+    Attributes:
+        gradient_checkpointing: Keep only the input of each block for the backward pass and compute the rest again.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.embedding_hidden_mapping_in = nn.Linear(config.embedding_size, config.hidden_size)
+        groups = [AlbertLayerGroup(config) for _ in range(config.num_hidden_groups)]
+        self.albert_layer_groups = nn.ModuleList(groups)
+        # In floating point and truncated, as the original: not the integer quotient for 22 layers in 22 groups.
+        self.group_of_layer = [
+            int(layer / config.num_hidden_layers * config.num_hidden_groups)
+            for layer in range(config.num_hidden_layers)
+        ]
+        self.gradient_checkpointing = False
+        _share(groups, config.parameter_sharing)
+
+    def passes(self, dtype: torch.dtype) -> Iterator[tuple[AlbertLayer, BlockWeights]]:
+        """The blocks in the order they run, each with its weights ready."""
+        groups: list[AlbertLayerGroup] = list(self.albert_layer_groups)  # type: ignore[arg-type]
+        ready: dict[AlbertLayer, BlockWeights] = {}
+        for group in self.group_of_layer:
+            for layer in groups[group].blocks():
+                if layer not in ready:
+                    ready[layer] = layer.weights(dtype)
+                yield layer, ready[layer]
+
+    def forward(
+        self,
+        embedded: Tensor,
+        batch: PackedBatch,
+        hidden_states: list[Tensor] | None = None,
+        attentions: list[list[Tensor]] | None = None,
+    ) -> Tensor:
+        """Run all passes.
+
+        Args:
+            embedded: [T, E], in the dtype to compute in.
+            batch: Where sequences begin.
+            hidden_states: A list that receives the projected embedding and the output of every pass, [T, H] each.
+            attentions: A list that receives the probabilities of every pass, N tensors [A, S, S] each.
+
+        Returns:
+            [T, H].
+        """
+        projection = self.embedding_hidden_mapping_in
+        dtype = embedded.dtype
+        hidden = F.linear(embedded, projection.weight.to(dtype), projection.bias.to(dtype))
+        if hidden_states is not None:
+            hidden_states.append(hidden)
+        for layer, weights in self.passes(dtype):
+            if attentions is not None:
+                attentions.append(attention_probabilities(F.linear(hidden, *weights.qkv), batch, layer.num_heads))
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                hidden = checkpoint(layer, hidden, weights, batch, use_reentrant=False)
+            else:
+                hidden = layer(hidden, weights, batch)
+            if hidden_states is not None:
+                hidden_states.append(hidden)
+        return hidden
+
+
+def _share(groups: list[AlbertLayerGroup], parameter_sharing: str) -> None:
+    """Let every group use the first group's attention or feed-forward: the same Parameter objects."""
+    for group in groups[1:]:
+        for layer, original in zip(group.blocks(), groups[0].blocks(), strict=True):
+            if parameter_sharing == "attention":
+                layer.attention = original.attention
+            elif parameter_sharing == "ffn":
+                layer.ffn, layer.ffn_output = original.ffn, original.ffn_output
+                layer.full_layer_layer_norm = original.full_layer_layer_norm

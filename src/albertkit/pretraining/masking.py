@@ -1,0 +1,259 @@
+"""Masking: whole-word n-grams, drawn as `create_masked_lm_predictions` of google-research/albert draws them.
+
+1. Units. [CLS] and [SEP] are left out. A piece that starts a word starts a unit, any other joins the unit before it. (So
+   B's first piece, if truncation cut a word, joins A's last word across [SEP]; n-grams may lie across [SEP] too.)
+2. Budget: round(masked_lm_prob · length), half to even, at least 1, at most `max_predictions`.
+3. The units are visited in random order. At each, n is drawn from 1..max_ngram with probability proportional to 1/n, and
+   the n units from there on are masked if they fit in the budget; if not, n - 1 of them, and so on; if not even one does,
+   the unit is passed over. It is passed over, too, if any token of the n-gram is masked already. Until the budget is used.
+4. Each chosen token becomes [MASK] with probability 0.8, stays with 0.1, becomes a random piece with 0.1.
+
+Two things are done otherwise, with the same distribution: only as much of the random order is drawn as is visited, and the
+fate of the tokens is drawn in order of position, which leaves the output sorted. One thing differs by default: a random
+piece is never a special one (Google draws from the whole vocabulary: `random_specials=True`).
+
+Legend: T tokens of N sequences, P predictions, V vocabulary, C content tokens (no specials) of one sequence.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albertkit.errors import ConfigError
+from albertkit.pretraining.examples import SINGLE
+from albertkit.pretraining.randomness import below, bits, compiled, subkey, uniform
+
+# Columns of the n-gram log; `accepted` is the n used after shortening, or one of the two reasons for none.
+NGRAM_LOG = ("sequence", "drawn", "accepted", "units", "tokens", "across_sep")
+OVER_BUDGET, COVERED = 0, -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskSettings:
+    """What is masked.
+
+    Attributes:
+        masked_lm_prob: Share of the tokens of a sequence, specials counted, that are predicted.
+        max_predictions: Most predictions a sequence; None for no limit. (Google: 20, which is 3.9 % of 512.)
+        max_ngram: Longest n-gram, in units.
+        favor_shorter_ngram: n with probability proportional to 1/n; otherwise these probabilities in reverse.
+        whole_word: Units are words; otherwise each piece is one.
+        random_specials: Random pieces may be [CLS], <pad> and their like, as in Google's code.
+    """
+
+    masked_lm_prob: float = 0.15
+    max_predictions: int | None = None
+    max_ngram: int = 3
+    favor_shorter_ngram: bool = True
+    whole_word: bool = True
+    random_specials: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.masked_lm_prob < 1:
+            raise ConfigError("bad-value", f"masked_lm_prob is {self.masked_lm_prob}", "use a share between 0 and 1")
+        for name in ("max_predictions", "max_ngram"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError("bad-value", f"{name} is {value}", "use a whole number of at least 1")
+
+    def ngram_probabilities(self) -> np.ndarray:
+        """Probability of n = 1, 2, ... max_ngram: float64 [max_ngram]."""
+        inverse = 1.0 / np.arange(1, self.max_ngram + 1)
+        shares = inverse / inverse.sum()
+        return shares if self.favor_shorter_ngram else shares[::-1].copy()
+
+    def budgets(self, lengths: np.ndarray) -> np.ndarray:
+        """Predictions asked of sequences of these lengths (specials counted): int64, same shape."""
+        wanted = np.rint(np.asarray(lengths, np.float64) * self.masked_lm_prob).astype(
+            np.int64
+        )  # half to even, as Python
+        return np.clip(wanted, 1, self.max_predictions)
+
+
+class MaskTables(NamedTuple):
+    """What the compiled loops look up."""
+
+    starts: np.ndarray  # bool [V]: does the piece start a unit?
+    replacements: np.ndarray  # int64 [R]: pieces to draw random ones from
+    ngrams: np.ndarray  # float64 [max_ngram]: cumulative probabilities of n
+    mask_id: int
+
+
+def mask_tables(tokenizer: Any, settings: MaskSettings) -> MaskTables:
+    """The tables of a tokenizer under some settings.
+
+    Args:
+        tokenizer: An `AlbertTokenizer`.
+        settings: What is masked.
+    """
+    size = tokenizer.vocab_size
+    starts = np.array(tokenizer.word_starts(), np.bool_) if settings.whole_word else np.ones(size, np.bool_)
+    ordinary = np.ones(size, np.bool_)
+    if not settings.random_specials:
+        ordinary[list(tokenizer.special_ids())] = False
+    ngrams = np.cumsum(settings.ngram_probabilities())
+    return MaskTables(starts, np.flatnonzero(ordinary).astype(np.int64), ngrams, int(tokenizer.mask_id))
+
+
+@compiled
+def _find_units(input_ids: np.ndarray, a_length: int, length: int, starts: np.ndarray, units: np.ndarray) -> int:
+    """Where the units of one sequence start, counted in content tokens; `units[number]` is their end.
+
+    Args:
+        input_ids: int64, of the sequence.
+        a_length: Content tokens of A.
+        length: Content tokens of A and B.
+        starts: bool [V].
+        units: int32 [>= length + 1], to fill.
+
+    Returns:
+        The number of units.
+    """
+    units[0] = 0
+    number = 1
+    for i in range(1, a_length):
+        units[number] = i
+        number += starts[input_ids[i + 1]]
+    for i in range(a_length, length):
+        units[number] = i
+        number += starts[input_ids[i + 2]]
+    units[number] = length
+    return number
+
+
+@compiled
+def _choose(
+    units: np.ndarray, number: int, budget: int, ngrams: np.ndarray, key: np.uint64, order: np.ndarray,
+    covered: np.ndarray, log: np.ndarray, sequence: int, a_length: int, logged: int,
+) -> int:  # fmt: skip
+    """Choose n-grams until the budget is used or no unit is left.
+
+    Args:
+        units: int32 [number + 1], starts of the units in content tokens.
+        number: Number of units.
+        budget: Tokens to choose.
+        ngrams: float64, cumulative probabilities of n.
+        key: Key of the sequence.
+        order: int32 [>= number], scratch.
+        covered: uint8 [C], zeros; set to 1 at the tokens chosen.
+        log: int32 [rows, 6] to note every n-gram drawn in (NGRAM_LOG), or no rows.
+        sequence, a_length: For the log.
+        logged: Rows of the log in use.
+
+    Returns:
+        Rows of the log in use afterwards.
+    """
+    for i in range(number):
+        order[i] = i
+    taken = 0
+    for visit in range(number):
+        if taken >= budget:
+            break
+        other = visit + below(key, 2 * visit, number - visit)
+        unit = order[other]
+        order[other] = order[visit]
+        share = uniform(key, 2 * visit + 1)
+        drawn = 1
+        while drawn < len(ngrams) and share >= ngrams[drawn - 1]:
+            drawn += 1
+        used, first = drawn, units[unit]
+        last = units[min(unit + used, number)]
+        while used > 0 and taken + last - first > budget:
+            used -= 1
+            last = units[min(unit + used, number)]
+        outcome = used
+        if used == 0:
+            outcome = OVER_BUDGET
+        else:
+            for i in range(first, last):
+                if covered[i]:
+                    outcome = COVERED
+            if outcome != COVERED:
+                for i in range(first, last):
+                    covered[i] = 1
+                taken += last - first
+        if logged < len(log):
+            row = log[logged]
+            row[0], row[1], row[2] = sequence, drawn, outcome
+            row[3], row[4] = min(unit + used, number) - unit, last - first
+            row[5] = first < a_length < last
+            logged += 1
+    return logged
+
+
+@compiled
+def _replace(
+    input_ids: np.ndarray, base: int, a_length: int, length: int, covered: np.ndarray, tables: MaskTables,
+    key: np.uint64, positions: np.ndarray, labels: np.ndarray, count: int,
+) -> int:  # fmt: skip
+    """Note the chosen tokens of one sequence, in order, and replace them.
+
+    Args:
+        input_ids: int64 [T], changed.
+        base: Where the sequence starts.
+        a_length: Content tokens of A.
+        length: Content tokens of A and B.
+        covered: uint8 [C], 1 where chosen.
+        tables: MaskTables.
+        key: Key of the replacements.
+        positions, labels: int64 [> P], to fill from `count` on.
+        count: Predictions of the sequences before.
+
+    Returns:
+        Predictions so far.
+    """
+    first = count
+    for i in range(length):  # no branch: a token that is not chosen is overwritten by the next
+        positions[count] = base + 1 + i + (i >= a_length)
+        count += covered[i]
+    for k in range(first, count):
+        position = positions[k]
+        labels[k] = input_ids[position]
+        fate = below(key, 2 * (k - first), 10)
+        if fate < 8:
+            input_ids[position] = tables.mask_id
+        elif fate == 8:
+            input_ids[position] = tables.replacements[below(key, 2 * (k - first) + 1, len(tables.replacements))]
+    return count
+
+
+@compiled
+def mask_sequences(
+    input_ids: np.ndarray, offsets: np.ndarray, examples: np.ndarray, indices: np.ndarray, budgets: np.ndarray,
+    tables: MaskTables, key: np.uint64, positions: np.ndarray, labels: np.ndarray, log: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
+    """Mask packed sequences in place.
+
+    Args:
+        input_ids: int64 [T], changed.
+        offsets: int64 [N + 1].
+        examples: [N] of EXAMPLE.
+        indices: int64 [N], the number of each example in its epoch, which its masks are drawn from.
+        budgets: int64 [N], predictions asked of each sequence.
+        tables: From `mask_tables`.
+        key: Key of the epoch's masks.
+        positions: int64 [sum of budgets + 1], filled with positions into the T tokens, ascending.
+        labels: int64 [sum of budgets + 1], filled with the ids that stood there.
+        log: int32 [rows, 6] to note the n-grams in, for study; no rows otherwise.
+
+    Returns:
+        Number of predictions (below the sum of budgets only where a single unit exceeds what is left), and of log rows.
+    """
+    longest = 1
+    for n in range(len(examples)):
+        longest = max(longest, offsets[n + 1] - offsets[n])
+    units, order = np.empty(longest + 1, np.int32), np.empty(longest, np.int32)
+    covered = np.empty(longest, np.uint8)
+    count = logged = 0
+    for n in range(len(examples)):
+        base, a_length = offsets[n], np.int64(examples[n].a_length)
+        length = offsets[n + 1] - base - (2 if examples[n].kind == SINGLE else 3)
+        number = _find_units(input_ids[base:], a_length, length, tables.starts, units)
+        covered[:length] = 0
+        draws = subkey(key, indices[n])
+        logged = _choose(
+            units, number, budgets[n], tables.ngrams, bits(draws, 0), order, covered, log, n, a_length, logged
+        )
+        count = _replace(input_ids, base, a_length, length, covered, tables, bits(draws, 1), positions, labels, count)
+    return count, logged

@@ -1,0 +1,130 @@
+"""Randomness without state: every number is a pure function of (seed, purpose, epoch, index, counter).
+
+A key is made by hashing what is drawn for; the i-th draw under a key hashes (key, i). Nothing is carried from one example
+to the next, so any example can be made alone, by any worker, in any order, and comes out the same.
+
+The hash is the output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+2014; constants of Stafford's variant 13): draw i = mix(key + (i + 1)·2⁶⁴/φ), so the draws under one key are a SplitMix64
+sequence.
+
+Numba caches a compiled function by the modification time of its own file: after a change here, touch the callers' files.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_ONE = np.uint64(1)
+_LOW_WORD = np.uint64(0xFFFFFFFF)
+_TWO_POW_32 = np.uint64(1 << 32)
+
+# What a number is drawn for: keys of different purposes share nothing.
+SEGMENTS, ORDER, MASKS = 1, 2, 3
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile with numba: no GIL, cached on disk where there is a folder to write to."""
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # numba found no writable folder for the cache
+        warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
+        return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+@compiled
+def mix(word: np.uint64) -> np.uint64:
+    """A bijection of 64-bit words in which every input bit changes every output bit with probability about one half."""
+    word = (word ^ (word >> np.uint64(30))) * _FIRST
+    word = (word ^ (word >> np.uint64(27))) * _SECOND
+    return word ^ (word >> np.uint64(31))
+
+
+@compiled
+def subkey(key: np.uint64, index: int) -> np.uint64:
+    """The key of part `index` of what `key` stands for."""
+    return mix(mix(np.uint64(key)) + (np.uint64(index) + _ONE) * _GAMMA)
+
+
+@compiled
+def bits(key: np.uint64, counter: int) -> np.uint64:
+    """64 random bits: draw number `counter` under `key`."""
+    return mix(np.uint64(key) + (np.uint64(counter) + _ONE) * _GAMMA)
+
+
+@compiled
+def uniform(key: np.uint64, counter: int) -> float:
+    """A multiple of 2⁻⁵³ in [0, 1)."""
+    return np.float64(bits(key, counter) >> np.uint64(11)) * 2.0**-53
+
+
+@compiled
+def below(key: np.uint64, counter: int, bound: int) -> np.int64:
+    """A whole number in [0, bound), each with exactly the same probability; 1 <= bound <= 2³².
+
+    Lemire, "Fast random integer generation in an interval" (2019). A rejected word is hashed again, so that a draw takes
+    one counter whatever happens.
+    """
+    word = bits(key, counter)
+    wide = np.uint64(bound)
+    product = (word >> np.uint64(32)) * wide
+    if (product & _LOW_WORD) < wide:
+        threshold = (_TWO_POW_32 - wide) % wide
+        while (product & _LOW_WORD) < threshold:
+            word = mix(word + _GAMMA)
+            product = (word >> np.uint64(32)) * wide
+    return np.int64(product >> np.uint64(32))
+
+
+@compiled
+def ones(word: np.uint64) -> np.int64:
+    """Number of bits set in a word."""
+    word = word - ((word >> _ONE) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@compiled
+def heads(key: np.uint64, counter: int, tosses: int) -> int:
+    """How many of `tosses` fair coins fall heads, 64 coins a draw: Binomial(½). Takes 1 + tosses // 64 counters."""
+    count = 0
+    while tosses >= 64:
+        count += ones(bits(key, counter))
+        counter += 1
+        tosses -= 64
+    kept = (_ONE << np.uint64(tosses)) - _ONE
+    return count + ones(bits(key, counter) & kept)
+
+
+def make_key(seed: int, purpose: int, epoch: int) -> np.uint64:
+    """The key of one purpose in one epoch.
+
+    Args:
+        seed: Any whole number; taken modulo 2⁶⁴.
+        purpose: SEGMENTS, ORDER or MASKS.
+        epoch: Number of the epoch, from 0.
+    """
+    key = np.uint64(seed % (1 << 64))
+    for part in (purpose, epoch):
+        key = np.uint64(subkey(key, part))  # compiled functions hand back Python's own int
+    return key
+
+
+@compiled
+def shuffle_rows(rows: np.ndarray, key: np.uint64) -> None:
+    """Put the rows of an array [N, W] in random order, in place: Fisher and Yates, every order equally likely.
+
+    Args:
+        rows: Any dtype, N < 2³².
+        key: Key of the order.
+    """
+    for i in range(rows.shape[0] - 1, 0, -1):
+        j = below(key, i, i + 1)
+        for k in range(rows.shape[1]):
+            rows[i, k], rows[j, k] = rows[j, k], rows[i, k]

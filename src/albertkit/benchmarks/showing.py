@@ -26,7 +26,9 @@ def _table(row: Row) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table(title=escape(f"{row.row}   [{row.unit}, {row.rounds} rounds]"), title_justify="left", title_style="bold")
+    table = Table(
+        title=escape(f"{row.row}   [{row.unit}, {row.rounds} rounds]"), title_justify="left", title_style="bold"
+    )
     table.add_column("who")
     for heading in ("median", "best", "spread", "ours / theirs"):
         table.add_column(heading, justify="right")

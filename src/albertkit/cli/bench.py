@@ -1,0 +1,92 @@
+"""albertkit bench tokenize | data | pretrain"""
+
+from pathlib import Path
+
+
+def tokenize(
+    *,
+    text: list[str] | None = None,
+    tokenizer: Path | None = None,
+    megabytes: float = 4.0,
+    rounds: int = 7,
+    threads: int = 0,
+    json: bool = False,
+) -> None:
+    """Text to ids, beside transformers, tokenizers, sentencepiece, kitoken and tokie.
+
+    Args:
+        text: Files, globs or folders of text. Default: the built-in English text.
+        tokenizer: Folder with one `*.model`. Default: one trained on the text on the spot.
+        megabytes: Text to use at most, in millions of bytes.
+        rounds: Timed rounds; each runs everybody once.
+        threads: Threads for everybody. Default: all cores.
+        json: Print one JSON object a row.
+    """
+    from albertkit.benchmarks.inputs import open_inputs
+    from albertkit.benchmarks.showing import show
+    from albertkit.benchmarks.tokenizing import tokenize_rows
+
+    with open_inputs(text or [], tokenizer, megabytes) as inputs:
+        show(tokenize_rows(inputs, rounds, threads), json)
+
+
+def data(
+    *,
+    text: list[str] | None = None,
+    tokenizer: Path | None = None,
+    google_albert: Path | None = None,
+    peer_python: str | None = None,
+    megabytes: float = 2.0,
+    rounds: int = 3,
+    threads: int = 0,
+    json: bool = False,
+) -> None:
+    """Text to masked training batches beside create_pretraining_data.py, and masking beside transformers' collators.
+
+    Args:
+        text: Files, globs or folders of text. Default: the built-in English text.
+        tokenizer: Folder with one `*.model`. Default: one trained on the text on the spot.
+        google_albert: Checkout of google-research/albert to measure. Default: the Model Garden's script, if installed.
+        peer_python: Interpreter that has TensorFlow for the peer. Default: this one.
+        megabytes: Text to use at most, in millions of bytes.
+        rounds: Timed rounds; each runs everybody once.
+        threads: Processes that build our store. Default: all cores.
+        json: Print one JSON object a row.
+    """
+    import sys
+
+    from albertkit.benchmarks.data import data_rows
+    from albertkit.benchmarks.inputs import open_inputs
+    from albertkit.benchmarks.showing import show
+
+    with open_inputs(text or [], tokenizer, megabytes) as inputs:
+        show(data_rows(inputs, rounds, threads, google_albert, peer_python or sys.executable), json)
+
+
+def pretrain(
+    *,
+    text: list[str] | None = None,
+    tokenizer: Path | None = None,
+    megabytes: float = 2.0,
+    steps: int = 1,
+    rounds: int = 3,
+    threads: int = 0,
+    json: bool = False,
+) -> None:
+    """Real tokens a second of optimisation steps, beside transformers and its Trainer.
+
+    Args:
+        text: Files, globs or folders of text. Default: the built-in English text.
+        tokenizer: Folder with one `*.model`. Default: one trained on the text on the spot.
+        megabytes: Text to draw examples from at most, in millions of bytes.
+        steps: Our optimisation steps a round; everybody gets the same examples.
+        rounds: Timed rounds; each runs everybody once.
+        threads: Threads for everybody. Default: all cores.
+        json: Print one JSON object a row.
+    """
+    from albertkit.benchmarks.inputs import open_inputs
+    from albertkit.benchmarks.pretraining import pretrain_rows
+    from albertkit.benchmarks.showing import show
+
+    with open_inputs(text or [], tokenizer, megabytes) as inputs:
+        show(pretrain_rows(inputs, rounds, threads, steps), json)

@@ -1,0 +1,65 @@
+"""`albertkit corpus`: build a token store and look inside it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def build(
+    inputs: Annotated[list[str], Parameter(consume_multiple=True)],
+    /,
+    *,
+    tokenizer: Path,
+    out: Path,
+    format: str | None = None,
+    field: str = "text",
+    sentences: str | None = None,
+    language: str = "en",
+    errors: str = "strict",
+    workers: int | None = None,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Turn text files into a token store. Interrupted, the same command goes on; the bytes do not depend on `--workers`.
+
+    Parameters
+    ----------
+    inputs
+        Files, globs, folders or URLs: plain text (a blank line ends a document), JSONL, Parquet or WikiExtractor's output,
+        also `.gz`, `.xz` and `.zst`.
+    tokenizer
+        Folder that holds one `*.model`.
+    out
+        Folder of the store.
+    format
+        `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given.
+    field
+        JSONL field or Parquet column that holds the text.
+    sentences
+        `lines` (a line is a sentence) or `split`; not given: lines in plain text, split in other formats.
+    language
+        Two-letter code, for abbreviations. `en` serves Korean, Chinese and Japanese too.
+    errors
+        Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on and counts them.
+    workers
+        Processes; one a core if not given.
+    overwrite
+        Replace another store in `--out`.
+    json
+        Print one JSON object, and no progress.
+    """
+    from albertkit.cli.printing import print_result
+    from albertkit.corpus import BuildSettings, build_store
+
+    settings = BuildSettings(format=format, field=field, sentences=sentences, language=language)
+    report = build_store(
+        inputs, out, tokenizer, settings, errors=errors, workers=workers, overwrite=overwrite, progress=not json
+    )
+    values = report.to_dict()
+    warnings = values["warnings"] if json else values.pop("warnings")
+    print_result(values, json)
+    if not json:
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)

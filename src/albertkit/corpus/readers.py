@@ -1,0 +1,326 @@
+"""Documents out of files: plain text, JSONL, Parquet and WikiExtractor. A file never continues another's document."""
+
+import html
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import IO, Any
+
+from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
+from albertkit.errors import ConfigError, DataError, MissingExtraError, near_miss
+
+FORMATS = ("text", "jsonl", "parquet", "wiki")
+ERRORS = ("strict", "replace")
+
+# A document is handled whole by one worker. Plain text without a single blank line would be one document of any size, so it is
+# cut, and the cuts are counted: 4 Mi characters keep a worker below about 200 MB.
+DOCUMENT_CHARACTERS = 4 << 20
+LINE_BYTES = 64 << 20
+
+_EXTENSIONS = {"txt": "text", "text": "text", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet",
+               "pq": "parquet"}  # fmt: skip
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DOC_START = re.compile(r"<doc [^>]*?(?:title=\"(.*)\")?\s*>$")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text and where it came from.
+
+    Args:
+        text: Its lines, joined by newlines; empty if the file holds an empty document.
+        file: Path or URL.
+        ordinal: Number of the document in its file, from 0.
+        cut: It ends where `DOCUMENT_CHARACTERS` were full, not where its author ended it.
+    """
+
+    text: str
+    file: str
+    ordinal: int
+    cut: bool = False
+
+
+class DocumentFile:
+    """Iterates over the documents of one input file.
+
+    Args:
+        file: The input.
+        format: text, jsonl, parquet or wiki; None finds out from the first bytes and the name.
+        field: JSONL field or Parquet column that holds the text.
+        errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
+
+    Raises:
+        DataError: bad-encoding, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki or
+            line-too-long, with the place.
+        MissingExtraError: missing-extra, for Parquet without pyarrow.
+    """
+
+    def __init__(self, file: InputFile, format: str | None = None, field: str = "text", errors: str = "strict") -> None:
+        for name, value, known in (("format", format, (*FORMATS, None)), ("errors", errors, ERRORS)):
+            if value not in known:
+                raise ConfigError(
+                    f"bad-{name}", f"there is no {name} `{value}`", near_miss(str(value), filter(None, known))
+                )
+        self.file = file
+        self.field = field
+        self.errors = errors
+        self.bad_bytes = 0
+        self._stream = ByteStream(file)
+        try:
+            self.format = format or self._detect()
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _detect(self) -> str:
+        head = self._stream.peek(4096)
+        if head.startswith(b"PAR1"):
+            return "parquet"
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise DataError(
+                "bad-encoding", f"`{self.file.path}` is UTF-16, not UTF-8",
+                f"iconv -f UTF-16 -t UTF-8 '{self.file.name}' > '{self.file.name}.txt'",
+            )  # fmt: skip
+        if b"\0" in head or head.startswith(b"%PDF"):
+            raise DataError(
+                "binary-file", f"`{self.file.path}` is binary, not text",
+                "leave it out of the inputs, or name its format with --format",
+            )  # fmt: skip
+        start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if start.startswith(b"<doc "):
+            return "wiki"
+        for part in reversed(self.file.name.lower().split(".")[1:]):
+            if part in _EXTENSIONS:
+                return _EXTENSIONS[part]
+        return "jsonl" if re.match(rb'\{\s*"', start) else "text"
+
+    @property
+    def empty(self) -> bool:
+        """Whether the file holds no byte."""
+        return not self._stream.peek(1)
+
+    def position(self) -> int:
+        """Bytes of the stored file consumed so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def __iter__(self) -> Iterator[Document]:
+        reader = {"text": self._text, "jsonl": self._jsonl, "parquet": self._parquet, "wiki": self._wiki}[self.format]
+        with self._stream:
+            for ordinal, (text, cut) in enumerate(reader()):
+                yield Document(text, self.file.path, ordinal, cut)
+
+    # --- lines ----------------------------------------------------------------------------------------------------------
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Line numbers from 1 and lines without their ends."""
+        number, offset, rest = 1, 0, b""
+        fault = None
+        while True:
+            chunk = self._stream.read()
+            block = rest + chunk
+            end = block.rfind(b"\n") + 1 if chunk else len(block)
+            block, rest = block[:end], block[end:]
+            if len(rest) > LINE_BYTES:
+                raise DataError(
+                    "line-too-long", f"`{self.file.path}`: line {number + block.count(10):,} is longer than {LINE_BYTES:,} bytes",
+                    "break it into documents or lines",
+                )  # fmt: skip
+            if block:
+                text, first = self._decode(block, number, offset)
+                fault = fault or first
+                if not fault:
+                    lines = text.split("\n")
+                    if lines[-1] == "":
+                        lines.pop()
+                    yield from enumerate(lines, number)
+                number += block.count(b"\n")
+                offset += len(block)
+            if not chunk:
+                break
+        if fault:
+            raise self._encoding_error(fault)
+
+    def _decode(self, block: bytes, number: int, offset: int) -> tuple[str, str]:
+        """Text of a block of whole lines, and, if bad bytes are not to be replaced, the place of the first one."""
+        try:
+            text = block.decode("utf-8")
+            return (text.removeprefix("\ufeff") if offset == 0 else text), ""
+        except UnicodeDecodeError as error:
+            # surrogateescape maps every bad byte to one lone surrogate, which good UTF-8 never gives
+            self.bad_bytes += len(_UNDECODABLE.findall(block.decode("utf-8", "surrogateescape")))
+            if self.errors == "replace":
+                return block.decode("utf-8", "replace"), ""
+            line = number + block.count(b"\n", 0, error.start)
+            return "", f"line {line:,}, byte {offset + error.start:,} (0x{block[error.start]:02x})"
+
+    def _encoding_error(self, first: str) -> DataError:
+        plural = "s" if self.bad_bytes != 1 else ""
+        return DataError(
+            "bad-encoding",
+            f"`{self.file.path}` is not UTF-8: {self.bad_bytes:,} bad byte{plural}, the first at {first}",
+            "convert it (`iconv -f LATIN1 -t UTF-8`), or go on with `--errors replace`, which counts them",
+        )
+
+    # --- formats --------------------------------------------------------------------------------------------------------
+
+    def _text(self) -> Iterator[tuple[str, bool]]:
+        lines: list[str] = []
+        size = 0
+        for _, raw in self._lines():
+            line = raw.strip()
+            if line:
+                if size > DOCUMENT_CHARACTERS:
+                    yield "\n".join(lines), True
+                    lines, size = [], 0
+                lines.append(line)
+                size += len(line)
+            elif lines:
+                yield "\n".join(lines), False
+                lines, size = [], 0
+        if lines:
+            yield "\n".join(lines), False
+
+    def _jsonl(self) -> Iterator[tuple[str, bool]]:
+        for number, line in self._lines():
+            if not line or line.isspace():
+                continue
+            place = f"`{self.file.path}`, line {number:,}"
+            try:
+                record = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise DataError(
+                    "bad-json", f"{place}: not JSON: {error}", "JSONL has one whole object on every line"
+                ) from None
+            if not isinstance(record, dict):
+                raise DataError(
+                    "bad-json", f"{place}: a {type(record).__name__}, not an object", "one object on every line"
+                )
+            if self.field not in record:
+                raise DataError("wrong-field", f"{place}: no field `{self.field}`", _field_hint(self.field, record))
+            yield self._string(record[self.field], place), False
+
+    def _string(self, value: Any, place: str) -> str:
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise DataError(
+                "wrong-field", f"{place}: field `{self.field}` is a {kind}, not text", "name another with --field"
+            )
+        # JSON can spell half a character (a lone surrogate, "\\ud800"); no tokenizer takes it
+        if halves := len(_SURROGATE.findall(value)):
+            self.bad_bytes += halves
+            if self.errors == "strict":
+                raise DataError(
+                    "bad-encoding", f"{place}: {halves:,} lone surrogates (half characters) in field `{self.field}`",
+                    "go on with `--errors replace`, which counts them",
+                )  # fmt: skip
+            value = _SURROGATE.sub("\ufffd", value)
+        return value.strip()
+
+    def _wiki(self) -> Iterator[tuple[str, bool]]:
+        """The title, which WikiExtractor repeats as the first line, is not a sentence and is left out."""
+        lines: list[str] | None = None
+        title, start, size = "", 0, 0
+        for number, raw in self._lines():
+            line = raw.strip()
+            if line.startswith("<doc ") and (head := _DOC_START.match(line)):
+                if lines is not None:
+                    break
+                lines, title, start, size = [], html.unescape(head[1] or ""), number, 0
+            elif line == "</doc>" and lines is not None:
+                if lines and lines[0] == title:
+                    del lines[0]
+                yield "\n".join(lines), False
+                lines = None
+            elif line:
+                if lines is None:
+                    raise DataError(
+                        "broken-wiki", f"`{self.file.path}`, line {number:,}: text outside of <doc …> and </doc>",
+                        "if it is not WikiExtractor's output, say --format text",
+                    )  # fmt: skip
+                lines.append(line)
+                size += len(line)
+                if size > LINE_BYTES:
+                    break
+        if lines is not None:
+            raise DataError(
+                "broken-wiki", f"`{self.file.path}`: the document that begins at line {start:,} has no </doc>",
+                "the file may be cut off: copy it again; if it is not WikiExtractor's output, say --format text",
+            )  # fmt: skip
+
+    def _parquet(self) -> Iterator[tuple[str, bool]]:
+        try:
+            import pyarrow as arrow
+            import pyarrow.parquet as parquet
+        except ImportError:
+            raise MissingExtraError.of("pyarrow", "parquet", "reading Parquet") from None
+        with tempfile.TemporaryFile() as spool:
+            try:
+                table = parquet.ParquetFile(self._seekable(spool))
+            except arrow.ArrowInvalid as error:
+                reason = str(error).splitlines()[0]
+                raise DataError(
+                    "broken-parquet", f"`{self.file.path}`: {reason}", "copy or download it again"
+                ) from None
+            schema = table.schema_arrow
+            if self.field not in schema.names:
+                known = dict.fromkeys(schema.names)
+                raise DataError(
+                    "wrong-field", f"`{self.file.path}`: no column `{self.field}`", _field_hint(self.field, known)
+                )
+            kind = schema.field(self.field).type
+            if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_binary(kind)):
+                raise DataError(
+                    "wrong-field",
+                    f"`{self.file.path}`: column `{self.field}` is {kind}, not text",
+                    "name another with --field",
+                )
+            row = 0
+            for batch in table.iter_batches(batch_size=256, columns=[self.field]):
+                for value in batch.column(0).cast(arrow.large_binary()).to_pylist():
+                    row += 1
+                    text, first = self._decode(value or b"", 1, 0)
+                    if first:
+                        raise self._encoding_error(f"row {row:,}")
+                    yield text.strip(), False
+
+    def _seekable(self, spool: IO[bytes]) -> IO[bytes]:
+        """Parquet is read from its end: a compressed or piped file goes through the disk first."""
+        if (direct := self._stream.seekable_file()) is not None:
+            direct.seek(0)
+            return direct
+        shutil.copyfileobj(self._stream, spool, 1 << 20)
+        spool.seek(0)
+        return spool
+
+
+def _field_hint(field: str, known: dict[str, Any]) -> str:
+    return f"{near_miss(field, known)} (choose with --field)"
+
+
+def read_documents(
+    inputs: Sequence[str | PathLike[str]], format: str | None = None, field: str = "text", errors: str = "strict"
+) -> Iterator[Document]:
+    """All documents of files, folders, globs and URLs, streamed in the order of `find_inputs`.
+
+    Args:
+        inputs: What to read.
+        format: text, jsonl, parquet or wiki; None finds out for each file.
+        field: JSONL field or Parquet column.
+        errors: "strict" or "replace".
+
+    Raises:
+        DataError: See `find_inputs` and `DocumentFile`.
+    """
+    for file in find_inputs(inputs):
+        yield from DocumentFile(file, format, field, errors)

@@ -1,0 +1,216 @@
+"""The token store: memory-mapped shards of tokens with the boundaries of sentences and documents, written once.
+
+manifest.json          format version, counts, dtype, tokenizer fingerprint, settings, size and sha256 of every file
+tokens-00000.bin       uint16 up to 65,536 pieces, else uint32; little-endian, no header
+sentences-00000.bin    uint32 [sentences + 1], offsets into the tokens of the shard
+documents-00000.bin    uint32 [documents + 1], offsets into the sentences of the shard
+tokenizer/             the tokenizer the ids belong to
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertkit.errors import DataError
+from albertkit.files import read_json, sha256_file
+from albertkit.tokenizer import AlbertTokenizer
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+KINDS = ("tokens", "sentences", "documents")
+
+
+def shard_file(kind: str, shard: int) -> str:
+    """Name of a shard's file; kind is tokens, sentences or documents."""
+    return f"{kind}-{shard:05d}.bin"
+
+
+def token_dtype(vocab_size: int) -> str:
+    """The smallest type that holds every id: "uint16" or "uint32"."""
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+def document_hash(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64 of document numbers, keyed by a seed (Steele, Lea and Flood 2014; constants of Vigna's splitmix64.c).
+
+    Args:
+        seed: Any integer.
+        numbers: uint64 [N].
+
+    Returns:
+        uint64 [N], uniform.
+    """
+
+    def mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return state ^ (state >> np.uint64(31))
+
+    step = np.uint64(0x9E3779B97F4A7C15)
+    start = mix(np.array([seed % (1 << 64)], np.uint64) + step)
+    return mix(start + (numbers + np.uint64(1)) * step)
+
+
+class TokenStore:
+    """A store opened for reading; use `TokenStore.open`.
+
+    Attributes:
+        folder: Where it lies.
+        manifest: What manifest.json says.
+        vocab_size: Number of pieces of its tokenizer.
+        tokenizer_fingerprint: 64 hexadecimal digits.
+        num_documents, num_sentences, num_tokens, num_shards: Counts.
+        tokens: For each shard, uint16 or uint32 [tokens].
+        sentence_offsets: For each shard, uint32 [sentences + 1] into its tokens.
+        document_offsets: For each shard, uint32 [documents + 1] into its sentences. A document never straddles shards.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        counts = manifest["counts"]
+        self.vocab_size: int = manifest["vocab_size"]
+        self.tokenizer_fingerprint: str = manifest["tokenizer_fingerprint"]
+        self.num_documents: int = counts["documents"]
+        self.num_sentences: int = counts["sentences"]
+        self.num_tokens: int = counts["tokens"]
+        self.num_shards: int = len(manifest["shards"])
+        shards = range(self.num_shards)
+        self.tokens = [self._map("tokens", k, manifest["dtype"]) for k in shards]
+        self.sentence_offsets = [self._map("sentences", k, "uint32") for k in shards]
+        self.document_offsets = [self._map("documents", k, "uint32") for k in shards]
+        documents = [shard["documents"] for shard in manifest["shards"]]
+        self._first_document = np.concatenate([[0], np.cumsum(documents)]).astype(np.int64)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> "TokenStore":
+        """Open a store; checks that every file is there and has its size (`verify` checks the contents).
+
+        Raises:
+            DataError: not-found, not-a-store, unfinished-store or broken-store.
+        """
+        path = Path(folder)
+        build = f"albertkit corpus build INPUTS --tokenizer DIR --out {path}"
+        if not path.exists():
+            raise DataError("not-found", f"no store at `{path}`", f"check the path, or make one with `{build}`")
+        if not (path / MANIFEST).is_file():
+            if (path / ".build").is_dir():
+                raise DataError(
+                    "unfinished-store",
+                    f"the build of `{path}` has not finished",
+                    "run the same build command again to go on",
+                )
+            raise DataError("not-a-store", f"`{path}` holds no {MANIFEST}", f"make a store with `{build}`")
+        manifest = read_json(path / MANIFEST, "store manifest")
+        version = manifest.get("albertkit_store") if isinstance(manifest, dict) else None
+        if version != FORMAT_VERSION:
+            raise DataError(
+                "not-a-store", f"`{path / MANIFEST}` is not that of a store in format {FORMAT_VERSION} (it says {version!r})",
+                f"make a store with `{build}`",
+            )  # fmt: skip
+        for name, entry in manifest["files"].items():
+            file = path / name
+            size = file.stat().st_size if file.is_file() else None
+            if size != entry["bytes"]:
+                found = "is missing" if size is None else f"has {size:,} bytes instead of {entry['bytes']:,}"
+                raise DataError("broken-store", f"`{file}` {found}", f"copy the store again, or rebuild it: `{build}`")
+        return cls(path, manifest)
+
+    def _map(self, kind: str, shard: int, dtype: str) -> NDArray[Any]:
+        file = self.folder / shard_file(kind, shard)
+        return np.memmap(file, np.dtype(dtype).newbyteorder("<"), "r").view(np.ndarray)
+
+    def __reduce__(self) -> tuple:  # worker processes map the files themselves
+        return TokenStore.open, (self.folder,)
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenStore({str(self.folder)!r}: {self.num_documents:,} documents, {self.num_sentences:,} sentences, "
+            f"{self.num_tokens:,} tokens, {self.num_shards} shards)"
+        )
+
+    def verify(self) -> None:
+        """Check the sha256 of every file against the manifest.
+
+        Raises:
+            DataError: broken-store, with the file.
+        """
+        for name, entry in self.manifest["files"].items():
+            if sha256_file(self.folder / name) != entry["sha256"]:
+                raise DataError(
+                    "broken-store", f"`{self.folder / name}` is not what was written (sha256 differs)",
+                    "copy the store again, or build it anew with --overwrite",
+                )  # fmt: skip
+
+    def tokenizer(self) -> AlbertTokenizer:
+        """The tokenizer saved beside the shards.
+
+        Raises:
+            DataError: wrong-tokenizer, if it was replaced by another.
+        """
+        tokenizer = AlbertTokenizer.from_pretrained(self.folder / "tokenizer")
+        self.check_tokenizer(tokenizer)
+        return tokenizer
+
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        """Make sure that ids of this store mean to `tokenizer` what they meant to its own.
+
+        Args:
+            tokenizer: Anything with `fingerprint` and `vocab_size`.
+
+        Raises:
+            DataError: wrong-tokenizer.
+        """
+        if tokenizer.fingerprint != self.tokenizer_fingerprint:
+            raise DataError(
+                "wrong-tokenizer",
+                f"the store `{self.folder}` was made by another tokenizer ({self.vocab_size:,} pieces, "
+                f"{self.tokenizer_fingerprint[:12]}) than this one ({tokenizer.vocab_size:,} pieces, {tokenizer.fingerprint[:12]})",
+                f"use the one in `{self.folder / 'tokenizer'}`, or build the store anew with yours",
+            )  # fmt: skip
+
+    def held_out(self, share: float, seed: int) -> list[NDArray[np.bool_]]:
+        """Which documents are kept for evaluation, by hash of (seed, document number), so the choice needs no file.
+
+        Args:
+            share: Expected share of documents, 0 to 1.
+            seed: Another seed holds out others.
+
+        Returns:
+            For each shard, bool [documents].
+        """
+        threshold = min(max(share, 0.0), 1.0) * 2.0**53
+        masks = []
+        for first, last in zip(self._first_document[:-1], self._first_document[1:], strict=True):
+            hashes = document_hash(seed, np.arange(first, last, dtype=np.uint64))
+            masks.append((hashes >> np.uint64(11)).astype(np.float64) < threshold)
+        return masks
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """Shard, and place in the shard, of the document with this number in the store (negative: from the end)."""
+        wanted = number + self.num_documents if number < 0 else number
+        if not 0 <= wanted < self.num_documents:
+            raise IndexError(f"document {number} of {self.num_documents}")
+        shard = int(np.searchsorted(self._first_document, wanted, "right")) - 1
+        return shard, wanted - int(self._first_document[shard])
+
+    def document(self, number: int) -> list[NDArray[Any]]:
+        """The sentences of a document, each an array of ids (views into the mapped file).
+
+        Args:
+            number: Of the document in the store, from 0; negative counts from the end.
+        """
+        shard, place = self.locate(number)
+        first, last = self.document_offsets[shard][place : place + 2].tolist()
+        offsets = self.sentence_offsets[shard][first : last + 1].tolist()
+        tokens = self.tokens[shard]
+        return [tokens[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+
+    def documents(self) -> Iterator[list[NDArray[Any]]]:
+        """All documents in order."""
+        for number in range(self.num_documents):
+            yield self.document(number)

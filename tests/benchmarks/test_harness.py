@@ -94,8 +94,11 @@ def test_json_is_one_object_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line["row"] for line in lines] == ["one", "two"]
     for line in lines:
         assert {"row", "unit", "ours", "peers", "ratio", "peak", "equal", "versions", "missing"} <= set(line)
-        assert line["ours"] == 10 and line["peers"] == {"them": 3.333} and line["ratio"] == {"them": 3}
-        assert line["peak"] is None and line["missing"] == {"x": "pip install x"}
+        assert line["ours"] == 10
+        assert line["peers"] == {"them": 3.333}
+        assert line["ratio"] == {"them": 3}
+        assert line["peak"] is None
+        assert line["missing"] == {"x": "pip install x"}
 
 
 def test_the_table_names_everybody(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,11 +58,11 @@ class PeerScript:
     result: dict[str, float] = field(default_factory=dict)
 
     def flags(self) -> list[str]:
-        """The same work as ours: length, 15 % masked without a lower cap, whole words, spans of up to three, one pass."""
+        """The same work as ours: length, 15 % masked, whole words, spans of up to three, one pass over the text."""
         common = [
             f"--input_file={self.text}", f"--output_file={self.output}", f"--max_seq_length={self.max_length}",
-            f"--max_predictions_per_seq={round(0.15 * self.max_length)}", "--masked_lm_prob=0.15", "--short_seq_prob=0.1",
-            "--dupe_factor=1", "--do_whole_word_mask=True", "--do_lower_case=True",
+            f"--max_predictions_per_seq={round(0.15 * self.max_length)}", "--masked_lm_prob=0.15",
+            "--short_seq_prob=0.1", "--dupe_factor=1", "--do_whole_word_mask=True", "--do_lower_case=True",
         ]  # fmt: skip
         if self.name == GOOGLE:  # it asks for a vocabulary file even when it never reads one
             return [*common, f"--spm_model_file={self.model}", f"--vocab_file={self.model}", "--ngram=3"]
@@ -217,7 +217,7 @@ def one_epoch(store: Any, max_length: int, seed: int = 0) -> dict[str, float]:
 
     everything = [np.ones(len(offsets) - 1, dtype=bool) for offsets in store.document_offsets]
     stream = BatchStream(store, everything, ExampleSettings(max_length=max_length), seed=seed)
-    counts = {"examples": 0, "tokens": 0, "predictions": 0}
+    counts: dict[str, float] = {"examples": 0, "tokens": 0, "predictions": 0}
     for _ in range(stream.batches_in_epoch(0)):
         for batch in next(stream):
             counts["examples"] += batch.num_sequences

@@ -1,8 +1,8 @@
 """Rows: us and named peers on the same work, in one run, interleaved round by round.
 
-On a shared machine the speed drifts by tens of percent within a minute. So each round runs every contender once
-(A B C A B C …), and a ratio is the median of the ratios *within* rounds, in which the drift cancels, not the ratio of two
-medians, in which it does not.
+On a shared machine the speed drifts by tens of percent within a minute. So each round runs every contender once (A B C
+A B C …), and a ratio is the median of the ratios *within* rounds, in which the drift cancels, not the ratio of two medians,
+in which it does not.
 """
 
 import importlib.metadata
@@ -65,7 +65,7 @@ class Row:
         ours: Our median over the rounds.
         peers: Each peer's median.
         ratio: Ours over each peer, larger is better: median of the ratios within rounds.
-        peak: What the machine could do in the same unit, measured in the same run; None where no such limit is meaningful.
+        peak: What the machine could do in the same unit, measured in the same run; None where no limit is meaningful.
         equal: Whether the outputs that must agree do; None if nothing was compared.
         compared: The sentence saying what was compared, and how.
         missing: Peers that are not installed: name to install line.

@@ -49,7 +49,7 @@ def open_inputs(text: Sequence[str], tokenizer: Path | None, megabytes: float) -
     """Read text, split it into sentences, and train a tokenizer on it if none is given.
 
     Args:
-        text: Files, globs or folders in any format that `albertkit corpus build` reads; none for the built-in English text.
+        text: Files, globs or folders in any format `albertkit corpus build` reads; none for the built-in English text.
         tokenizer: Folder with one `*.model`; None to train one of 8,000 pieces on the spot.
         megabytes: Text to use at most, in millions of bytes; whole documents, from the start.
 

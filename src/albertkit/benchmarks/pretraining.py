@@ -22,8 +22,8 @@ VOCABULARY = (
 )
 MATMUL = 2048  # width of the square matrices that measure the peak
 NOTE = (
-    "the same examples for all, made beforehand; real tokens only, padding counts for nothing; the Trainer's time is that of "
-    "its training loop, without its set-up. Our step holds all sequences of a round, a Trainer's step its own batch"
+    "the same examples for all, made beforehand; real tokens only, padding counts for nothing; the Trainer's time is that "
+    "of its training loop, without its set-up. Our step holds all its sequences, a Trainer's step its own batch"
 )
 
 
@@ -103,7 +103,8 @@ def natural_batches(inputs: Inputs, work: Work, steps: int, scratch: Path) -> li
     tokenizer = AlbertTokenizer.from_pretrained(inputs.tokenizer_folder, text_rules="google")
     if tokenizer.vocab_size > VOCABULARY:
         raise ConfigError(
-            "vocab-too-large", f"the tokenizer has {tokenizer.vocab_size:,} pieces, the models measured have {VOCABULARY:,}",
+            "vocab-too-large",
+            f"the tokenizer has {tokenizer.vocab_size:,} pieces, the models measured have {VOCABULARY:,}",
             "name a tokenizer with at most that many",
         )  # fmt: skip
     inputs.write_text(scratch / "text.txt")
@@ -111,7 +112,7 @@ def natural_batches(inputs: Inputs, work: Work, steps: int, scratch: Path) -> li
     store = TokenStore.open(scratch / "store")
     everything = [np.ones(len(offsets) - 1, dtype=bool) for offsets in store.document_offsets]
     stream = BatchStream(store, everything, ExampleSettings(max_length=work.max_length), batch_tokens=work.max_length)
-    singles = []
+    singles: list[dict[str, Any]] = []
     while len(singles) < work.sequences * steps:
         singles += [single for micro_batch in next(stream) for single in _split(micro_batch)]
     return [

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +19,8 @@ PEERS = (
     Peer("tokie", "tokie", "pip install tokie"),
 )
 NOTE = (
-    "raw sentencepiece and kitoken read the untouched lines: they skip Google's text rules, so they do less work than we do; "
-    "transformers, tokenizers and tokie follow the rules as written in tokenizer.json"
+    "raw sentencepiece and kitoken read the untouched lines: they skip Google's text rules, so they do less work than we "
+    "do; transformers, tokenizers and tokie follow the rules as written in tokenizer.json"
 )
 
 
@@ -65,8 +66,8 @@ def tokenize_rows(inputs: Inputs, rounds: int = 7, threads: int = 0) -> Iterator
         f"tokenize, {threads} thread{'s' if threads > 1 else ''}", "MB/s", contenders[0], contenders[1:], seconds,
         equal=identical[ours.name] == 1.0,
         compared=(
-            f"our ids with Google's rules written out in plain Python over raw sentencepiece, on all {len(lines):,} lines; "
-            "`identical` in details is everybody's share of lines that agree with them"
+            f"our ids with Google's rules written out in plain Python over raw sentencepiece, on all {len(lines):,} "
+            "lines; `identical` in details is everybody's share of lines that agree with them"
         ),
         missing=missing(PEERS),
         versions=versions("sentencepiece", "tokenizers", "transformers", "kitoken", "tokie", "numba", "numpy"),
@@ -129,7 +130,7 @@ def _albertkit(folder: Path, threads: int) -> Encoder:
     def ids(lines: Sequence[str]) -> list[list[int]]:
         ragged = tokenizer.encode_batch(lines, num_threads=threads)
         flat, offsets = ragged.ids.tolist(), ragged.offsets.tolist()
-        return [flat[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+        return [flat[start:end] for start, end in pairwise(offsets)]
 
     return Encoder("albertkit", lambda lines: tokenizer.encode_batch(lines, num_threads=threads), ids)
 

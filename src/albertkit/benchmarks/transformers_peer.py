@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.benchmarks.harness import Contender
@@ -44,15 +45,17 @@ class TrainerSetting:
 DOCUMENTED = TrainerSetting("transformers Trainer, documented (fp32, padded)", batch_size=8)
 
 
-def best_setting(batch_size: int) -> TrainerSetting:
+def best_setting(batch_size: int, bf16: bool = True) -> TrainerSetting:
     """The fastest of what transformers offers that we found; see `docs/log.md` for what was tried."""
-    name = f"transformers Trainer, best (bf16, longest in batch, by length, batch {batch_size})"
-    return TrainerSetting(name, batch_size, bf16=True, pad_to="longest", group_by_length=True)
+    precision = "bf16" if bf16 else "fp32"
+    name = f"transformers Trainer, best ({precision}, longest in batch, by length, batch {batch_size})"
+    return TrainerSetting(name, batch_size, bf16=bf16, pad_to="longest", group_by_length=True)
 
 
 def examples_of(batch: PackedBatch) -> list[Example]:
     """A packed batch as single examples with transformers' names."""
-    assert batch.masked_positions is not None and batch.masked_labels is not None
+    assert batch.masked_positions is not None
+    assert batch.masked_labels is not None
     labels = torch.full_like(batch.input_ids, IGNORED)
     labels[batch.masked_positions] = batch.masked_labels
     orders = batch.sentence_order_labels
@@ -69,9 +72,7 @@ def pad(examples: Sequence[Example], length: int) -> Example:
     fill = {"input_ids": 0, "token_type_ids": 0, "labels": IGNORED, "attention_mask": 0}
     rows = [{**e, "attention_mask": torch.ones_like(e["input_ids"])} for e in examples]
     padded = {
-        name: torch.stack(
-            [torch.nn.functional.pad(row[name], (0, length - len(row[name])), value=value) for row in rows]
-        )
+        name: torch.stack([F.pad(row[name], (0, length - len(row[name])), value=value) for row in rows])
         for name, value in fill.items()
     }
     return {**padded, "sentence_order_label": torch.stack([row["sentence_order_label"] for row in rows])}
@@ -141,7 +142,7 @@ def _to_longest(examples: Sequence[Example]) -> Example:
 
 
 def _clock(transformers: Any) -> Any:
-    class Clock(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+    class Clock(transformers.TrainerCallback):
         """Seconds between the start and the end of the Trainer's loop."""
 
         seconds = 0.0

@@ -1,4 +1,4 @@
-"""The model card: `README.md` of a checkpoint folder, written on save. It holds only what was configured or measured."""
+"""The model card: `README.md` of a checkpoint folder, written on save. Only what was configured or measured."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def model_card(
         settings=flatten(settings),
         measures=(rows := measures(results, baselines)),
         sentence_order=any(row.key.startswith("sentence_order") for row in rows),
-        counts={task: results[f"{task}_count"] for task in ("masked_lm", "sentence_order") if results.get(f"{task}_count")},
+        counts={task: count for task in ("masked_lm", "sentence_order") if (count := results.get(f"{task}_count"))},
         times=times_more_probable(results.get("masked_lm_loss"), (baselines or {}).get("unigram_loss")),
         versions=versions or {},
         cell=_cell,

@@ -148,7 +148,7 @@ def nats(value: float) -> str:
 
 def percent(share: float) -> str:
     """A share in per cent with one decimal; empty for NaN."""
-    return f"{100 * share:.1f} %" if math.isfinite(share) else ""
+    return f"{100 * share:.1f}%" if math.isfinite(share) else ""
 
 
 def count_text(value: float) -> str:

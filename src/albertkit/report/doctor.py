@@ -1,0 +1,266 @@
+"""What this machine and this installation can do, and what is missing: the facts behind `albertkit doctor`.
+
+Versions are read from package metadata, so that a package too broken to import is still listed; only torch is
+imported, because only torch knows what it can use.
+"""
+
+import importlib.metadata
+import math
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import MachineError, MissingExtraError
+
+CORE_INSTALL = "pip install -c constraints.txt albertkit"
+
+# What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86, then ARM).
+CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "asimd", "sve", "bf16", "i8mm")
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+
+
+def examine() -> dict[str, Any]:
+    """Everything `albertkit doctor` knows, as plain values for JSON.
+
+    Returns:
+        `albertkit`, `python`, `platform`, `machine`, `packages`, `extras`, `torch`, `compiler`, `folders`, and
+        `problems`: a list of `fact`, `hint` and `fatal`. Fatal is what keeps the core from working.
+
+    Raises:
+        MachineError: not-installed if albertkit runs from a folder without its metadata; missing-core without
+            `packaging`, which compares versions.
+    """
+    try:
+        version, requirements = importlib.metadata.version("albertkit"), importlib.metadata.requires("albertkit")
+    except importlib.metadata.PackageNotFoundError:
+        raise MachineError(
+            "not-installed", "albertkit runs from a folder and is not installed, so nothing says what it needs",
+            "pip install -c constraints.txt -e .",
+        ) from None  # fmt: skip
+    packages, extras = check_requirements(requirements or [])
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    facts: dict[str, Any] = {
+        "albertkit": version,
+        "python": {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "executable": sys.executable,
+        },
+        "platform": platform.platform(),
+        "machine": machine(),
+        "packages": packages,
+        "extras": extras,
+        "torch": torch_details(),
+        "compiler": compiler(),
+        "folders": [folder("temporary files", Path(tempfile.gettempdir())), folder("cache", cache)],
+    }
+    return facts | {"problems": problems(facts)}
+
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+
+def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Compare what is installed with what is required.
+
+    Args:
+        requirements: As package metadata states them, extras as markers: `matplotlib>=3.9; extra == 'report'`.
+
+    Returns:
+        The core packages, each with `name`, `installed` (version or None), `required` and `status` ("ok", "missing",
+        "too old", "too new", "unreadable"); and by extra: `complete`, its `packages`, and the `install` line if it
+        is not complete.
+
+    Raises:
+        MachineError: missing-core without `packaging`.
+    """
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        raise MachineError("missing-core", "the package `packaging` is not installed", CORE_INSTALL) from None
+    core: list[dict[str, Any]] = []
+    by_extra: dict[str, list[dict[str, Any]]] = {}
+    for requirement in map(Requirement, requirements):
+        marker = requirement.marker
+        if marker is None or marker.evaluate({"extra": ""}):
+            core.append(_check(requirement))
+            continue
+        for extra in _extras_named(str(marker)):
+            if marker.evaluate({"extra": extra}):
+                by_extra.setdefault(extra, []).append(_check(requirement))
+    extras = {}
+    for extra, packages in sorted(by_extra.items()):
+        lacking = [package["name"] for package in packages if package["status"] != "ok"]
+        install = MissingExtraError.of(lacking[0], extra, "").hint if lacking else None
+        extras[extra] = {"complete": not lacking, "packages": packages, "install": install}
+    return core, extras
+
+
+def _extras_named(marker: str) -> list[str]:
+    """The extras a marker speaks of: `python_version < "3.12" and extra == "report"` gives report."""
+    quoted = marker.replace("'", '"')
+    return [part.split('"')[1] for part in quoted.split("extra ==")[1:]]
+
+
+def _check(requirement: Any) -> dict[str, Any]:
+    from packaging.version import InvalidVersion, Version
+
+    row = {"name": requirement.name, "installed": None, "required": str(requirement.specifier), "status": "missing"}
+    try:
+        row["installed"] = importlib.metadata.version(requirement.name)
+        version = Version(row["installed"])
+    except importlib.metadata.PackageNotFoundError:
+        return row
+    except (InvalidVersion, TypeError):  # a half-removed package leaves metadata without a version
+        return row | {"status": "unreadable"}
+    if requirement.specifier.contains(version, prereleases=True):
+        return row | {"status": "ok"}
+    floors = [Version(part.version) for part in requirement.specifier if part.operator in (">=", ">", "~=")]
+    return row | {"status": "too old" if any(version < floor for floor in floors) else "too new"}
+
+
+# --- machine ----------------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """Cores, memory and the CPU's name and abilities. What the system does not tell is None."""
+    cpu = _proc_fields("/proc/cpuinfo")
+    flags = (cpu.get("flags") or cpu.get("Features") or "").split()
+    memory = _proc_fields("/proc/meminfo")
+    total = _kibibytes(memory.get("MemTotal"))
+    if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _container_memory()
+    return {
+        "cpu": cpu.get("model name") or platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "usable_cores": _usable_cores(),
+        "memory_bytes": min(total, limit) if total and limit else total,
+        "available_bytes": _kibibytes(memory.get("MemAvailable")),
+        "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags] if flags else None,
+        "native_bf16": any(flag in flags for flag in BF16_FLAGS) if flags else None,
+    }
+
+
+def _proc_fields(path: str) -> dict[str, str]:
+    """The first value of every `name: value` line; empty where there is no such file."""
+    fields: dict[str, str] = {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return fields
+    for line in lines:
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    return fields
+
+
+def _kibibytes(text: str | None) -> int | None:
+    return int(text.split()[0]) * 1024 if text else None
+
+
+def _first_line(*paths: str) -> str:
+    for path in paths:
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+    return ""
+
+
+def _container_memory() -> int | None:
+    """The memory limit of the container, cgroup version 2 or 1; None where there is none."""
+    text = _first_line("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    return int(text) if text.isdigit() else None
+
+
+def _usable_cores() -> int | None:
+    """Cores this process may use: by affinity, and by the container's quota of processor time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _first_line("/sys/fs/cgroup/cpu.max").split()
+    if cores and len(quota) == 2 and quota[0].isdigit():
+        return max(min(cores, math.ceil(int(quota[0]) / int(quota[1]))), 1)
+    return cores
+
+
+def torch_details() -> dict[str, Any]:
+    """What torch can use here; `error` with the reason if it cannot be imported."""
+    try:
+        import torch
+    except Exception as error:  # a broken binary raises OSError, a clash with numpy anything
+        return {"error": f"{type(error).__name__}: {error}"}
+    devices = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            devices.append(
+                {
+                    "name": properties.name,
+                    "memory_bytes": properties.total_memory,
+                    "compute_capability": f"{properties.major}.{properties.minor}",
+                    "native_bf16": properties.major >= 8,  # Ampere and newer
+                }
+            )
+    return {
+        "error": None,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cuda_build": torch.version.cuda,
+        "cuda_devices": devices,
+        "mps": torch.backends.mps.is_available(),
+    }
+
+
+def compiler() -> dict[str, Any]:
+    """The C++ compiler that torch.compile would call ($CXX, else g++, on macOS clang++) and Python's headers."""
+    command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    return {"command": command, "path": shutil.which(command.split()[0]), "python_headers": header.is_file()}
+
+
+def folder(name: str, path: Path) -> dict[str, Any]:
+    """Whether a file can be made in a folder, or in the nearest one above it that is there, and the space left."""
+    existing = next(place for place in (path, *path.absolute().parents) if place.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            writable = True
+    except OSError:
+        writable = False
+    return {"name": name, "path": str(path), "writable": writable, "free_bytes": shutil.disk_usage(existing).free}
+
+
+# --- verdict ----------------------------------------------------------------------------------------------------------
+
+
+def problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is wrong, worst first: each with the `fact`, a `hint` that works, and whether it is `fatal` to the core."""
+    found = []
+    for package in facts["packages"]:
+        if package["status"] != "ok":
+            have = f"{package['installed']} is installed" if package["installed"] else "it is not installed"
+            fact = f"{package['name']} is {package['status']}: {have}, {package['required'] or 'any version'} is needed"
+            found.append({"fact": fact, "hint": CORE_INSTALL, "fatal": True})
+    torch_missing = any(p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"])
+    if facts["torch"]["error"] and not torch_missing:
+        hint = "pip install --force-reinstall -c constraints.txt torch"
+        found.append({"fact": f"torch cannot be imported: {facts['torch']['error']}", "hint": hint, "fatal": True})
+    for place in facts["folders"]:
+        if not place["writable"]:
+            fact = f"the folder for {place['name']}, `{place['path']}`, cannot be written to"
+            variable = "XDG_CACHE_HOME" if place["name"] == "cache" else "TMPDIR"
+            hint = f"set {variable} to a folder you own"
+            found.append({"fact": fact, "hint": hint, "fatal": False})
+    tool = facts["compiler"]
+    if not tool["path"]:
+        fact = f"there is no C++ compiler `{tool['command']}`: torch.compile does not work on the CPU"
+        found.append({"fact": fact, "hint": "install one (Debian: apt install g++), or set CXX", "fatal": False})
+    elif not tool["python_headers"]:
+        fact = "Python's C headers are missing: torch.compile does not work on the CPU"
+        found.append({"fact": fact, "hint": "install them (Debian: apt install python3-dev)", "fatal": False})
+    return found

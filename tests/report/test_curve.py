@@ -1,0 +1,133 @@
+"""The curve as PNG and SVG: not blank, the right colours where data is, sound XML."""
+
+import builtins
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from albertkit.errors import DataError, MissingExtraError
+from albertkit.report import plot_run, run_svg
+from albertkit.report.plots import BASELINE, EVALUATION, TRAIN, _loss_limits, _smooth, _thin
+
+image = pytest.importorskip("matplotlib.image")
+
+
+def pixels_of(path, colour):
+    """How many pixels have a colour, to within the rounding of PNG."""
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+    picture = np.round(image.imread(path)[:, :, :3] * 255)
+    return int((np.abs(picture - rgb).max(axis=2) <= 2).sum()), picture.shape
+
+
+def test_png_has_its_size_and_shows_training_evaluation_and_baseline(tmp_path, records):
+    path = plot_run(records, tmp_path / "curve.png", baseline={"unigram_loss": 6.7}, title="a $run_name")
+    for colour in (TRAIN, EVALUATION, BASELINE):
+        count, shape = pixels_of(path, colour)
+        assert shape == (960, 1200, 3)
+        assert count > 300, colour
+
+
+def test_png_without_evaluations_has_no_evaluation_colour(tmp_path, records):
+    steps = [record for record in records if record["event"] == "step"]
+    path = plot_run(steps, tmp_path / "curve.png")
+    assert pixels_of(path, EVALUATION)[0] == 0
+    assert pixels_of(path, TRAIN)[0] > 300
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path, records):
+    first, second = (plot_run(records, tmp_path / name).read_bytes() for name in ("a.png", "b.png"))
+    assert first == second
+    assert run_svg(records) == run_svg(records)
+
+
+@pytest.mark.parametrize(
+    "tricky",
+    [
+        [{"event": "step", "step": 1, "masked_lm_loss": 9.0, "learning_rate": 0.0}],
+        [{"event": "eval", "step": 5, "masked_lm_loss": 6.0}, {"event": "eval", "step": 10, "masked_lm_loss": 5.0}],
+        [{"event": "step", "step": n, "masked_lm_loss": math.nan} for n in range(1, 60)],
+        [{"event": "step", "step": n, "loss": 2.0} for n in range(1, 60)],
+        [{"event": "step", "step": 0, "sentence_order_accuracy": 1.0}],
+    ],
+    ids=["one step", "two evaluations", "only NaN", "constant", "step zero"],
+)
+def test_tricky_records_still_make_a_picture(tmp_path, tricky):
+    picture = image.imread(plot_run(tricky, tmp_path / "curve.png"))
+    assert picture.shape[:2] == (960, 1200)
+    assert picture[:, :, :3].std() > 0.02
+    ET.fromstring(run_svg(tricky, narrow=True))
+
+
+def test_svg_is_sound_xml_with_text_and_page_colours(records):
+    svg = run_svg(records, baseline={"unigram_loss": 6.7})
+    root = ET.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = {"".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"masked-LM loss (nats)", "unigram baseline", "held-out text", "training step"} <= texts
+    assert "var(--train, #0072b2)" in svg
+    assert "var(--evaluation, #d55e00)" in svg
+    assert "1,200 steps · 4.9 M tokens · 10 min 00 s" in root.attrib["aria-label"]
+
+
+def test_wide_and_narrow_share_no_identifier_and_resolve_their_own(records):
+    identifiers = []
+    for narrow in (False, True):
+        svg = run_svg(records, narrow=narrow)
+        own = set(re.findall(r'\bid="([^"]+)"', svg))
+        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {(i, "") for i in own} | {
+            ("", i) for i in own
+        }
+        assert "<style" not in svg
+        identifiers.append(own)
+    assert not identifiers[0] & identifiers[1]
+
+
+def test_smoothing_is_the_mean_around_each_value_without_nan():
+    values = [float(n % 7) for n in range(500)]
+    values[250] = math.nan
+    smooth = _smooth(values)
+    assert smooth[200] == pytest.approx(np.mean(values[195:206]))
+    assert smooth[250] == pytest.approx(np.nanmean(values[245:256]))
+    assert smooth[0] == values[0]
+
+
+def test_thinning_keeps_the_extremes():
+    values = [math.sin(n / 50) for n in range(10_000)]
+    values[5_000], values[7_001] = 9.0, -9.0
+    steps, kept = _thin(list(range(10_000)), values)
+    assert len(kept) < 1_600
+    assert (max(kept), min(kept)) == (9.0, -9.0)
+    assert steps == sorted(steps)
+    assert all(values[step] == value for step, value in zip(steps, kept, strict=True))
+
+
+def test_one_wild_step_does_not_flatten_the_curve():
+    calm = [5 - n / 500 for n in range(1000)]
+    assert _loss_limits([*calm, 1e6], [])[1] < 7
+    assert _loss_limits([*calm, 1e6], [])[2] == 1
+    assert _loss_limits(calm, [6.7])[1] > 6.7
+    assert _loss_limits(calm, [6.7])[2] == 0
+
+
+def test_a_run_without_records_is_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(DataError) as error:
+        plot_run([], tmp_path / "curve.png")
+    assert error.value.slug == "no-metrics"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_install_line_is_named(tmp_path, records, monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtraError) as error:
+        plot_run(records, tmp_path / "curve.png")
+    assert "albertkit[report]" in error.value.hint

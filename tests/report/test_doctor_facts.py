@@ -1,0 +1,150 @@
+"""Versions against requirements, the machine, and the verdict."""
+
+import importlib.metadata
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from albertkit.errors import ConfigError, MachineError
+from albertkit.report import doctor
+from albertkit.report.doctor_text import as_markdown, print_doctor
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretend that exactly these packages are installed."""
+    versions = {}
+
+    def version(name):
+        if name not in versions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    return versions
+
+
+@pytest.mark.parametrize(
+    ("have", "need", "status"),
+    [
+        ("2.13.0+cpu", ">=2.9", "ok"), ("2.9", ">=2.9", "ok"), ("2.8.1", ">=2.9", "too old"), ("2.10", ">=2.9", "ok"),
+        ("6.0", ">=5,<6", "too new"), ("4.9", ">=5,<6", "too old"), ("3.0rc1", ">=2.9", "ok"),
+        (None, ">=1", "unreadable"), ("1.0", "", "ok"),
+    ],
+)  # fmt: skip
+def test_versions_are_compared_as_versions(installed, have, need, status):
+    installed["torch"] = have
+    (row,), _ = doctor.check_requirements([f"torch{need}"])
+    assert row["status"] == status
+    assert row["installed"] == have
+
+
+def test_extras_name_what_is_missing_and_the_install_line(installed):
+    installed.update({"matplotlib": "3.1", "pyarrow": "20"})
+    core, extras = doctor.check_requirements(
+        [
+            "torch>=2.9", "colorama>=1; sys_platform == 'atari'", "matplotlib>=3.9; extra == 'report'",
+            "tensorboard>=2; extra == 'report'", "pyarrow>=17; python_version >= '3' and extra == 'parquet'",
+        ]
+    )  # fmt: skip
+    assert [(row["name"], row["status"]) for row in core] == [("torch", "missing")]
+    assert extras["parquet"] == {"complete": True, "packages": extras["parquet"]["packages"], "install": None}
+    assert extras["report"]["complete"] is False
+    assert [row["status"] for row in extras["report"]["packages"]] == ["too old", "missing"]
+    assert extras["report"]["install"] == "pip install -c constraints.txt 'albertkit[report]'"
+
+
+def test_this_machine_is_described_truly():
+    facts = doctor.examine()
+    json.dumps(facts)
+    assert facts["machine"]["cores"] == os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        assert 1 <= facts["machine"]["usable_cores"] <= len(os.sched_getaffinity(0))
+    torch = pytest.importorskip("torch")
+    installed = {row["name"]: row["installed"] for row in facts["packages"]}
+    assert installed["torch"] == torch.__version__
+    assert facts["torch"]["threads"] == torch.get_num_threads()
+    assert {"report", "parquet", "dev"} <= set(facts["extras"])
+
+
+def test_cpu_flags_agree_with_torch():
+    torch = pytest.importorskip("torch")
+    flags = doctor.machine()["cpu_flags"]
+    if flags is None or not hasattr(torch.cpu, "get_capabilities"):
+        pytest.skip("the system does not tell its flags")
+    known = torch.cpu.get_capabilities()
+    for flag in ("avx2", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"):
+        assert (flag in flags) == known.get(flag, False), flag
+
+
+def test_a_cuda_device_is_described(monkeypatch):
+    torch = pytest.importorskip("torch")
+    properties = SimpleNamespace(name="NVIDIA T4", total_memory=16 << 30, major=7, minor=5)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    (device,) = doctor.torch_details()["cuda_devices"]
+    assert device == {
+        "name": "NVIDIA T4", "memory_bytes": 16 << 30, "compute_capability": "7.5", "native_bf16": False,
+    }  # fmt: skip
+
+
+def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-compiler --flag")
+
+    def refuse(**_kwargs):
+        raise PermissionError
+
+    facts = doctor.examine()
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    facts["folders"] = [doctor.folder("cache", tmp_path / "not" / "there")]
+    found = doctor.problems(facts)
+    assert [problem["fatal"] for problem in found] == [False, False]
+    assert "no-such-compiler" in found[1]["fact"]
+    assert "XDG_CACHE_HOME" in found[0]["hint"]
+
+
+def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path):
+    place = doctor.folder("cache", tmp_path / "not" / "there")
+    assert place["writable"]
+    assert place["free_bytes"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("have", ["2.8.0", None])
+def test_an_old_or_missing_core_package_is_fatal_and_exits_1(monkeypatch, capsys, have):
+    real = importlib.metadata.version
+
+    def version(name):
+        if name == "sentencepiece" and have is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "0.0.1" if name == "sentencepiece" else real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    for markdown in (False, True):
+        assert print_doctor(markdown=markdown) == 1
+        shown = capsys.readouterr().out
+        assert ("sentencepiece is missing" if have is None else "sentencepiece is too old: 0.0.1") in shown
+        assert "pip install -c constraints.txt albertkit" in shown
+
+
+def test_a_torch_that_cannot_be_imported_is_fatal(monkeypatch):
+    facts = doctor.examine()
+    facts["torch"] = {"error": "OSError: libtorch.so: cannot open shared object file"}
+    (problem,) = [problem for problem in doctor.problems(facts) if problem["fatal"]]
+    assert "libtorch.so" in problem["fact"]
+    assert "libtorch.so" in as_markdown(facts | {"problems": [problem]})
+
+
+def test_a_copy_that_is_not_installed_says_so(installed):
+    with pytest.raises(MachineError) as error:
+        doctor.examine()
+    assert error.value.slug == "not-installed"
+
+
+def test_markdown_and_json_at_once_are_refused():
+    with pytest.raises(ConfigError) as error:
+        print_doctor(markdown=True, as_json=True)
+    assert error.value.slug == "conflicting-options"

@@ -44,7 +44,12 @@ def train(
     from albertkit.tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer(files, out, vocab_size, coverage, max_sentences, seed, text_rules=text_rules)
-    report = {"out": str(out), "vocab_size": tokenizer.vocab_size, "text_rules": text_rules, "fingerprint": tokenizer.fingerprint}
+    report = {
+        "out": str(out),
+        "vocab_size": tokenizer.vocab_size,
+        "text_rules": text_rules,
+        "fingerprint": tokenizer.fingerprint,
+    }
     print(_dumps(report) if json else f"{tokenizer.vocab_size:,} pieces in {out} (text rules: {text_rules})")
 
 

@@ -1,15 +1,16 @@
 """`tokenizer.json`: the same tokenizer for transformers, in the terms of the `tokenizers` library.
 
-transformers 5 turns user-defined pieces into special tokens, drops the digit-comma rule and the segment ids, and takes Hangul
-apart when it reads `spiece.model` itself. So the file is built here: a plain Unigram model in which user-defined pieces are
-ordinary ones, and the text rules as a chain of normalisers.
+When transformers 5 reads `spiece.model` itself, it turns user-defined pieces into special tokens, drops the digit-comma
+rule and the segment ids, and takes Hangul apart. So the file is built here: a plain Unigram model in which user-defined
+pieces are ordinary ones, and the text rules as a chain of normalisers.
 
 Where it can differ from `AlbertTokenizer`:
 
-- Literal `[CLS]`, `[SEP]`, `[MASK]`, `<pad>` and `<unk>` in a text become their ids, as in every tokenizer of transformers.
-- Scores are added in double precision rather than in single: near-ties (long runs of one character) may break otherwise.
-- The digit-comma rule is emulated as in transformers 4: the scores of such pieces are lowered by 100.
-- `tokenizers` knows a younger or older Unicode than this Python.
+- Literal `[CLS]`, `[SEP]`, `[MASK]`, `<pad>` and `<unk>` in a text become their ids, as in all transformers tokenizers.
+- Scores are added in double precision, not single: near-ties (long runs of one character) may break otherwise.
+- The digit-comma rule is emulated as in transformers 4, by lowering the scores of such pieces by 100. With Google's
+  model that is exact; with a model that has pieces such as "000," it is not.
+- Rules `none`: stacked combining marks, which SentencePiece composes by longest match and `tokenizers` by grapheme.
 """
 
 import sys
@@ -28,8 +29,8 @@ from albertkit.tokenizer.sentencepiece_model import (
 
 _DIGIT_COMMA_PENALTY = 100.0  # convert_slow_tokenizer.py of transformers 4.57
 _NEVER = -1e6  # a score no path survives; for pieces that text must not match
-# What `str.split` takes for white space; `\s` of the regular expressions in `tokenizers` lacks U+001C to U+001F.
-_BLANK = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]"
+# What `str.split` takes for white space. Written out: `\s` in the regular expressions of `tokenizers` is another set.
+_BLANK = "[" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "]"
 
 
 def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
@@ -46,9 +47,11 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
     steps = _rule_steps(text_rules, normalizers, Regex)
     if facts.charsmap:
-        # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFKC before it can.
-        steps += [normalizers.NFKC(), normalizers.Precompiled(facts.charsmap)]
-    steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
+        # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFC before it can.
+        # NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
+        steps += [normalizers.NFC(), normalizers.Precompiled(facts.charsmap)]
+    # `Strip` would take U+0085, too, where SentencePiece goes by the space alone.
+    steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
@@ -110,7 +113,7 @@ def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
     return [
         *steps,
         normalizers.NFKD(),
-        # `StripAccents` takes every mark, with it the vowel signs of Indic scripts; Google's rule takes those that combine.
+        # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
         normalizers.Replace(regex(_combining_class()), ""),
         # `Lowercase` goes by single characters, Python minds the final sigma.
         normalizers.Replace(regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"),
@@ -128,4 +131,3 @@ def _combining_class() -> str:
             else:
                 runs.append([code, code])
     return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in runs) + "]+"
-

@@ -1,17 +1,17 @@
 """Text rules: what happens to a text before SentencePiece sees it.
 
 `google`
-    `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space collapsed with `str.split`,
-    NFKD, characters with a non-zero combining class removed, lower-cased. Google's digit-comma rule belongs to it, too; it
-    rewrites ids, not text, and lives in `digit_comma.py`.
+    `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space collapsed with
+    `str.split`, NFKD, characters with a non-zero combining class removed, lower-cased. Google's digit-comma rule
+    belongs to it, too; it rewrites ids, not text, and lives in `digit_comma.py`.
 `multilingual`
-    White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a Hindi, Japanese or Korean
-    text is lost, and decomposed Hangul (macOS file names) equals composed Hangul.
+    White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a Hindi, Japanese or
+    Korean text is lost, and decomposed Hangul (macOS file names) equals composed Hangul.
 `none`
     The text as it is; SentencePiece's own normaliser is all there is.
 
-In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. A further rule is a function in `_RULES` and one in
-`_ALIGNMENTS`.
+In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. A further rule is a function in `_RULES` and
+one in `_ALIGNMENTS`.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""What a SentencePiece model file says about itself: the special ids, the types and scores of its pieces, its normaliser.
+"""What a SentencePiece model file says about itself: special ids, types and scores of its pieces, its normaliser.
 
-The file is a protocol buffer. The few fields needed are read here rather than with `protobuf`: sentencepiece does not bring
-that package, and its `sentencepiece_model_pb2` cannot live in one process with the copy in transformers ("duplicate file
-name sentencepiece_model.proto" in 5.23).
+The file is a protocol buffer. The few fields needed are read here rather than with `protobuf`: sentencepiece does not
+bring that package, and its `sentencepiece_model_pb2` cannot live in one process with the copy in transformers
+("duplicate file name sentencepiece_model.proto", 5.23).
 """
 
 import struct

@@ -5,7 +5,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from albertkit.errors import DataError
 
@@ -24,7 +24,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError("not-found", f"`{path}` {what}", "name files; a pattern such as `texts/*.txt` names many")
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
         try:
-            yield from _decoded(stream, f"`{path}`")
+            yield from _decoded(cast("IO[bytes]", stream), f"`{path}`")
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DataError("truncated", f"`{path}` cannot be unpacked: {error}", "fetch or pack it again") from None
 
@@ -34,12 +34,15 @@ def _decoded(stream: IO[bytes], source: str) -> Iterator[str]:
     for number, line in enumerate(stream, start=1):
         if b"\0" in line:
             at = place + line.index(b"\0")
-            raise DataError("not-text", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files")
+            raise DataError(
+                "not-text", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files"
+            )
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
-                "not-text", f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
+                "not-text",
+                f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
                 f"convert it: `iconv -f LATIN1 -t UTF-8 {source.strip('`')} > utf8.txt`",
             ) from None  # fmt: skip
         place += len(line)

@@ -4,7 +4,6 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,9 @@ class AlbertTokenizer:
 
     pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
 
-    def __init__(self, model: bytes, text_rules: str = _DEFAULT_RULES, source: str | os.PathLike[str] = "the model") -> None:
+    def __init__(
+        self, model: bytes, text_rules: str = _DEFAULT_RULES, source: str | os.PathLike[str] = "the model"
+    ) -> None:
         """Use `from_pretrained` unless the model file is in memory.
 
         Args:
@@ -74,7 +75,8 @@ class AlbertTokenizer:
         models = sorted(path.glob("*.model"))
         if not models:
             raise CheckpointError(
-                "no-tokenizer", f"no SentencePiece model (*.model) in `{path}`" + ("" if path.is_dir() else ", no folder"),
+                "no-tokenizer",
+                f"no SentencePiece model (*.model) in `{path}`" + ("" if path.is_dir() else ", which is no folder"),
                 "train one: `albertkit tokenizer train FILES --out DIR`",
             )  # fmt: skip
         if len(models) > 1:
@@ -105,7 +107,8 @@ class AlbertTokenizer:
         others = [m.name for m in sorted(path.glob("*.model")) if m.name != MODEL_NAME]
         if others:
             raise CheckpointError(
-                "several-tokenizers", f"`{path}` already holds {', '.join(others)}; with `{MODEL_NAME}` it would hold several",
+                "several-tokenizers",
+                f"`{path}` already holds {', '.join(others)}; with `{MODEL_NAME}` it would hold several",
                 "choose another folder",
             )  # fmt: skip
         fast = fast_tokenizer_json(self._model, self.text_rules)
@@ -164,7 +167,7 @@ class AlbertTokenizer:
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids, and the characters of the original text that each of them stands for.
 
-        The span of a word's first piece includes the white space before it, as SentencePiece and transformers have it. A
+        The span of a word's first piece includes the white space before it, as in SentencePiece and transformers. A
         character that becomes several pieces (a ligature) is in the span of each of them.
 
         Args:
@@ -185,7 +188,9 @@ class AlbertTokenizer:
             ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
             for new_id, first, last in zip(new_ids, [start, *ends[:-1]], ends, strict=True):
                 ids.append(new_id)
-                spans.append((aligned.starts[first], aligned.ends[last - 1]) if last > first else self._point(aligned, first))
+                spans.append(
+                    (aligned.starts[first], aligned.ends[last - 1]) if last > first else self._point(aligned, first)
+                )
         return ids, spans
 
     def pieces(self, text: str) -> list[str]:
@@ -275,7 +280,7 @@ class AlbertTokenizer:
 
     @staticmethod
     def _point(aligned: rules.AlignedText, position: int) -> tuple[int, int]:
-        """An empty span before a character, for a piece that stands for nothing in the text (the space put before it)."""
+        """An empty span, for a piece that stands for nothing in the text (the space put before it)."""
         place = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
         return place, place
 

@@ -3,6 +3,7 @@
 import io
 import itertools
 import os
+import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,8 +15,8 @@ from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 from albertkit.tokenizer.text_files import read_lines
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
-# Google's list for 30k-clean. A list, since SentencePiece reads a string as CSV, in which the quotation mark opens a field
-# and `-.–£€` become one piece (0.2.3).
+# Google's list for 30k-clean. A list, since SentencePiece reads a string as CSV, in which the quotation mark opens a
+# field and the rest becomes one piece (0.2.3).
 GOOGLE_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 
 
@@ -32,8 +33,8 @@ def train_tokenizer(
 ) -> AlbertTokenizer:
     """Train a tokenizer and write its folder.
 
-    The settings of 30k-clean: unigram, pad 0, unknown 1, control pieces [CLS] [SEP] [MASK] at 2 3 4, no begin and end of
-    sentence, the user-defined symbols from 5 on, normaliser nmt_nfkc. The same texts, settings and seed give the same bytes.
+    The settings of 30k-clean: unigram, pad 0, unknown 1, control pieces [CLS] [SEP] [MASK] at 2 3 4, no begin or end of
+    sentence, the user-defined symbols from 5 on, normaliser nmt_nfkc. The same texts and settings give the same bytes.
 
     Args:
         texts: Texts, or paths of text files (UTF-8, a sentence or paragraph a line, `.gz` accepted).
@@ -50,83 +51,103 @@ def train_tokenizer(
         The tokenizer.
 
     Raises:
-        DataError: empty-input, not-found, not-text.
+        DataError: empty-input, not-found, not-text, truncated.
         ConfigError: vocab-too-large, vocab-too-small, bad-argument, bad-text-rules.
         MachineError: training-failed.
     """
     rules.check(text_rules)
+    if max_sentences < 1:
+        raise ConfigError(
+            "bad-argument", f"max_sentences is {max_sentences}", "use 1 or more; 10_000_000 bounds the memory"
+        )
     if not 0 < coverage <= 1:
-        raise ConfigError("bad-argument", f"coverage is {coverage}, a share above 0 and at most 1", "use 0.99995, or 1.0 for little text")
-    smallest = len(SPECIAL_PIECES) + len(user_defined_symbols) + 1
-    if vocab_size <= smallest:
-        raise ConfigError("vocab-too-small", f"vocab_size is {vocab_size}; special pieces and symbols take {smallest - 1}", "use 8000 or more")
-    model = _train(
-        _prepared(texts, text_rules), vocab_size, coverage, max_sentences, seed, list(user_defined_symbols),
-        num_threads or available_cores(),
-    )  # fmt: skip
+        raise ConfigError(
+            "bad-argument",
+            f"coverage is {coverage}, not a share above 0 and at most 1",
+            "use 0.99995, or 1.0 for little text",
+        )
+    reserved = len(SPECIAL_PIECES) + len(user_defined_symbols)
+    if vocab_size <= reserved + 1:
+        raise ConfigError(
+            "vocab-too-small",
+            f"vocab_size is {vocab_size}; special pieces and symbols alone take {reserved}",
+            "use 8000 or more",
+        )
+    sample = _sample(_prepared(texts, text_rules), max_sentences, seed)
+    if not sample:
+        raise DataError(
+            "empty-input", "there is no text to train a tokenizer on", "name files with at least one line of text"
+        )
+    model = _train(sample, vocab_size, coverage, list(user_defined_symbols), num_threads or available_cores())
     tokenizer = AlbertTokenizer(model, text_rules, source=out)
     tokenizer.save_pretrained(out)
     return tokenizer
 
 
 def _prepared(texts: Iterable[str] | Sequence[Path], text_rules: str) -> Iterator[str]:
-    """Non-empty texts after their rules, or an error if there are none."""
-    lines = itertools.chain.from_iterable(read_lines(text) if isinstance(text, Path) else (text,) for text in texts)
-    # A NUL would end the training: SentencePiece keeps it for itself.
-    prepared = (rules.apply(text_rules, line.replace("\0", " ")) for line in lines)
-    kept = (text for text in prepared if text.strip())
-    first = next(kept, None)
-    if first is None:
-        raise DataError("empty-input", "there is no text to train a tokenizer on", "name files with at least one line of text")
-    return itertools.chain((first,), kept)
+    """Non-empty texts after their rules."""
+    for text in itertools.chain.from_iterable(read_lines(t) if isinstance(t, Path) else (t,) for t in texts):
+        # SentencePiece keeps NUL for itself.
+        prepared = rules.apply(text_rules, text.replace("\0", " "))
+        if prepared.strip():
+            yield prepared
 
 
-def _train(
-    texts: Iterator[str], vocab_size: int, coverage: float, max_sentences: int, seed: int, symbols: list[str], num_threads: int
-) -> bytes:
-    """The bytes of the model file."""
+def _sample(texts: Iterator[str], size: int, seed: int) -> list[str]:
+    """An even sample of a stream (reservoir sampling); all of it, in order, if it is no longer than `size`.
+
+    SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample as it is.
+    """
+    draw = random.Random(seed)
+    sample: list[str] = []
+    for number, text in enumerate(texts):
+        if number < size:
+            sample.append(text)
+        elif (place := draw.randrange(number + 1)) < size:
+            sample[place] = text
+    return sample
+
+
+def _train(sample: list[str], vocab_size: int, coverage: float, symbols: list[str], num_threads: int) -> bytes:
+    """The bytes of the model file. Empties the sample."""
     import sentencepiece
 
-    sentencepiece.SetRandomGeneratorSeed(seed)
     model = io.BytesIO()
-    fault: list[BaseException] = []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_noting(texts, fault), model_writer=model, model_type="unigram", vocab_size=vocab_size,
-            character_coverage=coverage, input_sentence_size=max_sentences, shuffle_input_sentence=True,
+            sentence_iterator=_taken_from(sample), model_writer=model, model_type="unigram", vocab_size=vocab_size,
+            character_coverage=coverage,
             pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece=SPECIAL_PIECES[0], unk_piece=SPECIAL_PIECES[1],
             control_symbols=list(SPECIAL_PIECES[2:]), user_defined_symbols=symbols,
             max_sentence_length=2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
-            train_extremely_large_corpus=False, num_threads=num_threads,
+            num_threads=num_threads,
             minloglevel=3,  # fatal only; what is wrong comes as an exception
         )  # fmt: skip
-    except (RuntimeError, ValueError, TypeError, OSError, StopIteration) as error:
-        if fault:
-            raise fault[0] from None
+    except (RuntimeError, ValueError) as error:
         raise _explained(str(error), vocab_size) from None
     return model.getvalue()
 
 
-def _noting(texts: Iterator[str], fault: list[BaseException]) -> Iterator[str]:
-    """Pass texts on; keep an error of the reader, of which C++ hands back only the text."""
-    try:
-        yield from texts
-    except (AlbertKitError, OSError) as error:
-        fault.append(error)
-        raise
+def _taken_from(sample: list[str]) -> Iterator[str]:
+    """The texts in order, each let go when it has been copied: the sample never lies in memory twice."""
+    sample.reverse()
+    while sample:
+        yield sample.pop()
 
 
 def _explained(message: str, vocab_size: int) -> AlbertKitError:
     largest = re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", message, re.DOTALL)
     if largest:
         return ConfigError(
-            "vocab-too-large", f"vocab_size is {vocab_size:,}, but the text supports at most {int(largest[1]):,} pieces",
+            "vocab-too-large",
+            f"vocab_size is {vocab_size:,}, but the text supports at most {int(largest[1]):,} pieces",
             f"use --vocab-size {largest[1]} (vocab_size={largest[1]}) or less, or give more text",
         )  # fmt: skip
     smallest = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
     if smallest:
         return ConfigError(
-            "vocab-too-small", f"vocab_size is {vocab_size:,}, but the characters alone need {int(smallest[1]):,} pieces",
+            "vocab-too-small",
+            f"vocab_size is {vocab_size:,}, but the characters alone need {int(smallest[1]):,} pieces",
             f"use a vocabulary above {smallest[1]}, or a lower coverage",
         )  # fmt: skip
     return MachineError("training-failed", f"SentencePiece could not train a model: {' '.join(message.split())[:300]}")

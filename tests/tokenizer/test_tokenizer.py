@@ -1,0 +1,135 @@
+"""Folders, decoding, faults."""
+
+import io
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from albertkit.errors import AlbertKitError
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.digit_comma import digit_comma_rule
+from albertkit.tokenizer.sentencepiece_model import read_facts
+
+
+@pytest.fixture(scope="module")
+def google(data: Path) -> AlbertTokenizer:
+    return AlbertTokenizer.from_pretrained(data / "albert")
+
+
+def test_the_whole_table_of_the_digit_comma_rule(data: Path) -> None:
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert" / "30k-clean.model"))
+    rule = digit_comma_rule(processor)
+    assert rule is not None
+    assert int((rule.counts > 1).sum()) == 141
+    assert set(rule.counts[rule.counts > 1]) == {2}
+
+
+def test_model_facts_against_protobuf(data: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    # in a process of its own: sentencepiece's and transformers' copies of the schema cannot meet
+    model = data / "albert" / "30k-clean.model"
+    code = (
+        "import sys; from sentencepiece import sentencepiece_model_pb2 as pb\n"
+        "from albertkit.tokenizer.sentencepiece_model import read_facts\n"
+        "raw = open(sys.argv[1], 'rb').read(); m = pb.ModelProto(); m.ParseFromString(raw); f = read_facts(raw)\n"
+        "assert f.pieces == [(p.piece, p.score, p.type) for p in m.pieces]\n"
+        "t = m.trainer_spec; assert f.model_type == t.model_type\n"
+        "assert f.whitespace_as_suffix == t.treat_whitespace_as_suffix\n"
+        "n = m.normalizer_spec; assert f.charsmap == n.precompiled_charsmap and len(f.charsmap) > 1000\n"
+        "assert (f.dummy_prefix, f.one_space) == (n.add_dummy_prefix, n.remove_extra_whitespaces)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(model)], check=True)
+    assert len(read_facts(model.read_bytes()).pieces) == 30000
+
+
+def test_saved_folder_comes_back(google: AlbertTokenizer, data: Path, tmp_path: Path) -> None:
+    for rules in ("google", "multilingual"):
+        tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rules)
+        tokenizer.save_pretrained(tmp_path / rules)
+        assert sorted(p.name for p in (tmp_path / rules).iterdir()) == [
+            "spiece.model",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ]
+        again = AlbertTokenizer.from_pretrained(tmp_path / rules)
+        assert (again.text_rules, again.fingerprint) == (rules, tokenizer.fingerprint)
+    assert AlbertTokenizer.from_pretrained(data / "albert", "none").fingerprint != google.fingerprint
+
+
+def test_pickle(google: AlbertTokenizer) -> None:
+    again = pickle.loads(pickle.dumps(google))
+    assert again.fingerprint == google.fingerprint
+    assert again.encode("Naïve, 2010, words") == google.encode("Naïve, 2010, words")
+
+
+def test_decode(google: AlbertTokenizer) -> None:
+    text = 'a "quoted" (and bracketed) sentence, with £5 - and hyphens.'
+    assert google.decode(google.encode(text)) == text
+    assert google.decode(google.encode("One.", "Two.")) == "[CLS] one.[SEP] two.[SEP]"
+    assert google.decode(google.encode("One.", "Two."), skip_special_tokens=True) == "one. two."
+    assert google.decode([]) == ""
+    assert google.decode(google.encode("the [MASK] of", mask_literal=True)) == "the[MASK] of"
+
+
+def test_batches(google: AlbertTokenizer) -> None:
+    texts = ["", "One, 2010, two.", "   ", "Café \ud800 x", "three"]
+    batch = google.encode_batch(texts, num_threads=2)
+    assert (str(batch.ids.dtype), str(batch.offsets.dtype)) == ("int32", "int64")
+    assert [ids.tolist() for ids in batch.texts()] == [google.encode(text) for text in texts]
+    empty = google.encode_batch([])
+    assert (empty.num_texts, len(empty.ids), empty.offsets.tolist()) == (0, 0, [0])
+
+
+def test_importing_is_light() -> None:
+    code = "import sys, albertkit.tokenizer.tokenizer as t; print({'torch', 'numba', 'tokenizers'} & set(sys.modules))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+        == "set()"
+    )
+
+
+def fault(call) -> AlbertKitError:
+    with pytest.raises(AlbertKitError) as caught:
+        call()
+    assert caught.value.hint
+    return caught.value
+
+
+def test_folders_that_are_no_tokenizer(data: Path, tmp_path: Path) -> None:
+    model = data / "albert" / "30k-clean.model"
+    assert fault(lambda: AlbertTokenizer.from_pretrained(tmp_path)).slug == "no-tokenizer"
+    assert fault(lambda: AlbertTokenizer.from_pretrained(tmp_path / "nowhere")).slug == "no-tokenizer"
+    shutil.copyfile(model, tmp_path / "one.model")
+    assert AlbertTokenizer.from_pretrained(tmp_path).vocab_size == 30000
+    assert (
+        fault(lambda: AlbertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)).slug == "several-tokenizers"
+    )
+    shutil.copyfile(model, tmp_path / "two.model")
+    error = fault(lambda: AlbertTokenizer.from_pretrained(tmp_path))
+    assert error.slug == "several-tokenizers"
+    assert "one.model, two.model" in error.message
+    (tmp_path / "two.model").unlink()
+    for content in (b"", b"no model at all", model.read_bytes()[:1000]):
+        (tmp_path / "one.model").write_bytes(content)
+        assert fault(lambda: AlbertTokenizer.from_pretrained(tmp_path)).slug in ("broken-tokenizer", "special-ids")
+
+
+def test_special_ids_that_are_not_alberts(tmp_path: Path) -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["ein kleiner satz", "noch ein satz"]), model_writer=model, vocab_size=19, minloglevel=3
+    )
+    (tmp_path / "other.model").write_bytes(model.getvalue())
+    error = fault(lambda: AlbertTokenizer.from_pretrained(tmp_path))
+    assert error.slug == "special-ids"
+    assert "<unk>=0 <s>=1" in error.message
+
+
+def test_ids_out_of_range(google: AlbertTokenizer) -> None:
+    for ids in ([30000], [-1]):
+        assert fault(lambda ids=ids: google.decode(ids)).slug == "id-out-of-range"

@@ -1,0 +1,179 @@
+"""Training, and the two commands."""
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from albertkit.cli import main
+from albertkit.errors import AlbertKitError
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.tokenizer.sentencepiece_model import CONTROL, UNKNOWN, USER_DEFINED, read_facts
+from albertkit.tokenizer.train import GOOGLE_SYMBOLS
+
+
+def sentences(number: int = 400, seed: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)]
+    return [
+        " ".join(draw.choices(words, k=12)).capitalize() + f" ({draw.randint(1, 2000)}) - £5." for _ in range(number)
+    ]
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(sentences()), encoding="utf-8")
+    return path
+
+
+def test_layout_of_the_vocabulary(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(sentences(), tmp_path / "out", vocab_size=300)
+    facts = read_facts((tmp_path / "out" / "spiece.model").read_bytes())
+    assert [piece for piece, _, _ in facts.pieces[:13]] == [
+        "<pad>",
+        "<unk>",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *GOOGLE_SYMBOLS,
+    ]
+    assert [kind for _, _, kind in facts.pieces[:13]] == [CONTROL, UNKNOWN, *[CONTROL] * 3, *[USER_DEFINED] * 8]
+    assert tokenizer.vocab_size == 300
+    assert tokenizer.special_ids() == [0, 1, 2, 3, 4]
+    assert all(piece == piece.lower() for piece, _, _ in facts.pieces[13:])  # the rules came first
+    assert tokenizer.decode(tokenizer.encode("Bada (12) - £5.")) == "bada (12) - £5."
+
+
+def test_same_bytes_from_the_same_seed(tmp_path: Path, text_file: Path) -> None:
+    def model(name: str, texts, **settings) -> bytes:
+        train_tokenizer(texts, tmp_path / name, vocab_size=200, **settings)
+        return (tmp_path / name / "spiece.model").read_bytes()
+
+    first = model("a", sentences())
+    assert model("b", iter(sentences())) == first
+    assert model("c", [text_file]) == first
+    packed = tmp_path / "text.txt.gz"
+    packed.write_bytes(gzip.compress(text_file.read_bytes()))
+    assert model("d", [packed]) == first
+    assert b"text.txt" not in first
+    sampled = model("e", sentences(), max_sentences=150, seed=1)
+    assert model("f", sentences(), max_sentences=150, seed=1) == sampled
+    assert model("g", sentences(), max_sentences=150, seed=2) != sampled
+
+
+def test_rules_and_symbols(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(
+        [f"Éa Été {text}" for text in sentences()],
+        tmp_path,
+        vocab_size=200,
+        text_rules="multilingual",
+        user_defined_symbols=["é,", '"'],
+    )
+    assert tokenizer.id_to_piece(5) == "é,"
+    assert tokenizer.id_to_piece(6) == '"'
+    assert tokenizer.unk_id not in tokenizer.encode("Éa")
+    assert AlbertTokenizer.from_pretrained(tmp_path).text_rules == "multilingual"
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "slug"),
+    [
+        ([], {}, "empty-input"),
+        (["", "  "], {}, "empty-input"),
+        (sentences(), {"vocab_size": 20000}, "vocab-too-large"),
+        (sentences(), {"vocab_size": 20}, "vocab-too-small"),
+        (sentences(), {"vocab_size": 5}, "vocab-too-small"),
+        (sentences(), {"coverage": 1.5}, "bad-argument"),
+        (sentences(), {"max_sentences": 0}, "bad-argument"),
+        (sentences(), {"text_rules": "googel"}, "bad-text-rules"),
+        ([Path("no-such-file")], {}, "not-found"),
+    ],
+)
+def test_faults_leave_nothing(tmp_path: Path, texts, settings: dict, slug: str) -> None:
+    with pytest.raises(AlbertKitError) as caught:
+        train_tokenizer(texts, tmp_path / "out", **{"vocab_size": 200, **settings})
+    assert caught.value.slug == slug
+    assert caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_largest_vocabulary_works(tmp_path: Path) -> None:
+    with pytest.raises(AlbertKitError) as caught:
+        train_tokenizer(sentences(), tmp_path, vocab_size=20000)
+    largest = int(caught.value.hint.split()[2])
+    assert train_tokenizer(sentences(), tmp_path, vocab_size=largest).vocab_size == largest
+
+
+@pytest.mark.parametrize(
+    ("content", "slug", "fact"),
+    [
+        (b"fine\ncaf\xe9 au lait\n", "not-text", "byte 0xe9 at 8 (line 2)"),
+        (b"\x7fELF\x02\x00\x00", "not-text", "zero byte at 5"),
+        (gzip.compress(b"words and words\n" * 1000)[:-20], "truncated", "cannot be unpacked"),
+    ],
+)
+def test_files_that_are_no_text(tmp_path: Path, content: bytes, slug: str, fact: str) -> None:
+    path = tmp_path / ("text.gz" if slug == "truncated" else "text.txt")
+    path.write_bytes(content)
+    with pytest.raises(AlbertKitError) as caught:
+        train_tokenizer([path], tmp_path / "out", vocab_size=100)
+    assert caught.value.slug == slug
+    assert fact in caught.value.message
+    assert not (tmp_path / "out").exists()
+
+
+def run(*arguments: str, capsys) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main(["tokenizer", *arguments])
+    shown = capsys.readouterr()
+    return int(stopped.value.code or 0), shown.out, shown.err
+
+
+def test_commands(tmp_path: Path, text_file: Path, capsys) -> None:
+    out = str(tmp_path / "out")
+    code, shown, _ = run("train", str(text_file), "--out", out, "--vocab-size", "200", "--json", capsys=capsys)
+    report = json.loads(shown)
+    assert (code, report["vocab_size"], report["text_rules"]) == (0, 200, "google")
+    code, shown, _ = run("encode", "--tokenizer", out, str(text_file), "--json", capsys=capsys)
+    lines = [json.loads(line) for line in shown.splitlines()]
+    truth = sentencepiece.SentencePieceProcessor(model_file=f"{out}/spiece.model")
+    texts = [text.lower() for text in sentences()]
+    assert [line["ids"] for line in lines] == truth.encode(texts)
+    assert [line["pieces"] for line in lines] == truth.encode(texts, out_type=str)
+    assert {tuple(line) for line in lines} == {("ids", "pieces")}
+    code, _, complaint = run(
+        "train", str(text_file), "--out", str(tmp_path / "no"), "--vocab-size", "99999", capsys=capsys
+    )
+    assert code == 2
+    assert complaint.startswith("error[vocab-too-large]")
+    assert not (tmp_path / "no").exists()
+
+
+def test_nothing_of_the_trainers_log_is_seen(tmp_path: Path, text_file: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "albertkit.cli",
+        "tokenizer",
+        "train",
+        str(text_file),
+        "--out",
+        str(tmp_path / "o"),
+        "--vocab-size",
+        "200",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    shown = subprocess.run(
+        [sys.executable, "-m", "albertkit.cli", "tokenizer", "encode", "--tokenizer", str(tmp_path / "o"), "--json"],
+        input="Bada bada", capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert json.loads(shown)["pieces"][0].startswith("▁")

@@ -37,6 +37,14 @@ def test_png_without_evaluations_has_no_evaluation_colour(tmp_path, records):
     assert pixels_of(path, TRAIN)[0] > 300
 
 
+def test_panels_without_a_single_number_are_left_out():
+    steps = [{"event": "step", "step": n, "masked_lm_loss": 5.0, "sentence_order_accuracy": None} for n in (1, 2)]
+    svg = run_svg(steps)
+    assert "masked-LM loss" in svg
+    assert "sentence order" not in svg
+    assert "learning" not in svg
+
+
 def test_the_same_run_gives_the_same_bytes(tmp_path, records):
     first, second = (plot_run(records, tmp_path / name).read_bytes() for name in ("a.png", "b.png"))
     assert first == second

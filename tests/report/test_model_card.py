@@ -1,10 +1,12 @@
 """The model card: front matter that YAML reads, numbers that were given, nothing that was not."""
 
+import ast
 import re
 
 import pytest
 from scipy.stats import binomtest
 
+from albertkit.checkpoints import save_checkpoint
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.report import model_card, write_card
@@ -97,6 +99,26 @@ def test_loading_examples_are_valid_python_even_for_odd_names():
     for block in blocks:
         compile(block, "card", "exec")
     assert 'from_pretrained("a \\"quoted\\"\\\\name")' in blocks[0]
+
+
+def test_counts_may_come_as_floats_from_a_log():
+    floats = {name: float(value) for name, value in FACTS["results"].items()}
+    assert model_card("wiki-small", **FACTS | {"results": floats}) == model_card("wiki-small", **FACTS)
+
+
+def test_loading_examples_run_on_a_saved_folder(tmp_path, monkeypatch, capsys, data):
+    """What the card tells people to run, run on what albertkit saves: five pieces from each library."""
+    pytest.importorskip("transformers")
+    from albertkit import AlbertForPreTraining, AlbertTokenizer
+
+    monkeypatch.chdir(tmp_path)
+    config = AlbertConfig(hidden_size=64, num_attention_heads=2, intermediate_size=64, num_hidden_layers=1)
+    model = AlbertForPreTraining(config)
+    save_checkpoint(tmp_path / "wiki-small", model, AlbertTokenizer.from_pretrained(data / "albert"))
+    for block in re.findall(r"```python\n(.*?)```", model_card("wiki-small", **FACTS), flags=re.DOTALL):
+        exec(block, {})
+    ours, theirs = (ast.literal_eval(line) for line in capsys.readouterr().out.strip().splitlines())
+    assert [piece.removeprefix("▁") for piece in ours] == [guess["token_str"].removeprefix("▁") for guess in theirs]
 
 
 def test_the_card_is_written_as_readme(tmp_path):

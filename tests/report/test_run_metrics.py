@@ -49,6 +49,15 @@ def test_a_torn_line_in_the_middle_costs_only_itself(tmp_path):
     assert metrics.unreadable_lines == 2
 
 
+def test_a_record_appended_to_a_torn_line_is_kept(tmp_path):
+    file = write(tmp_path / "metrics.jsonl", [step(10)], tail='{"event": "step", "st')
+    with open(file, "a") as resumed:
+        resumed.write(json.dumps(step(20)) + "\n" + '{"event": "step", {"event": "ev')
+    metrics = read_metrics(file)
+    assert [record["step"] for record in metrics.steps] == [10, 20]
+    assert metrics.unreadable_lines == 2
+
+
 def test_after_a_resume_the_later_line_wins_and_abandoned_steps_go():
     metrics = RunMetrics.from_records(
         [step(10, 6.0), step(20, 5.0), evaluation(20, 5.5), step(30, 4.0), step(40, 3.0), evaluation(40, 3.5),

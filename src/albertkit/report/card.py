@@ -10,6 +10,8 @@ from albertkit.files import atomic_file
 from albertkit.report.results import flatten, measures, times_more_probable, value_text
 from albertkit.report.templates import environment
 
+TASKS = ("masked_lm", "sentence_order")
+
 # What makes one ALBERT differ from another; the rest is in config.json.
 ARCHITECTURE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups", "inner_group_num",
@@ -63,7 +65,7 @@ def model_card(
         settings=flatten(settings),
         measures=(rows := measures(results, baselines)),
         sentence_order=any(row.key.startswith("sentence_order") for row in rows),
-        counts={task: count for task in ("masked_lm", "sentence_order") if (count := results.get(f"{task}_count"))},
+        counts={task: int(results[f"{task}_count"]) for task in TASKS if results.get(f"{task}_count")},
         times=times_more_probable(results.get("masked_lm_loss"), (baselines or {}).get("unigram_loss")),
         versions=versions or {},
         cell=_cell,

@@ -115,6 +115,7 @@ def read_metrics(path: str | Path) -> RunMetrics:
                 records.append(json.loads(line))
             except ValueError:
                 torn += 1
+                records += _record_behind(line)
     metrics = RunMetrics.from_records(records)
     metrics.unreadable_lines += torn
     if metrics.unreadable_lines and not metrics.steps and not metrics.evaluations:
@@ -124,6 +125,15 @@ def read_metrics(path: str | Path) -> RunMetrics:
             "name the `metrics.jsonl` of a run",
         )
     return metrics
+
+
+def _record_behind(line: str) -> list[Any]:
+    """The whole record, if there is one, that a resumed process appended to the torn line of a killed one."""
+    start = line.rfind('{"event"')
+    try:
+        return [json.loads(line[start:])] if start > 0 else []
+    except ValueError:
+        return []
 
 
 def as_metrics(source: "RunMetrics | str | Path | Iterable[dict[str, Any]]") -> RunMetrics:

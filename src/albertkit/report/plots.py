@@ -107,9 +107,9 @@ def _figure(metrics: RunMetrics, baseline: Mapping[str, float], title: str, look
             "no-metrics", "the run recorded no training step and no evaluation", "train for at least one step"
         )
     panels: list[tuple[Any, float]] = [(_draw_loss, 3.2)]
-    if metrics.series("step", "sentence_order_accuracy")[0] or metrics.series("eval", "sentence_order_accuracy")[0]:
+    if _is_known(metrics, "sentence_order_accuracy"):
         panels.append((_draw_sentence_order, 1.7))
-    if metrics.series("step", "learning_rate")[0]:
+    if _is_known(metrics, "learning_rate"):
         panels.append((_draw_learning_rate, 1.0))
     with matplotlib.rc_context(_style(look)):
         figure = matplotlib.figure.Figure(figsize=(look.width, look.height), layout="constrained")
@@ -133,6 +133,10 @@ def _figure(metrics: RunMetrics, baseline: Mapping[str, float], title: str, look
         _write_heading(axes[0], title, training_extent(metrics), look)
         figure.draw_without_rendering()  # inside the style: text takes its fonts when it is laid out
     return figure
+
+
+def _is_known(metrics: RunMetrics, name: str) -> bool:
+    return any(math.isfinite(value) for event in ("step", "eval") for value in metrics.series(event, name)[1])
 
 
 def _style(look: _Look) -> dict[str, Any]:

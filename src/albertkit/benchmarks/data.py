@@ -116,7 +116,7 @@ def data_rows(
     Args:
         inputs: Text and tokenizer.
         rounds: Timed rounds.
-        threads: Processes that build the store; 0 for all cores.
+        threads: Processes that build the store; 0 for what `build_store` thinks best for so much text.
         google_albert: Checkout of google-research/albert, the peer; None for the Model Garden's script.
         peer_python: Interpreter with the peer's TensorFlow.
 
@@ -151,7 +151,7 @@ def data_rows(
 
 
 def _pipeline_row(
-    inputs: Inputs, folder: Path, peer: PeerScript | None, max_length: int, rounds: int, workers: int
+    inputs: Inputs, folder: Path, peer: PeerScript | None, max_length: int, rounds: int, workers: int | None
 ) -> Row:
     from albertkit.tokenizer import AlbertTokenizer
 
@@ -164,7 +164,7 @@ def _pipeline_row(
         parts.append(text_to_batches(folder / "text.txt", store, tokenizer, max_length, workers))
         return parts[-1]["build"] + parts[-1]["stream"]
 
-    progress(f"data, length {max_length}: {inputs.megabytes:.2f} MB, {workers} workers")
+    progress(f"data, length {max_length}: {inputs.megabytes:.2f} MB")
     contender = Contender("albertkit", ours, inputs.megabytes)
     peers = [Contender(peer.name, peer.run, inputs.megabytes)] if peer else []
     row = compare(
@@ -177,7 +177,7 @@ def _pipeline_row(
     last = parts[-1]
     masked = last["predictions"] / last["tokens"]
     row.details = {
-        "text": inputs.text_name, "megabytes": inputs.megabytes, "workers": workers,
+        "text": inputs.text_name, "megabytes": inputs.megabytes,
         "build_seconds": last["build"], "stream_seconds": last["stream"], "text_tokens": last["text_tokens"],
         "examples": last["examples"], "tokens": last["tokens"], "masked_share": masked,
     }  # fmt: skip
@@ -192,7 +192,7 @@ def _pipeline_row(
     return row
 
 
-def text_to_batches(text: Path, store: Path, tokenizer: Any, max_length: int, workers: int) -> dict[str, float]:
+def text_to_batches(text: Path, store: Path, tokenizer: Any, max_length: int, workers: int | None) -> dict[str, float]:
     """The whole of our path: text file, store on disk, every batch of one epoch.
 
     Returns:

@@ -1,8 +1,9 @@
 """Google's text rules once more, in plain Python, on nothing but `unicodedata` and raw sentencepiece.
 
-Written apart from `albertkit.tokenizer`, slowly and literally, so that the benchmark can check our ids against somebody
-who does not share our code. Sources: `preprocess_text` and `encode_pieces` of google-research/albert `tokenization.py` and
-of the Model Garden's `official/nlp/tools/tokenization.py`, whose comparison of `str` with `str` is the rule as intended.
+Written apart from `albertkit.tokenizer`, slowly and literally, so that the benchmark can check our ids against
+somebody who does not share our code. Sources: `preprocess_text` and `encode_pieces` of google-research/albert
+`tokenization.py` and of the Model Garden's `official/nlp/tools/tokenization.py`, whose comparison of `str` with
+`str` is the rule as intended.
 """
 
 import unicodedata

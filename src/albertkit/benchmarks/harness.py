@@ -1,8 +1,8 @@
 """Rows: us and named peers on the same work, in one run, interleaved round by round.
 
-On a shared machine the speed drifts by tens of percent within a minute. So each round runs every contender once (A B C
-A B C …), and a ratio is the median of the ratios *within* rounds, in which the drift cancels, not the ratio of two medians,
-in which it does not.
+On a shared machine the speed drifts by tens of percent within a minute. So each round runs every contender once
+(A B C A B C …), and a ratio is the median of the ratios *within* rounds, in which the drift cancels, not the
+ratio of two medians, in which it does not.
 """
 
 import importlib.metadata

@@ -14,9 +14,9 @@ TRANSFORMERS = Peer("transformers DataCollatorForLanguageModeling", "transformer
 LENGTH = 512
 BATCH = 32  # sequences a collator gets at once: the same 16,384 tokens as our default batch
 NOTE = (
-    "ours draws segments, sentence order, spans of one to three words, 80 % [MASK] / 10 % kept / 10 % random, and packs; "
-    "the whole-word collator draws single words and replaces all of them by [MASK], the token collator single pieces at "
-    "80/10/10. Both collators get equal lengths with offsets and special-token masks given, as they need"
+    "ours draws segments, sentence order, spans of one to three words, 80 % [MASK] / 10 % kept / 10 % random, and "
+    "packs; the whole-word collator draws single words and replaces all of them by [MASK], the token collator single "
+    "pieces at 80/10/10. Both collators get equal lengths with offsets and special-token masks given, as they need"
 )
 
 

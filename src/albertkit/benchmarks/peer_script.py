@@ -1,8 +1,8 @@
 """Runs somebody else's `create_pretraining_data.py` in a process of its own and prints how long its own function took.
 
-It is run by another interpreter (TensorFlow 1.15 ends at Python 3.7), so it knows nothing of albertkit. Argument: a JSON
-object with `folder` (a checkout of google-research/albert; empty for the Model Garden's script), `flags`, and `output` (the
-TFRecord file to be read back). Prints one JSON object as its last line.
+It is run by another interpreter (TensorFlow 1.15 ends at Python 3.7), so it knows nothing of albertkit.
+Argument: a JSON object with `folder` (a checkout of google-research/albert; empty for the Model Garden's
+script), `flags`, and `output` (the TFRecord file to be read back). Prints one JSON object as its last line.
 """
 
 import json

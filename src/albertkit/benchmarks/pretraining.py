@@ -22,8 +22,8 @@ VOCABULARY = (
 )
 MATMUL = 2048  # width of the square matrices that measure the peak
 NOTE = (
-    "the same examples for all, made beforehand; real tokens only, padding counts for nothing; the Trainer's time is that "
-    "of its training loop, without its set-up. Our step holds all its sequences, a Trainer's step its own batch"
+    "the same examples for all, made beforehand; real tokens only, padding counts for nothing; the Trainer's time is "
+    "that of its training loop, without its set-up. Our step holds all its sequences, a Trainer's step its own batch"
 )
 
 
@@ -235,7 +235,10 @@ def _peers(
     padded = peer.pad(peer.examples_of(batches[0]), work.max_length)
     with torch.no_grad():
         other = float(theirs.train()(**padded).loss)
-    compared = f"the loss of the first batch, same weights, fp32: ours {own:.6f}, transformers' {other:.6f}, within {TOLERANCE}"
+    compared = (
+        f"the loss of the first batch with the same weights in fp32: ours {own:.6f}, transformers' {other:.6f}, "
+        f"within {TOLERANCE}"
+    )
     return contenders, abs(own - other) <= TOLERANCE, compared
 
 

@@ -19,8 +19,8 @@ PEERS = (
     Peer("tokie", "tokie", "pip install tokie"),
 )
 NOTE = (
-    "raw sentencepiece and kitoken read the untouched lines: they skip Google's text rules, so they do less work than we "
-    "do; transformers, tokenizers and tokie follow the rules as written in tokenizer.json"
+    "raw sentencepiece and kitoken read the untouched lines: they skip Google's text rules, so they do less work "
+    "than we do; transformers, tokenizers and tokie follow the rules as written in tokenizer.json"
 )
 
 
@@ -169,7 +169,10 @@ def _sentencepiece(model: Path, threads: int) -> list[Encoder]:
             lambda lines: [list(map(int, line)) for line in processor.encode(lines, num_threads=threads, **options)],
         )
 
-    return [encoder("raw sentencepiece, lists"), encoder("raw sentencepiece, numpy", return_type="numpy")]
+    return [
+        encoder("raw sentencepiece, lists"),
+        encoder("raw sentencepiece, numpy", return_type="numpy"),
+    ]
 
 
 def _kitoken(model: Path) -> Encoder:

@@ -1,11 +1,16 @@
 """albertkit bench tokenize | data | pretrain"""
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Texts = Annotated[list[str] | None, Parameter(consume_multiple=True)]  # `--text *.gz`, as the shell expands it
 
 
 def tokenize(
     *,
-    text: list[str] | None = None,
+    text: Texts = None,
     tokenizer: Path | None = None,
     megabytes: float = 4.0,
     rounds: int = 7,
@@ -32,7 +37,7 @@ def tokenize(
 
 def data(
     *,
-    text: list[str] | None = None,
+    text: Texts = None,
     tokenizer: Path | None = None,
     google_albert: Path | None = None,
     peer_python: str | None = None,
@@ -50,7 +55,7 @@ def data(
         peer_python: Interpreter that has TensorFlow for the peer. Default: this one.
         megabytes: Text to use at most, in millions of bytes.
         rounds: Timed rounds; each runs everybody once.
-        threads: Processes that build our store. Default: all cores.
+        threads: Processes that build our store. Default: what suits so much text.
         json: Print one JSON object a row.
     """
     import sys
@@ -65,7 +70,7 @@ def data(
 
 def pretrain(
     *,
-    text: list[str] | None = None,
+    text: Texts = None,
     tokenizer: Path | None = None,
     megabytes: float = 2.0,
     steps: int = 1,

@@ -23,13 +23,6 @@ def test_json_is_one_object_on_standard_output():
     assert done.stderr == ""
 
 
-def test_markdown_is_tables_without_terminal_codes():
-    done = run("--markdown")
-    assert done.stdout.startswith("### albertkit doctor\n")
-    assert "| package | installed | needed | |" in done.stdout
-    assert "\x1b" not in done.stdout
-
-
 def test_tables_for_people_are_plain_in_a_pipe():
     done = run()
     assert "sentencepiece" in done.stdout

@@ -138,6 +138,16 @@ def test_a_torch_that_cannot_be_imported_is_fatal(monkeypatch):
     assert "libtorch.so" in as_markdown(facts | {"problems": [problem]})
 
 
+def test_markdown_is_tables_that_do_not_name_the_home_folder(monkeypatch):
+    facts = doctor.examine()
+    monkeypatch.setenv("HOME", os.path.dirname(facts["python"]["executable"]))
+    shown = as_markdown(facts)
+    assert shown.startswith("### albertkit doctor\n\n| | |\n|---|---|\n")
+    assert "| package | installed | needed | |" in shown
+    assert f"~/{os.path.basename(facts['python']['executable'])}" in shown
+    assert "\x1b" not in shown
+
+
 def test_a_copy_that_is_not_installed_says_so(installed):
     with pytest.raises(MachineError) as error:
         doctor.examine()

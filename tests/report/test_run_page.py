@@ -79,7 +79,7 @@ def test_page_is_sound_html_with_its_numbers(html):
     order = binomtest(364, 512).proportion_ci(method="wilson")  # 364 = round(0.71 * 512)
     for expected in (
         "11.0 times more probable", "4.312 nats", "unigram baseline 6.710; 2.398 nats below it", "31.2%",
-        "95 %: 30.6% to 31.8%; most frequent piece 4.2%", f"95 %: {order.low:.1%} to {order.high:.1%}; coin toss 50.0%",
+        "95%: 30.6% to 31.8%; most frequent piece 4.2%", f"95%: {order.low:.1%} to {order.high:.1%}; coin toss 50.0%",
         "8,975,810 parameters",
         "1,200 steps · 4.9 M tokens · 10 min 00 s", "12,345", "20261121", "optimizer.lr", "0.00176", "2.13.0+cpu",
         "albertkit evaluate 'RUN/best' STORE",
@@ -156,6 +156,7 @@ def test_without_matplotlib_the_page_says_how_to_get_the_curve(facts, monkeypatc
 
 
 def test_the_page_is_written_whole(tmp_path, facts):
+    facts = facts | {"metrics": None}
     path = write_page(tmp_path / "report.html", "run", **facts)
     assert path.read_text(encoding="utf-8") == run_page("run", **facts)
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]

@@ -14,15 +14,57 @@ ACTIVATIONS = ("gelu_new", "gelu", "relu")
 
 # Keys that other programs write into `config.json`. They change nothing here; they are kept and written back unchanged.
 FOREIGN_KEYS = frozenset(
-    """
-    architectures model_type transformers_version torch_dtype dtype output_past down_scale_factor gap_size
-    net_structure_type num_memory_blocks layers_to_keep finetuning_task id2label label2id problem_type num_labels
-    return_dict use_cache output_attentions output_hidden_states tie_word_embeddings torchscript pruned_heads
-    is_decoder is_encoder_decoder add_cross_attention chunk_size_feed_forward _name_or_path position_embedding_type
-    use_bfloat16 sep_token_id cls_token_id unk_token_id mask_token_id decoder_start_token_id tf_legacy_loss
-    summary_type summary_use_proj summary_activation summary_last_dropout summary_first_dropout task_specific_params
-    cross_attention_hidden_size tokenizer_class prefix ln_type language name auto_map
-    """.split()
+    [
+        "architectures",
+        "model_type",
+        "transformers_version",
+        "torch_dtype",
+        "dtype",
+        "output_past",
+        "down_scale_factor",
+        "gap_size",
+        "net_structure_type",
+        "num_memory_blocks",
+        "layers_to_keep",
+        "finetuning_task",
+        "id2label",
+        "label2id",
+        "problem_type",
+        "num_labels",
+        "return_dict",
+        "use_cache",
+        "output_attentions",
+        "output_hidden_states",
+        "tie_word_embeddings",
+        "torchscript",
+        "pruned_heads",
+        "is_decoder",
+        "is_encoder_decoder",
+        "add_cross_attention",
+        "chunk_size_feed_forward",
+        "_name_or_path",
+        "use_bfloat16",
+        "position_embedding_type",
+        "sep_token_id",
+        "cls_token_id",
+        "unk_token_id",
+        "mask_token_id",
+        "decoder_start_token_id",
+        "tf_legacy_loss",
+        "summary_type",
+        "summary_use_proj",
+        "summary_activation",
+        "summary_last_dropout",
+        "summary_first_dropout",
+        "task_specific_params",
+        "cross_attention_hidden_size",
+        "tokenizer_class",
+        "prefix",
+        "ln_type",
+        "language",
+        "name",
+        "auto_map",
+    ]
 )
 
 # hidden_size, num_hidden_layers, num_attention_heads, embedding_size. The feed-forward is always 4 x hidden_size.
@@ -126,7 +168,9 @@ class AlbertConfig:
                 + (f" (use {' or '.join(map(str, sorted(nearest)))})" if nearest else "")
             )
         if self.num_hidden_groups > self.num_hidden_layers:
-            found.append(f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}")
+            found.append(
+                f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
+            )
         for name, allowed in (("hidden_act", ACTIVATIONS), ("parameter_sharing", SHARING)):
             if getattr(self, name) not in allowed:
                 found.append(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(allowed)}")
@@ -139,7 +183,9 @@ class AlbertConfig:
             if not 0 <= getattr(self, name) < 1:
                 found.append(f"{name} must be at least 0 and below 1, it is {getattr(self, name)}")
         if self.foreign.get("position_embedding_type", "absolute") != "absolute":
-            found.append(f"position_embedding_type {self.foreign['position_embedding_type']!r} is not supported (absolute)")
+            found.append(
+                f"position_embedding_type {self.foreign['position_embedding_type']!r} is not supported (absolute)"
+            )
         return found
 
     @classmethod
@@ -202,7 +248,9 @@ class AlbertConfig:
         """
         path = Path(folder)
         if path.is_dir():
-            path = next((p for n in ("config.json", "albert_config.json") if (p := path / n).exists()), path / "config.json")
+            path = next(
+                (p for n in ("config.json", "albert_config.json") if (p := path / n).exists()), path / "config.json"
+            )
         values = read_json(path, "model configuration")
         if values.get("model_type", "albert") != "albert":
             raise ConfigError("wrong-model", f"`{path}` describes a {values['model_type']} model, not an albert")

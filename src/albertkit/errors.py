@@ -5,8 +5,8 @@ from, and one hint with something that works. The command line prints them witho
 """
 
 import errno
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Iterable
 
 
 class AlbertKitError(Exception):

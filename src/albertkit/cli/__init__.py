@@ -2,11 +2,13 @@
 
 import os
 import sys
+from pathlib import Path
 
 from cyclopts import App
+from cyclopts.config import Toml
 
 from albertkit import __version__
-from albertkit.errors import AlbertKitError, explain
+from albertkit.errors import AlbertKitError, ConfigError, explain
 
 app = App(
     name="albertkit",
@@ -21,22 +23,57 @@ for group in (tokenizer, corpus, bench):
     app.command(group)
 
 _COMMANDS = "albertkit.cli"
-app.command(f"{_COMMANDS}.quickstart:quickstart", name="quickstart")
-app.command(f"{_COMMANDS}.pretrain:pretrain", name="pretrain")
-app.command(f"{_COMMANDS}.evaluate:evaluate", name="evaluate")
-app.command(f"{_COMMANDS}.doctor:doctor", name="doctor")
-tokenizer.command(f"{_COMMANDS}.tokenizer:train", name="train")
-tokenizer.command(f"{_COMMANDS}.tokenizer:encode", name="encode")
-corpus.command(f"{_COMMANDS}.corpus:build", name="build")
-corpus.command(f"{_COMMANDS}.corpus:inspect", name="inspect")
-bench.command(f"{_COMMANDS}.bench:tokenize", name="tokenize")
-bench.command(f"{_COMMANDS}.bench:data", name="data")
-bench.command(f"{_COMMANDS}.bench:pretrain", name="pretrain")
+app.command(
+    f"{_COMMANDS}.quickstart:quickstart",
+    name="quickstart",
+    help="From text to a trained tiny ALBERT and a report, in minutes.",
+)
+app.command(f"{_COMMANDS}.pretrain:pretrain", name="pretrain", help="Train an ALBERT from scratch on a token store.")
+app.command(
+    f"{_COMMANDS}.evaluate:evaluate",
+    name="evaluate",
+    help="Masked-piece and sentence-order loss and accuracy on held-out documents.",
+)
+app.command(
+    f"{_COMMANDS}.doctor:doctor",
+    name="doctor",
+    help="Look at the environment: versions, extras, hardware, and how to get what is missing.",
+)
+tokenizer.command(f"{_COMMANDS}.tokenizer:train", name="train", help="Train a SentencePiece tokenizer.")
+tokenizer.command(f"{_COMMANDS}.tokenizer:encode", name="encode", help="Turn lines of text into ids and pieces.")
+corpus.command(f"{_COMMANDS}.corpus:build", name="build", help="Turn text files into a token store.")
+corpus.command(f"{_COMMANDS}.corpus:inspect", name="inspect", help="Show masked examples as the model will see them.")
+bench.command(
+    f"{_COMMANDS}.bench:tokenize", name="tokenize", help="Text to ids: transformers, tokenizers, raw SentencePiece."
+)
+bench.command(
+    f"{_COMMANDS}.bench:data",
+    name="data",
+    help="Text to masked batches: Google's or the Model Garden's script, transformers' collator.",
+)
+bench.command(
+    f"{_COMMANDS}.bench:pretrain",
+    name="pretrain",
+    help="Training steps: transformers' Trainer, as documented and at its best.",
+)
+
+
+def _use_settings_file(arguments: list[str]) -> None:
+    """Let the file named by --config-file stand between the defaults and the flags."""
+    for position, argument in enumerate(arguments):
+        flag, _, value = argument.partition("=")
+        if flag == "--config-file":
+            path = value or (arguments[position + 1] if position + 1 < len(arguments) else "")
+            if not Path(path).is_file():
+                raise ConfigError("not-found", f"no settings file at `{path}`", "check the path")
+            app.config = Toml(path, use_commands_as_keys=False, must_exist=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; say errors without a traceback. Exit status 2: the user's mistake; 1: ours or the machine's."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        _use_settings_file(arguments)
         result = app(arguments)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

@@ -39,11 +39,18 @@ class Display:
     def __enter__(self) -> "Display":
         if self.run is not None:
             self.run.mkdir(parents=True, exist_ok=True)
-            self._metrics = open(self.run / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+            self._metrics = open(self.run / "metrics.jsonl", "a", encoding="utf-8")
             self._board = _tensorboard(self.run)
         if self.is_live:
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn())
-            self._progress = Progress(*columns, TextColumn("left {task.fields[left]}"), console=self.console, expand=True)
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            self._progress = Progress(
+                *columns, TextColumn("left {task.fields[left]}"), console=self.console, expand=True
+            )
             self._task = self._progress.add_task(self.title, total=None, left="…")
             self._live = Live(self._progress, console=self.console, refresh_per_second=4)
             self._live.__enter__()
@@ -84,7 +91,9 @@ class Display:
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._metrics:
-            self._metrics.write(json.dumps({k: round(v, 6) if isinstance(v, float) else v for k, v in record.items()}) + "\n")
+            self._metrics.write(
+                json.dumps({k: round(v, 6) if isinstance(v, float) else v for k, v in record.items()}) + "\n"
+            )
             self._metrics.flush()
         if self._board:
             for name, value in record.items():

@@ -1,6 +1,5 @@
 """What a machine can do: which precision to use, and the peak a utilisation is measured against."""
 
-
 import torch
 
 from albertkit.errors import ConfigError
@@ -25,7 +24,9 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
         ConfigError: bad-precision.
     """
     if precision not in PRECISIONS:
-        raise ConfigError("bad-precision", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}")
+        raise ConfigError(
+            "bad-precision", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}"
+        )
     if precision == "auto":
         native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else _cpu_multiplies_bf16()
         return torch.bfloat16 if native else torch.float32

@@ -4,6 +4,7 @@ import math
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -115,10 +116,8 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         for number in (signal.SIGTERM, signal.SIGINT):
-            try:
+            with suppress(ValueError):  # not in the main thread (a notebook's worker): nobody sends it signals
                 self._previous[number] = signal.signal(number, self._handle)
-            except ValueError:  # not in the main thread (a notebook's worker): nobody sends it signals
-                pass
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -201,7 +200,7 @@ def train(
     def save() -> None:
         state.stream = stream.state()
         if world.is_main:
-            tensors = {f"parameters/{n}": p for n, p in parameters.items()}
+            tensors: dict[str, Tensor] = {f"parameters/{n}": p for n, p in parameters.items()}
             tensors |= {f"optimizer/{n}": t for n, t in optimizer.tensors().items()}
             if average:
                 tensors |= {f"average/{n}": t for n, t in average.averages.items()}

@@ -49,7 +49,11 @@ class DecoupledAdam(torch.optim.Optimizer):
         named = list(named_parameters)
         self.names = {id(parameter): name for name, parameter in named}
         groups = [
-            {"params": [p for n, p in named if not EXCLUDED.search(n)], "adapt": trust_ratio, "weight_decay": weight_decay},
+            {
+                "params": [p for n, p in named if not EXCLUDED.search(n)],
+                "adapt": trust_ratio,
+                "weight_decay": weight_decay,
+            },
             {"params": [p for n, p in named if EXCLUDED.search(n)], "adapt": False, "weight_decay": 0.0},
         ]
         defaults = dict(lr=lr, betas=betas, eps=eps, bias_correction=bias_correction)
@@ -67,7 +71,7 @@ class DecoupledAdam(torch.optim.Optimizer):
 
     def _update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         beta1, beta2 = group["betas"]
-        gradients = [p.grad for p in parameters]
+        gradients = [p.grad for p in parameters if p.grad is not None]
         for p in parameters:
             if not self.state[p]:
                 self.state[p] = {"m": torch.zeros_like(p), "v": torch.zeros_like(p)}
@@ -103,7 +107,9 @@ class DecoupledAdam(torch.optim.Optimizer):
 
     def tensors(self) -> dict[str, Tensor]:
         """The moments under `<parameter name>/m` and `/v`, for saving."""
-        return {f"{self.names[id(p)]}/{slot}": tensor for p, slots in self.state.items() for slot, tensor in slots.items()}
+        return {
+            f"{self.names[id(p)]}/{slot}": tensor for p, slots in self.state.items() for slot, tensor in slots.items()
+        }
 
     def restore(self, tensors: dict[str, Tensor], num_updates: int) -> None:
         """Take back what `tensors` gave, after `num_updates` updates."""

@@ -6,7 +6,7 @@ plus `training_state.json` and `training_state.safetensors`. Nothing is pickled.
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ class MovingAverage:
         decay: Share of the old average kept at each update, for example 0.999.
     """
 
-    def __init__(self, parameters: dict[str, Tensor], decay: float) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], decay: float) -> None:
         self.decay = decay
         self.parameters = parameters
         self.averages = {name: p.detach().clone() for name, p in parameters.items()}

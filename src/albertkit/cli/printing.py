@@ -1,0 +1,67 @@
+"""Results on stdout: one JSON object, or plain lines for people."""
+
+import json as json_module
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+
+def print_result(values: dict[str, Any], json: bool) -> None:
+    """Print a flat result.
+
+    Args:
+        values: Name to value; paths become text.
+        json: One JSON object on one line instead of a table.
+    """
+    if json:
+        print(json_module.dumps(values, default=str, ensure_ascii=False))
+        return
+    shown = {name.replace("_", " "): value for name, value in values.items() if value is not None}
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        print(f"{name:<{width}}  {_text(value)}")
+
+
+def print_quickstart(values: dict[str, Any], commands: list[tuple[str, str]]) -> None:
+    """What the quickstart found, the filled masks, and what to try next."""
+    say = Console(highlight=False, soft_wrap=True).print
+    gain = values["unigram_loss"] - values["masked_lm_loss"]
+    say()
+    say(
+        f"masked pieces   loss {values['masked_lm_loss']:.3f} nats, [bold]{gain:.2f} below[/] guessing by frequency "
+        f"({values['unigram_loss']:.3f}); {values['masked_lm_accuracy']:.1%} right first time "
+        f"(always the most frequent piece: {values['most_frequent_accuracy']:.1%})"
+    )
+    if values["sentence_order_accuracy"] is not None:
+        low, high = values["sentence_order_interval"]
+        say(
+            f"sentence order  {values['sentence_order_accuracy']:.1%} of {values['sentence_order_count']:,} pairs right "
+            f"(95 % interval {low:.1%} to {high:.1%}; a coin: 50 %)"
+        )
+    say()
+    for example in values["examples"]:
+        say(escape(example["text"]))
+        guesses = ", ".join(f"{piece.removeprefix('▁') or '▁'} {share:.0%}" for piece, share in example["predictions"])
+        say(f"  [dim]was[/] [bold]{escape(example['answer'])}[/]  [dim]guesses[/] {escape(guesses)}")
+    say()
+    say(f"model   {values['model']}")
+    say(f"report  {values['report']}")
+    say(f"took    {values['seconds']:.0f} seconds")
+    say()
+    say("next:")
+    width = max(len(command) for command, _ in commands)
+    for command, purpose in commands:
+        say(f"  {command:<{width}}  [dim]{purpose}[/]")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, list | tuple):
+        return (" to " if len(value) == 2 else ", ").join(map(_text, value))
+    return str(value)

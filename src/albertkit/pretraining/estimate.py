@@ -1,0 +1,127 @@
+"""What a run would take, from a few steps of it: memory as measured, time as timed."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertkit.corpus import TokenStore
+from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.run import build_model, example_settings, loop_settings, mask_settings
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.stream import BatchStream
+from albertkit.pretraining.task import PretrainingTask
+from albertkit.training.distributed import join_world
+from albertkit.training.loop import LoopSettings
+from albertkit.training.optimizers import clip_gradients, make_optimizer
+
+TIMED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take.
+
+    Attributes:
+        parameters: Number of parameters, heads included.
+        weights_mb: Parameters, gradients, optimizer moments and, if asked for, the moving average; MB of 10^6 bytes.
+        activations_mb: Tensors kept for the backward pass of one micro-batch, as measured.
+        steps: Updates.
+        tokens_per_step: Real tokens of an update, as measured.
+        steps_per_epoch: Updates in a pass over the training documents.
+        epochs: Passes in the whole run.
+        seconds_per_step: Median of three timed steps.
+        tokens_per_second: Real tokens a second.
+        hours: The whole run, evaluations and checkpoints left out.
+    """
+
+    parameters: int
+    weights_mb: float
+    activations_mb: float
+    steps: int
+    tokens_per_step: int
+    steps_per_epoch: int
+    epochs: float
+    seconds_per_step: float
+    tokens_per_second: float
+    hours: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, figures worth giving."""
+        return {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+def estimate(store: str | Path | TokenStore, settings: PretrainSettings) -> Estimate:
+    """Make a model, measure the memory of one step and the time of three; nothing is written.
+
+    Args:
+        store: A token store or its folder.
+        settings: As for `pretrain`.
+    """
+    world = join_world(settings.device)
+    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
+    settings, _ = settings.resolve(world.size)
+    included = [~documents for documents in store.held_out(settings.held_out, settings.seed)]
+    stream = BatchStream(
+        store, included, example_settings(settings), mask_settings(settings),
+        seed=settings.seed, batch_tokens=settings.batch_tokens, accumulation=settings.accumulation,
+    )  # fmt: skip
+    model = build_model(settings, store.vocab_size, world)
+    parameters = sum(p.numel() for p in model.parameters())
+    activations = _activation_bytes(model, next(stream)[0].to(world.device))
+    loop = loop_settings(settings)
+    timed = [_timed_step(model, loop, next(stream)) for _ in range(TIMED_STEPS + 1)][1:]  # the first one warms up
+    seconds, tokens = sorted(timed)[TIMED_STEPS // 2]
+    return Estimate(
+        parameters=parameters,
+        weights_mb=4 * parameters * (5 if settings.ema_decay else 4) / 1e6,
+        activations_mb=activations / 1e6,
+        steps=settings.steps,
+        tokens_per_step=tokens,
+        steps_per_epoch=(per_epoch := stream.batches_in_epoch()),
+        epochs=settings.steps / per_epoch,
+        seconds_per_step=seconds,
+        tokens_per_second=tokens / seconds,
+        hours=settings.steps * seconds / 3600,
+    )
+
+
+def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
+    """Bytes that autograd keeps between forward and backward, each storage once, parameters left out."""
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    model.train()
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        parts = PretrainingTask(model).losses(batch)
+    torch.stack([part.total for part in parts.values()]).sum().backward()
+    model.zero_grad(set_to_none=True)
+    return sum(kept.values())
+
+
+def _timed_step(
+    model: AlbertForPreTraining, settings: LoopSettings, micro_batches: list[PackedBatch]
+) -> tuple[float, int]:
+    """Seconds and tokens of one whole update, with a learning rate of zero."""
+    device = next(model.parameters()).device
+    optimizer = make_optimizer(settings.optimizer, model.named_parameters(), lr=0.0)
+    started = time.perf_counter()
+    task = PretrainingTask(model)
+    for batch in micro_batches:
+        parts = task.losses(batch.to(device))
+        torch.stack([part.total / max(part.count, 1) for part in parts.values()]).sum().backward()
+    clip_gradients(model.parameters(), settings.clip_norm)  # reads the norm, so it waits for the device
+    optimizer.step()
+    model.zero_grad(set_to_none=True)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started, sum(batch.num_tokens for batch in micro_batches)

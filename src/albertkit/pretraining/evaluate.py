@@ -1,0 +1,129 @@
+"""Google's four numbers on held-out documents, beside what knowing nothing but piece frequencies would give."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from albertkit.corpus import TokenStore
+from albertkit.errors import DataError
+from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.task import PretrainingTask
+from albertkit.report.results import wilson_interval
+from albertkit.training.distributed import World
+from albertkit.training.loop import Meter
+
+_CHUNK = 1 << 24  # tokens counted at a time: 32 MB of uint16
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model knows of text it was not trained on.
+
+    Attributes:
+        masked_lm_loss: Cross-entropy of masked pieces, in nats.
+        masked_lm_accuracy: Share of masked pieces whose first guess is right.
+        sentence_order_loss: Cross-entropy of the order of two segments, in nats; None without pairs.
+        sentence_order_accuracy: Share of pairs told right; None without pairs.
+        sentence_order_interval: 95 % interval of that share (Wilson).
+        masked_lm_interval: 95 % interval of masked_lm_accuracy.
+        unigram_loss: Cross-entropy of the same masked pieces under the piece frequencies of the training documents.
+        most_frequent_accuracy: Share right when always guessing the training documents' most frequent piece.
+        masked_lm_count: Masked pieces scored.
+        sentence_order_count: Pairs scored.
+    """
+
+    masked_lm_loss: float
+    masked_lm_accuracy: float
+    sentence_order_loss: float | None
+    sentence_order_accuracy: float | None
+    sentence_order_interval: tuple[float, float] | None
+    masked_lm_interval: tuple[float, float]
+    unigram_loss: float
+    most_frequent_accuracy: float
+    masked_lm_count: int
+    sentence_order_count: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    def numbers(self) -> dict[str, float]:
+        """The scalar metrics, for logs."""
+        return {k: float(v) for k, v in asdict(self).items() if isinstance(v, int | float)}
+
+
+class Unigram:
+    """Piece frequencies, the least a language model must beat.
+
+    Args:
+        store: The store.
+        left_out: Per shard, documents that are not counted; None counts all.
+    """
+
+    def __init__(self, store: TokenStore, left_out: list[np.ndarray] | None = None) -> None:
+        counts = np.zeros(store.vocab_size, np.int64)
+        for shard in range(store.num_shards):
+            counts += _count(store.tokens[shard], store.vocab_size)
+            if left_out is not None:
+                starts = store.sentence_offsets[shard][store.document_offsets[shard]]
+                for document in np.flatnonzero(left_out[shard]):
+                    tokens = store.tokens[shard][starts[document] : starts[document + 1]]
+                    counts -= _count(tokens, store.vocab_size)
+        self.most_frequent = int(counts.argmax())
+        # Add-one smoothing: a piece that occurs only in held-out documents must not cost infinity.
+        self.log_probabilities = torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts))))
+
+    def score(self, labels: torch.Tensor) -> tuple[float, int]:
+        """Sum of negative log probabilities of labels, and how many of them are the most frequent piece."""
+        return -float(self.log_probabilities[labels].sum()), int((labels == self.most_frequent).sum())
+
+
+def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
+    counts = np.zeros(vocab_size, np.int64)
+    for start in range(0, len(tokens), _CHUNK):
+        counts += np.bincount(tokens[start : start + _CHUNK], minlength=vocab_size)
+    return counts
+
+
+@torch.inference_mode()
+def evaluate_batches(
+    model: AlbertForPreTraining, batches: Iterable[PackedBatch], unigram: Unigram, world: World
+) -> Evaluation:
+    """Score a model on batches; each process scores its own, the result is of all.
+
+    Raises:
+        DataError: nothing-to-evaluate.
+    """
+    task, meter = PretrainingTask(model), Meter()
+    baseline = torch.zeros(4, dtype=torch.float64)  # unigram loss, most frequent right, predictions, pairs
+    for batch in batches:
+        assert batch.masked_labels is not None  # the evaluation stream always masks
+        loss, right = unigram.score(batch.masked_labels)
+        pairs = task.counts(batch).get("sentence_order", 0)
+        baseline += torch.tensor([loss, right, len(batch.masked_labels), pairs], dtype=torch.float64)
+        meter.add(task.losses(batch.to(world.device)))
+    loss, right, predictions, pairs = world.sum(baseline.to(world.device)).tolist()
+    if not predictions:
+        raise DataError(
+            "nothing-to-evaluate", "there is no held-out document with two sentences to evaluate on",
+            "hold out a larger share of documents with --held-out, or use a larger corpus",
+        )  # fmt: skip
+    means = meter.read(world)
+    accuracy, order_accuracy = means["masked_lm_accuracy"], means.get("sentence_order_accuracy")
+    return Evaluation(
+        masked_lm_loss=means["masked_lm_loss"],
+        masked_lm_accuracy=accuracy,
+        sentence_order_loss=means.get("sentence_order_loss"),
+        sentence_order_accuracy=order_accuracy,
+        sentence_order_interval=None
+        if order_accuracy is None
+        else wilson_interval(round(order_accuracy * pairs), int(pairs)),
+        masked_lm_interval=wilson_interval(round(accuracy * predictions), int(predictions)),
+        unigram_loss=loss / predictions,
+        most_frequent_accuracy=right / predictions,
+        masked_lm_count=int(predictions),
+        sentence_order_count=int(pairs),
+    )

@@ -1,0 +1,282 @@
+"""Pretraining from a store to a model folder: puts stream, model, task and loop together."""
+
+import dataclasses
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from albertkit.checkpoints import save_checkpoint
+from albertkit.corpus import TokenStore
+from albertkit.errors import CheckpointError, MissingExtraError
+from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining.evaluate import Evaluation, Unigram, evaluate_batches
+from albertkit.pretraining.examples import ExampleSettings
+from albertkit.pretraining.masking import MaskSettings
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.stream import BatchStream, EvaluationStream
+from albertkit.pretraining.task import PretrainingTask
+from albertkit.report import plot_run, write_card
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.display import Display
+from albertkit.training.distributed import World, join_world
+from albertkit.training.hardware import choose_precision
+from albertkit.training.loop import LoopSettings, TrainingResult, train
+
+PROVENANCE = "provenance.json"  # beside the weights: which documents of which store were held out
+_REMEMBERED = ("held_out", "seed", "length", "pair_task")
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """What a pretraining left.
+
+    Attributes:
+        model: Folder of the final model; None if a signal stopped the run before its end.
+        steps: Updates made.
+        seconds: Time spent in updates.
+        evaluation: The last evaluation.
+        skipped: Updates skipped for a gradient that was not finite.
+    """
+
+    model: Path | None
+    steps: int
+    seconds: float
+    evaluation: dict[str, float]
+    skipped: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat plain values for JSON."""
+        own = {"model": self.model and str(self.model), "steps": self.steps, "seconds": round(self.seconds, 1)}
+        return {**own, "skipped": self.skipped, **self.evaluation}
+
+
+def pretrain(
+    store: str | Path | TokenStore,
+    out: str | Path,
+    settings: PretrainSettings | None = None,
+    *,
+    resume: bool = False,
+    title: str = "pretraining",
+) -> PretrainResult:
+    """Train an ALBERT from scratch on masked pieces and sentence order.
+
+    Under `torchrun` every process takes its share of the examples and gradients are summed.
+
+    Args:
+        store: A token store or its folder.
+        out: Folder of the run: `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/`, `final/` and `loss.png`.
+        settings: See `PretrainSettings`.
+        resume: Continue the run in `out` from its newest checkpoint, to the same bits.
+        title: Shown above the progress bar.
+
+    Raises:
+        CheckpointError: run-exists if `out` holds a run and `resume` is not set; other-settings if it was started with others.
+        DataError: what `TokenStore.open` and `BatchStream` raise.
+        MachineError: loss-not-finite.
+    """
+    run = Path(out)
+    world = join_world((settings or PretrainSettings()).device)
+    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
+    settings, reasons = (settings or PretrainSettings()).resolve(world.size)
+    _claim_run(run, settings, resume, world)
+
+    held_out = store.held_out(settings.held_out, settings.seed)
+    stream = BatchStream(
+        store, [~documents for documents in held_out], example_settings(settings), mask_settings(settings),
+        seed=settings.seed, batch_tokens=settings.batch_tokens, accumulation=settings.accumulation,
+        rank=world.rank, world_size=world.size,
+    )  # fmt: skip
+    model = build_model(settings, store.vocab_size, world)
+    unigram = Unigram(store, held_out)
+    tokenizer = store.tokenizer()
+    held_out_batches = held_out_stream(store, settings, held_out, world)
+
+    def save_model(folder: Path) -> None:
+        save_checkpoint(folder, model, tokenizer)
+        write_json(folder / PROVENANCE, {"store": store.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}})
+
+    def evaluate() -> dict[str, float]:
+        return evaluate_batches(model, held_out_batches, unigram, world).numbers()
+
+    display = Display(run if world.is_main else None, title, silent=not world.is_main)
+    for line in (*reasons, f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}"):
+        display.note(line)
+    result = train(
+        model, PretrainingTask(model), stream, loop_settings(settings), run=run, world=world, display=display,
+        save_model=save_model, evaluate=evaluate, select="masked_lm_accuracy", resume=resume,
+    )  # fmt: skip
+    if not result.finished:
+        return PretrainResult(None, result.state.step, result.state.seconds, result.evaluation, result.skipped)
+    final = run / "final"
+    if world.is_main:
+        _finish(run, final, save_model, store, settings, model, result, display)
+    world.barrier()
+    return PretrainResult(final, result.state.step, result.state.seconds, result.evaluation, result.skipped)
+
+
+def build_model(settings: PretrainSettings, vocab_size: int, world: World) -> AlbertForPreTraining:
+    """The model at its start: weights drawn from the seed alone, the same in every process."""
+    torch.manual_seed(settings.seed)
+    model = AlbertForPreTraining(settings.model_config(vocab_size)).to(world.device)
+    model.compute_dtype = choose_precision(settings.precision, world.device)
+    model.gradient_checkpointing = settings.gradient_checkpointing
+    return model
+
+
+def example_settings(settings: PretrainSettings) -> ExampleSettings:
+    """How documents become examples."""
+    return ExampleSettings(
+        max_length=settings.length, short_seq_prob=settings.short_seq_prob,
+        pair_task=settings.pair_task, sop_pairs=settings.sop_pairs,
+    )  # fmt: skip
+
+
+def mask_settings(settings: PretrainSettings) -> MaskSettings:
+    """What is masked."""
+    return MaskSettings(
+        masked_lm_prob=settings.masked_lm_prob, max_predictions=settings.max_predictions or None,
+        max_ngram=settings.max_ngram, favor_shorter_ngram=settings.favor_shorter_ngram,
+    )  # fmt: skip
+
+
+def loop_settings(settings: PretrainSettings) -> LoopSettings:
+    """How the loop trains; every field of `LoopSettings` is one of ours."""
+    own = {f.name for f in dataclasses.fields(LoopSettings)} & {f.name for f in dataclasses.fields(settings)}
+    return LoopSettings(**{name: getattr(settings, name) for name in own})
+
+
+def held_out_stream(
+    store: TokenStore, settings: PretrainSettings, held_out: list[np.ndarray], world: World
+) -> EvaluationStream:
+    """The examples to evaluate on: the same at every evaluation."""
+    return EvaluationStream(
+        store, held_out, example_settings(settings), mask_settings(settings),
+        seed=settings.seed, batch_tokens=settings.batch_tokens, rank=world.rank, world_size=world.size,
+    )  # fmt: skip
+
+
+def _claim_run(run: Path, settings: PretrainSettings, resume: bool, world: World) -> None:
+    """Make sure that the folder is either new or the run we are to resume, and write down the settings."""
+    recorded = run / "run.toml"
+    if recorded.exists() and not resume:
+        raise CheckpointError(
+            "run-exists", f"`{run}` already holds a run", "add --resume to continue it, or choose another --out"
+        )
+    if recorded.exists():
+        settings.check_same(recorded)
+    elif resume:
+        raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
+    if world.is_main:
+        run.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(run)
+        settings.save(recorded)
+
+
+def _finish(
+    run: Path,
+    final: Path,
+    save_model: Callable[[Path], None],
+    store: TokenStore,
+    settings: PretrainSettings,
+    model: AlbertForPreTraining,
+    result: TrainingResult,
+    display: Display,
+) -> None:
+    """Write the final model with its card, and the plot."""
+    save_model(final)
+    write_card(
+        final,
+        run.resolve().name,
+        config=model.config.to_dict(),
+        parameters=sum(p.numel() for p in model.parameters()),
+        corpus={
+            "documents": store.num_documents,
+            "sentences": store.num_sentences,
+            "tokens": store.num_tokens,
+            "tokenizer fingerprint": store.tokenizer_fingerprint,
+        },
+        settings=settings.to_dict() | {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)},
+        results=result.evaluation,
+        baselines=result.evaluation,
+        versions=versions(),
+    )
+    try:
+        plot_run(run, run / "loss.png", baseline=result.evaluation, title=run.resolve().name)
+    except MissingExtraError as error:
+        display.note(f"no plot: {error.message} ({error.hint})")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the numbers."""
+    packages = ("albertkit", "torch", "numpy", "numba", "sentencepiece")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def evaluate(
+    model: str | Path,
+    store: str | Path | TokenStore,
+    *,
+    length: int | None = None,
+    batch_tokens: int = 16_384,
+    held_out: float | None = None,
+    seed: int | None = None,
+    precision: str = "fp32",
+    device: str = "auto",
+) -> Evaluation:
+    """Google's four numbers of a model on the held-out documents of a store, beside two baselines.
+
+    Args:
+        model: A checkpoint folder with both pretraining heads.
+        store: A token store made with the model's tokenizer, or its folder.
+        length: Longest sequence. Default: the length it was trained with, else what the model allows, at most 512.
+        batch_tokens: Tokens computed at once.
+        held_out: Share of documents to evaluate on. Default: those held out when the model was trained on this very store;
+            all documents of any other store.
+        seed: Draws the documents, segments and masks. Default: the seed of the training, else 0.
+        precision: fp32, bf16 or auto.
+        device: auto, cpu, cuda or cuda:N.
+
+    Raises:
+        CheckpointError: wrong-tokenizer if the store was made with another tokenizer.
+        DataError: nothing-to-evaluate.
+    """
+    world = join_world(device)
+    folder = Path(model)
+    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
+    loaded = AlbertForPreTraining.from_pretrained(folder).to(world.device)
+    loaded.compute_dtype = choose_precision(precision, world.device)
+    _check_tokenizer(folder, loaded, store)
+    trained = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+    same_store = trained.get("store") == store.fingerprint
+    if held_out is None:
+        held_out = trained["held_out"] if same_store else 1.0
+    settings = PretrainSettings(
+        length=length or trained.get("length") or min(512, loaded.config.max_position_embeddings),
+        seed=trained.get("seed", 0) if seed is None else seed,
+        pair_task=trained.get("pair_task", "sop"),
+        batch_tokens=batch_tokens,
+    )
+    settings.check()
+    masks = store.held_out(held_out, settings.seed)
+    batches = held_out_stream(store, settings, masks, world)
+    # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
+    unigram = Unigram(store, masks if held_out < 1 else None)
+    return evaluate_batches(loaded, batches, unigram, world)
+
+
+def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:
+    """A store's ids mean something only to the tokenizer that made them."""
+    if (folder / "spiece.model").exists():
+        store.check_tokenizer(AlbertTokenizer.from_pretrained(folder))
+    elif model.config.vocab_size != store.vocab_size:
+        raise CheckpointError(
+            "wrong-tokenizer", f"`{folder}` has {model.config.vocab_size:,} pieces, the store {store.vocab_size:,}",
+            "build the store with the model's tokenizer: albertkit corpus build FILES --tokenizer MODEL --out STORE",
+        )  # fmt: skip

@@ -1,0 +1,201 @@
+"""The whole life of an ALBERT in minutes: text, tokenizer, store, pretraining, evaluation, a report."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
+from albertkit.errors import CheckpointError
+from albertkit.files import read_json, write_json
+from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining.estimate import estimate
+from albertkit.pretraining.fill import FilledMask, fill_mask, masked_sentences
+from albertkit.pretraining.run import PretrainResult, evaluate, pretrain, versions
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.report import write_page
+from albertkit.tokenizer import train_tokenizer
+
+SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory
+
+# Chosen on the built-in text; docs/log.md has what was tried. Short sequences and many small updates: with 400,000 tokens of
+# text the number of updates is what is scarce.
+SETTINGS = PretrainSettings(
+    size="tiny", length=64, batch_tokens=2048, held_out=0.05, optimizer="adamw", lr=3e-3, warmup_steps=100, steps=3000,
+    log_every=50, keep=1,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class QuickstartResult:
+    """What the quickstart made.
+
+    Attributes:
+        model: Folder of the model; albertkit and transformers load it.
+        report: The HTML page.
+        numbers: The evaluation on held-out documents.
+        examples: Masks filled in held-out sentences.
+        seconds: Wall-clock time of everything.
+    """
+
+    model: Path
+    report: Path
+    numbers: dict[str, Any]
+    examples: list[FilledMask]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat plain values for JSON."""
+        examples = [example.to_dict() for example in self.examples]
+        paths = {"model": str(self.model), "report": str(self.report)}
+        return {**self.numbers, "seconds": round(self.seconds, 1), **paths, "examples": examples}
+
+
+def quickstart(
+    out: str | Path,
+    corpus: Sequence[str] = (),
+    *,
+    vocab_size: int = 4000,
+    text_rules: str = "google",
+    minutes: float = 3.0,
+    seed: int = 0,
+) -> QuickstartResult:
+    """Make a tokenizer, a store and a tiny ALBERT from text, and show what it learned.
+
+    A killed quickstart, called again with the same arguments, goes on where it was.
+
+    Args:
+        out: Folder for everything; `corpus.txt`, `tokenizer/`, `store/`, `run/`, `report.html`.
+        corpus: Files, globs or folders of text. Default: the Python documentation that every Python carries.
+        vocab_size: Pieces of the tokenizer.
+        text_rules: "google" for English; "multilingual" keeps accents and case.
+        minutes: Time for the updates; the number of steps follows from three timed ones.
+        seed: Start of everything random.
+
+    Raises:
+        CheckpointError: other-quickstart if `out` was made with other arguments.
+        DataError: as `build_store`. ConfigError: vocab-too-large.
+    """
+    started = time.monotonic()
+    out = Path(out)
+    say = Console(stderr=True, highlight=False).print
+    arguments = dict(corpus=list(corpus), vocab_size=vocab_size, text_rules=text_rules, minutes=minutes, seed=seed)
+    _claim(out, arguments)
+
+    say("[bold]1 of 5[/] text")
+    inputs = list(corpus)
+    if not inputs:
+        text = out / "corpus.txt"
+        counts = write_builtin_corpus(text)
+        say(
+            f"  the documentation that came with this Python: {counts['documents']:,} documents, {counts['bytes'] / 1e6:.1f} MB"
+        )
+        inputs = [str(text)]
+
+    say("[bold]2 of 5[/] tokenizer")
+    tokenizer_folder = out / "tokenizer"
+    if not (tokenizer_folder / "tokenizer_config.json").exists():
+        train_tokenizer(_sample(inputs), tokenizer_folder, vocab_size=vocab_size, text_rules=text_rules, seed=seed)
+    say(f"  {vocab_size:,} pieces")
+
+    say("[bold]3 of 5[/] token store")
+    built = build_store(inputs, out / "store", tokenizer_folder, BuildSettings())
+    store = TokenStore.open(out / "store")
+    say(f"  {store.num_documents:,} documents, {store.num_sentences:,} sentences, {store.num_tokens:,} tokens")
+    for warning in built.warnings:
+        say(f"  {warning}")
+
+    say("[bold]4 of 5[/] pretraining")
+    settings = _timed_settings(out / "run", store, replace(SETTINGS, seed=seed), minutes)
+    result = pretrain(store, out / "run", settings, resume=(out / "run" / "run.toml").exists(), title="pretraining")
+    if result.model is None:
+        raise KeyboardInterrupt
+
+    say("[bold]5 of 5[/] evaluation on held-out documents")
+    numbers = evaluate(result.model, store).to_dict()
+    examples = _examples(result.model, store, settings)
+    report = _write_report(out, store, settings, result, numbers, examples)
+    return QuickstartResult(result.model, report, numbers, examples, time.monotonic() - started)
+
+
+def next_commands(out: Path) -> list[tuple[str, str]]:
+    """Commands to try next, and what each does."""
+    model, store, run = out / "run" / "final", out / "store", out / "run"
+    return [
+        (f"albertkit corpus inspect {store}", "look at masked examples"),
+        (f"albertkit evaluate {model} {store}", "the four numbers again"),
+        (
+            f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --steps 20000",
+            "train longer",
+        ),
+        (f"albertkit quickstart --corpus YOUR-FILES --out {out.parent / 'mine'}", "the same on your own text"),
+    ]
+
+
+def _claim(out: Path, arguments: dict[str, Any]) -> None:
+    recorded = out / "quickstart.json"
+    if recorded.exists():
+        if read_json(recorded) != arguments:
+            raise CheckpointError(
+                "other-quickstart",
+                f"`{out}` was made with other arguments",
+                "choose another --out, or remove the folder",
+            )
+    elif out.exists() and any(out.iterdir()):
+        raise CheckpointError("folder-not-empty", f"`{out}` holds other files", "choose another --out")
+    else:
+        write_json(recorded, arguments)
+
+
+def _sample(inputs: list[str]) -> Iterable[str]:
+    """Lines of the first documents, up to what the tokenizer's training should hold."""
+    taken = 0
+    for document in read_documents(inputs):
+        for line in document.text.splitlines():
+            if line.strip():
+                yield line
+        taken += len(document.text)
+        if taken > SAMPLE_CHARACTERS:
+            return
+
+
+def _timed_settings(run: Path, store: TokenStore, settings: PretrainSettings, minutes: float) -> PretrainSettings:
+    """As many steps as fit into the time, at most what was asked for; decided once, then read from the run."""
+    recorded = run / "steps.json"
+    if not recorded.exists():
+        measured = estimate(store, settings)
+        steps = max(20, min(settings.steps, int(60 * minutes / measured.seconds_per_step)))
+        run.mkdir(parents=True, exist_ok=True)
+        write_json(recorded, {"steps": steps})
+    steps = read_json(recorded)["steps"]
+    return replace(settings, steps=steps, warmup_steps=min(settings.warmup_steps or 0, steps // 10))
+
+
+def _examples(model: Path, store: TokenStore, settings: PretrainSettings) -> list[FilledMask]:
+    loaded = AlbertForPreTraining.from_pretrained(model)
+    tokenizer = store.tokenizer()
+    held_out = store.held_out(settings.held_out, settings.seed)
+    pairs = masked_sentences(store, tokenizer, held_out, count=5, seed=settings.seed)
+    return [fill_mask(loaded, tokenizer, text, answer) for text, answer in pairs]
+
+
+def _write_report(
+    out: Path, store: TokenStore, settings: PretrainSettings, result: PretrainResult, numbers: dict[str, Any],
+    examples: list[FilledMask],
+) -> Path:  # fmt: skip
+    return write_page(
+        out / "report.html",
+        out.resolve().name,
+        results=numbers,
+        baselines=numbers,
+        metrics=out / "run",
+        examples=[example.to_dict() for example in examples],
+        parameters=settings.model_config(store.vocab_size).num_parameters(heads=True),
+        corpus={"documents": store.num_documents, "sentences": store.num_sentences, "tokens": store.num_tokens},
+        settings=settings.to_dict(),
+        versions=versions(),
+        next_commands=next_commands(out),
+    )

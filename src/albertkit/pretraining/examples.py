@@ -10,11 +10,11 @@ The rules are those of `create_instances_from_document` in google-research/alber
 5. While the pair is too long, the longer segment (B if they tie) loses a token, from its front or back with probability
    ½ each.
 
-A chunk of one sentence cannot be split. Google takes B from a random document and calls the pair "swapped", which lets
-topics leak into the sentence-order task, as in next-sentence prediction (google-research/albert, issue 234).
-`sop_pairs="google"` does so too. The default, "pure", never lets a chunk have one sentence: a chunk ends when it has reached
-the target *and* holds two sentences, and a last sentence left alone takes the one before it again. What remains, documents of
-one sentence, is skipped and counted.
+A chunk of one sentence cannot be split. Google takes B from a random document and calls the pair "swapped", which
+lets topics leak into the sentence-order task, as in next-sentence prediction (google-research/albert, issue 234).
+`sop_pairs="google"` does so too. The default, "pure", never lets a chunk have one sentence: a chunk ends when it has
+reached the target *and* holds two sentences, and a last sentence left alone takes the one before it again. What
+remains, documents of one sentence, is skipped and counted.
 
 An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length.
 """
@@ -80,7 +80,8 @@ class ExampleSettings:
         short_seq_prob: Probability that a document is cut to a shorter random target in an epoch.
         pair_task: "sop" (are the segments in order or swapped?), "nsp" (does B follow A, or is it from another
             document?) or "none" (one segment, no label).
-        sop_pairs: What sop does with a chunk of one sentence: "pure" avoids it, "google" takes B from a random document.
+        sop_pairs: What sop does with a chunk of one sentence: "pure" avoids it, "google" takes B from a random
+            document.
     """
 
     max_length: int = 512

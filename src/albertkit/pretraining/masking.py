@@ -1,16 +1,17 @@
 """Masking: whole-word n-grams, drawn as `create_masked_lm_predictions` of google-research/albert draws them.
 
-1. Units. [CLS] and [SEP] are left out. A piece that starts a word starts a unit, any other joins the unit before it. (So
-   B's first piece, if truncation cut a word, joins A's last word across [SEP]; n-grams may lie across [SEP] too.)
+1. Units. [CLS] and [SEP] are left out. A piece that starts a word starts a unit, any other joins the unit before it.
+   (So B's first piece, if truncation cut a word, joins A's last word across [SEP]; n-grams may lie across [SEP] too.)
 2. Budget: round(masked_lm_prob · length), half to even, at least 1, at most `max_predictions`.
-3. The units are visited in random order. At each, n is drawn from 1..max_ngram with probability proportional to 1/n, and
-   the n units from there on are masked if they fit in the budget; if not, n - 1 of them, and so on; if not even one does,
-   the unit is passed over. It is passed over, too, if any token of the n-gram is masked already. Until the budget is used.
+3. The units are visited in random order. At each, n is drawn from 1..max_ngram with probability proportional to 1/n,
+   and the n units from there on are masked if they fit in the budget; if not, n - 1 of them, and so on; if not even
+   one does, the unit is passed over. It is passed over, too, if any token of the n-gram is masked already. Until the
+   budget is used.
 4. Each chosen token becomes [MASK] with probability 0.8, stays with 0.1, becomes a random piece with 0.1.
 
-Two things are done otherwise, with the same distribution: only as much of the random order is drawn as is visited, and the
-fate of the tokens is drawn in order of position, which leaves the output sorted. One thing differs by default: a random
-piece is never a special one (Google draws from the whole vocabulary: `random_specials=True`).
+Two things are done otherwise, with the same distribution: only as much of the random order is drawn as is visited,
+and the fate of the tokens is drawn in order of position, which leaves the output sorted. One thing differs by
+default: a random piece is never a special one (Google draws from the whole vocabulary: `random_specials=True`).
 
 Legend: T tokens of N sequences, P predictions, V vocabulary, C content tokens (no specials) of one sequence.
 """

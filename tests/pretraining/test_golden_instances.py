@@ -1,0 +1,76 @@
+"""Complete instances of the original script: what is not random must come out exactly."""
+
+import json
+
+import numpy as np
+import pytest
+from memory_store import MemoryStore, read_novels
+
+from albertkit.pretraining.assembly import Assembler
+from albertkit.pretraining.examples import EXAMPLE, IN_ORDER, RANDOM, SWAPPED, EpochPlan
+from albertkit.pretraining.masking import MaskSettings, _find_units, mask_tables
+
+KIND = {"in_order": IN_ORDER, "swapped": SWAPPED, "random_document": RANDOM}
+
+
+@pytest.fixture(scope="module")
+def instances(golden):
+    return [json.loads(line) for line in (golden / "masking" / "instances.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def lines(golden, albert_tokenizer):
+    """The ids of all lines as one shard, and where each line starts."""
+    _, line_ids = read_novels(golden, albert_tokenizer)
+    store = MemoryStore([[ids for ids in line_ids if ids]], model=albert_tokenizer)
+    return store, np.concatenate([[0], np.cumsum([len(ids) for ids in line_ids])])
+
+
+def example_of(instance, starts):
+    """The record that our planning would have written for an instance."""
+    example = np.zeros(1, EXAMPLE)
+    for segment in "ab":
+        where = instance[segment]
+        first = starts[where["lines"][0]] + where["first_piece"]
+        end = starts[where["lines"][-1]] + where["last_piece"] + 1
+        example[f"{segment}_start"], example[f"{segment}_length"] = first, end - first
+    example["kind"] = KIND[instance["kind"]]
+    return example
+
+
+def test_tokens_segments_labels_and_budget(instances, lines):
+    store, starts = lines
+    for instance in instances:
+        settings = MaskSettings(max_predictions=instance["max_predictions_per_seq"], random_specials=True)
+        plan = EpochPlan(example_of(instance, starts), num_specials=3, skipped_documents=0)
+        made = Assembler(store, settings, seed=instance["id"]).study(plan, np.arange(1), epoch=0)
+        tokens = [store.model.id_to_piece(int(i)) for i in made.original_ids]
+        assert tokens == instance["tokens_before_masking"]
+        assert made.batch.token_type_ids.tolist() == instance["segment_ids"]
+        assert made.batch.sentence_order_labels.tolist() == [instance["sentence_order_label"]]
+        assert settings.budgets(np.array([len(tokens)])).tolist() == [instance["num_to_predict"]]
+        assert len(made.batch.masked_positions) == instance["num_to_predict"]
+
+
+def test_units_and_token_boundaries(instances, lines):
+    store, starts = lines
+    whole, pieces = (mask_tables(store.model, MaskSettings(whole_word=flag)) for flag in (True, False))
+    across = 0
+    for instance in instances:
+        example = example_of(instance, starts)[0]
+        a_length, length = int(example["a_length"]), int(example["a_length"]) + int(example["b_length"])
+        ids = np.zeros(length + 3, np.int64)
+        tokens = store.tokens[0]
+        ids[1 : 1 + a_length] = tokens[example["a_start"] :][:a_length]
+        ids[2 + a_length : -1] = tokens[example["b_start"] :][: length - a_length]
+        boundary = whole.starts[ids].astype(int)
+        boundary[[0, 1 + a_length, -1]] = 1
+        assert boundary.tolist() == instance["token_boundary"]
+
+        units = np.empty(length + 1, np.int32)
+        number = _find_units(ids, a_length, length, whole.starts, units)
+        positions = [1 + i + (i >= a_length) for i in range(length)]
+        assert [positions[a:b] for a, b in zip(units[:number], units[1 : number + 1], strict=True)] == instance["units"]
+        across += any(unit[0] <= a_length < unit[-1] for unit in instance["units"])
+        assert _find_units(ids, a_length, length, pieces.starts, units) == length
+    assert across > 0  # the quirk at [SEP] is among them

@@ -9,6 +9,7 @@ tokenizer/             the tokenizer the ids belong to
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class TokenStore:
         version = manifest.get("albertkit_store") if isinstance(manifest, dict) else None
         if version != FORMAT_VERSION:
             raise DataError(
-                "not-a-store", f"`{path / MANIFEST}` is not that of a store in format {FORMAT_VERSION} (it says {version!r})",
+                "not-a-store", f"`{path / MANIFEST}` is not of store format {FORMAT_VERSION} (it says {version!r})",
                 f"make a store with `{build}`",
             )  # fmt: skip
         for name, entry in manifest["files"].items():
@@ -169,9 +170,15 @@ class TokenStore:
             raise DataError(
                 "wrong-tokenizer",
                 f"the store `{self.folder}` was made by another tokenizer ({self.vocab_size:,} pieces, "
-                f"{self.tokenizer_fingerprint[:12]}) than this one ({tokenizer.vocab_size:,} pieces, {tokenizer.fingerprint[:12]})",
+                f"{self.tokenizer_fingerprint[:12]}) than this one ({tokenizer.vocab_size:,} pieces, "
+                f"{tokenizer.fingerprint[:12]})",
                 f"use the one in `{self.folder / 'tokenizer'}`, or build the store anew with yours",
             )  # fmt: skip
+
+    @property
+    def fingerprint(self) -> str:
+        """Sha256 of the manifest, which holds the sha256 of every file: 64 hexadecimal digits."""
+        return sha256_file(self.folder / MANIFEST)
 
     def held_out(self, share: float, seed: int) -> list[NDArray[np.bool_]]:
         """Which documents are kept for evaluation, by hash of (seed, document number), so the choice needs no file.
@@ -208,7 +215,7 @@ class TokenStore:
         first, last = self.document_offsets[shard][place : place + 2].tolist()
         offsets = self.sentence_offsets[shard][first : last + 1].tolist()
         tokens = self.tokens[shard]
-        return [tokens[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+        return [tokens[start:end] for start, end in pairwise(offsets)]
 
     def documents(self) -> Iterator[list[NDArray[Any]]]:
         """All documents in order."""

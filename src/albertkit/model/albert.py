@@ -42,24 +42,29 @@ class AlbertModel(PretrainedAlbert):
         """This model itself."""
         return self
 
-    def encode(self, batch: PackedBatch, trace: Trace | None = None) -> PackedOutput:
+    def encode(self, batch: PackedBatch, trace: Trace | None = None, positions: Tensor | None = None) -> PackedOutput:
         """Run a packed batch.
 
         Args:
             batch: T tokens of N sequences, on the model's device.
             trace: Collects hidden states and attentions.
+            positions: int64 [Q] into the T tokens, when only these states are wanted; the last pass computes no others.
 
         Returns:
-            hidden [T, H] and pooled [N, H], in `compute_dtype`.
+            hidden [T, H], or [Q, H], and pooled [N, H], in `compute_dtype`.
         """
+        starts = batch.offsets[:-1]
+        rows = None if positions is None else torch.cat([starts, positions])
         embedded = self.embeddings(batch)
         embedded = embedded.to(self.compute_dtype or embedded.dtype)
         lists = (trace.hidden_states, trace.attentions) if trace else ()
-        hidden = self.encoder(embedded, batch, *lists)
+        hidden = self.encoder(embedded, batch, rows, *lists)
+        first = hidden.index_select(0, starts) if rows is None else hidden[: len(starts)]
+        hidden = hidden if rows is None else hidden[len(starts) :]
         if self.pooler is None:
             return PackedOutput(hidden, None)
         weight, bias = self.pooler.weight.to(hidden.dtype), self.pooler.bias.to(hidden.dtype)
-        return PackedOutput(hidden, torch.tanh(F.linear(hidden[batch.offsets[:-1]], weight, bias)))
+        return PackedOutput(hidden, torch.tanh(F.linear(first, weight, bias)))
 
     def forward(
         self,
@@ -114,11 +119,11 @@ class AlbertForPreTraining(PretrainedAlbert):
         Returns:
             Sums and counts. Without a masked token, or a sentence-order label, the sum is 0.
         """
-        hidden, pooled = self.albert.encode(batch)
         positions, labels = batch.masked_positions, batch.masked_labels
         if positions is None or labels is None:
             positions = labels = batch.offsets[:0]
-        masked_sum, masked_correct = self.predictions.loss(hidden.index_select(0, positions), labels)
+        hidden, pooled = self.albert.encode(batch, positions=positions)
+        masked_sum, masked_correct = self.predictions.loss(hidden, labels)
         order_labels = batch.sentence_order_labels
         if order_labels is None:
             order_labels = torch.full_like(batch.offsets[1:], IGNORED)

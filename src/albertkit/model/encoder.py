@@ -4,7 +4,7 @@ T tokens of N sequences, E embedding, H hidden, I feed-forward, L layers. Module
 parameters'. Sources: google-research/albert `modeling.py` (arithmetic, dropout, groups); paper, section 3.1.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -109,11 +109,15 @@ class AlbertLayer(nn.Module):
             ffn_norm=pair(self.full_layer_layer_norm),
         )
 
-    def forward(self, hidden: Tensor, weights: BlockWeights, batch: PackedBatch) -> Tensor:
-        """One pass: [T, H] to [T, H]."""
+    def forward(
+        self, hidden: Tensor, weights: BlockWeights, batch: PackedBatch, positions: Tensor | None = None
+    ) -> Tensor:
+        """One pass: [T, H] to [T, H], or to [Q, H] at Q positions when nobody looks at the others."""
         qkv = F.linear(hidden, *weights.qkv)
         dropout = self.attention_dropout if self.training else 0.0
         context = packed_attention(qkv, batch, self.num_heads, dropout)
+        if positions is not None:
+            context, hidden = context.index_select(0, positions), hidden.index_select(0, positions)
         hidden = self._add_norm(hidden, F.linear(context, *weights.attention_output), weights.attention_norm)
         inner = self.activation(F.linear(hidden, *weights.ffn))
         return self._add_norm(hidden, F.linear(inner, *weights.ffn_output), weights.ffn_norm)
@@ -155,20 +159,18 @@ class AlbertEncoder(nn.Module):
         self.gradient_checkpointing = False
         _share(groups, config.parameter_sharing)
 
-    def passes(self, dtype: torch.dtype) -> Iterator[tuple[AlbertLayer, BlockWeights]]:
-        """The blocks in the order they run, each with its weights ready."""
+    def passes(self, dtype: torch.dtype) -> list[tuple[AlbertLayer, BlockWeights]]:
+        """The blocks in the order they run, each with its weights, made ready once a block."""
         groups: list[AlbertLayerGroup] = list(self.albert_layer_groups)  # type: ignore[arg-type]
-        ready: dict[AlbertLayer, BlockWeights] = {}
-        for group in self.group_of_layer:
-            for layer in groups[group].blocks():
-                if layer not in ready:
-                    ready[layer] = layer.weights(dtype)
-                yield layer, ready[layer]
+        blocks = [block for group in self.group_of_layer for block in groups[group].blocks()]
+        ready = {block: block.weights(dtype) for block in dict.fromkeys(blocks)}
+        return [(block, ready[block]) for block in blocks]
 
     def forward(
         self,
         embedded: Tensor,
         batch: PackedBatch,
+        positions: Tensor | None = None,
         hidden_states: list[Tensor] | None = None,
         attentions: list[list[Tensor]] | None = None,
     ) -> Tensor:
@@ -177,24 +179,28 @@ class AlbertEncoder(nn.Module):
         Args:
             embedded: [T, E], in the dtype to compute in.
             batch: Where sequences begin.
+            positions: int64 [Q] into the T tokens; the last pass is computed there only. With 15 % of the tokens that
+                is 0.63 of a pass less to do: 5 % of a step with 12 layers, 10 % with 6. Default: everywhere.
             hidden_states: A list that receives the projected embedding and the output of every pass, [T, H] each.
             attentions: A list that receives the probabilities of every pass, N tensors [A, S, S] each.
 
         Returns:
-            [T, H].
+            [T, H], or [Q, H].
         """
         projection = self.embedding_hidden_mapping_in
         dtype = embedded.dtype
         hidden = F.linear(embedded, projection.weight.to(dtype), projection.bias.to(dtype))
         if hidden_states is not None:
             hidden_states.append(hidden)
-        for layer, weights in self.passes(dtype):
+        passes = self.passes(dtype)
+        for number, (layer, weights) in enumerate(passes, start=1):
+            wanted = positions if number == len(passes) else None
             if attentions is not None:
                 attentions.append(attention_probabilities(F.linear(hidden, *weights.qkv), batch, layer.num_heads))
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(layer, hidden, weights, batch, use_reentrant=False)
+                hidden = checkpoint(layer, hidden, weights, batch, wanted, use_reentrant=False)
             else:
-                hidden = layer(hidden, weights, batch)
+                hidden = layer(hidden, weights, batch, wanted)
             if hidden_states is not None:
                 hidden_states.append(hidden)
         return hidden

@@ -168,7 +168,7 @@ class PackedBatch:
         )
 
     def padding_mask(self) -> Tensor:
-        """bool [N, S]: True at real tokens when each sequence is laid out from the left in a row of the longest length."""
+        """bool [N, S]: True at real tokens when each sequence stands at the left of a row of the longest length."""
         lengths = self.offsets.diff()
         return torch.arange(max(self.lengths), device=self.device) < lengths[:, None]
 

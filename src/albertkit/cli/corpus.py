@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -22,13 +22,13 @@ def build(
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Turn text files into a token store. Interrupted, the same command goes on; the bytes do not depend on `--workers`.
+    """Turn text files into a token store. Interrupted, the same command goes on.
 
     Parameters
     ----------
     inputs
-        Files, globs, folders or URLs: plain text (a blank line ends a document), JSONL, Parquet or WikiExtractor's output,
-        also `.gz`, `.xz` and `.zst`.
+        Files, globs, folders or URLs: plain text (a blank line ends a document), JSONL, Parquet or WikiExtractor's
+        output, also `.gz`, `.xz` and `.zst`.
     tokenizer
         Folder that holds one `*.model`.
     out
@@ -44,7 +44,7 @@ def build(
     errors
         Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on and counts them.
     workers
-        Processes; one a core if not given.
+        Processes; one a core if not given. The bytes of the store do not depend on it.
     overwrite
         Replace another store in `--out`.
     json
@@ -63,3 +63,46 @@ def build(
     if not json:
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
+
+
+def inspect(
+    store: Path,
+    /,
+    *,
+    number: Annotated[int, Parameter(name=["--number", "-n"])] = 3,
+    seed: int = 0,
+    length: int = 128,
+    pair_task: Literal["sop", "nsp", "none"] = "sop",
+    sop_pairs: Literal["pure", "google"] = "pure",
+    json: bool = False,
+) -> None:
+    """Show masked examples as the model will see them, and what an epoch of them is like.
+
+    Parameters
+    ----------
+    store
+        Folder of the token store.
+    number
+        Examples to show.
+    seed
+        Draws the examples and masks.
+    length
+        Longest sequence, in tokens.
+    pair_task
+        `sop` (sentence order), `nsp` (next sentence) or `none` (one segment).
+    sop_pairs
+        What sentence order does with a lone sentence: `pure` avoids it, `google` adds one of another document.
+    json
+        Print one JSON object.
+    """
+    from albertkit.cli.printing import print_result
+    from albertkit.corpus import TokenStore
+    from albertkit.pretraining.examples import ExampleSettings
+    from albertkit.pretraining.inspection import inspect_store, show
+
+    examples = ExampleSettings(max_length=length, pair_task=pair_task, sop_pairs=sop_pairs)
+    found = inspect_store(TokenStore.open(store), number, seed, examples)
+    if json:
+        print_result(found.to_dict(), json)
+    else:
+        show(found)

@@ -1,4 +1,4 @@
-"""Text of any size to a token store: readers, sentence splitting, the store and its build, the built-in English text."""
+"""Text of any size to a token store: readers, sentence splitting, the store and its build, the built-in text."""
 
 from importlib import import_module
 from typing import Any

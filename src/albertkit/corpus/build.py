@@ -1,6 +1,6 @@
 """From files to a token store: one reader, N workers, results written strictly in order; killed anywhere, it resumes.
 
-The bytes depend on the inputs, the tokenizer and `BuildSettings`, not on the number of workers, batches or interruptions.
+The bytes depend on the inputs, the tokenizer and `BuildSettings`, not on workers, batches or interruptions.
 """
 
 import json
@@ -124,8 +124,8 @@ def build_store(
 ) -> BuildReport:
     """Make a token store of text files.
 
-    Killed at any moment and called again with the same inputs and settings, it goes on from the last commit and ends with
-    the same bytes. The work lies in `out/.build` until the store is complete.
+    Killed at any moment and called again with the same inputs and settings, it goes on from the last commit and ends
+    with the same bytes. The work lies in `out/.build` until the store is complete.
 
     Args:
         inputs: Files, globs, folders, URLs: `inputs.find_inputs`.
@@ -199,9 +199,9 @@ class _Build:
         if self.work.exists() and not any((self.work / name).exists() for name in (JOURNAL, MANIFEST)):
             shutil.rmtree(self.work)  # what a kill left between the last step of a build and its cleaning up
         waiting = self.work / MANIFEST
-        if waiting.exists() and read_json(waiting)["made_from"] != self._made_from():
+        if waiting.exists() and (before := read_json(waiting)["made_from"]) != self._made_from():
             if not overwrite:
-                raise self._other_build("inputs or settings")
+                raise self._other_build(before, self._made_from())
             shutil.rmtree(self.work)
         if self.work.exists() or not self.out.exists():
             return False
@@ -222,15 +222,19 @@ class _Build:
             )
         return False
 
-    def _other_build(self, differing: str) -> DataError:
+    def _other_build(self, before: dict[str, Any], now: dict[str, Any]) -> DataError:
+        differing = {name for name in now if before.get(name) != now[name]}
+        plain = {
+            "tokenizer" if "tokenizer" in n else "inputs" if "input" in n or "paths" in n else n for n in differing
+        }
         return DataError(
             "other-build",
-            f"`{self.out}` holds an unfinished build from other {differing}",
+            f"`{self.out}` holds an unfinished build that began otherwise (differing: {', '.join(sorted(plain))})",
             "run the command that began it, choose another --out, or start anew with --overwrite",
         )
 
     def _made_from(self) -> dict[str, Any]:
-        """What the store is made from, told by names and sizes: copies of the inputs elsewhere give the same manifest."""
+        """What the store is made from, by names and sizes: copies of the inputs elsewhere give the same manifest."""
         listing = json.dumps([[file.name, file.size] for file in self.files])
         return {
             "input_files": len(self.files),
@@ -252,7 +256,7 @@ class _Build:
             before = journal.fact("made_from")
             if before not in (None, identity):
                 if not overwrite:
-                    raise self._other_build(", ".join(sorted(k for k in identity if before.get(k) != identity[k])))
+                    raise self._other_build(before, identity)
                 journal.clear()
                 before = None
             state = journal.fact("state") if before else None
@@ -271,7 +275,7 @@ class _Build:
             raise
         return journal
 
-    # --- the work ---------------------------------------------------------------------------------------------------------
+    # --- the work -----------------------------------------------------------------------------------------------------
 
     def _encode(self, journal: Journal, workers: int, progress: bool, commit_seconds: float) -> None:
         reader = Reader(self.files, self.place, self.settings, self.errors, journal.seen)
@@ -293,7 +297,9 @@ class _Build:
                         self._commit(journal)
                         committed = time.monotonic()
                     display.update(
-                        reader.stored_bytes(), self.counts.text_bytes - self.text_before, self.writer.totals()["documents"]
+                        reader.stored_bytes(),
+                        self.counts.text_bytes - self.text_before,
+                        self.writer.totals()["documents"],
                     )
             except DataError:  # bad input: what came before it is sound and need not be done again
                 self._commit(journal)
@@ -320,7 +326,7 @@ class _Build:
         self.writer.sync()
         journal.commit(state={"counts": asdict(self.counts), "place": asdict(self.place), "shards": self.writer.shards})
 
-    # --- after ------------------------------------------------------------------------------------------------------------
+    # --- after --------------------------------------------------------------------------------------------------------
 
     def _complete(self) -> None:
         totals = self.writer.totals()
@@ -359,14 +365,14 @@ def _warnings(counts: dict[str, int]) -> Iterator[str]:
         )
     if counts["lines"] and counts["unfinished_lines"] > 0.5 * counts["lines"]:
         yield (
-            f"{counts['unfinished_lines']:,} of {counts['lines']:,} lines end without punctuation: if lines are not whole "
-            "sentences, use --sentences split"
+            f"{counts['unfinished_lines']:,} of {counts['lines']:,} lines end without punctuation: if a line is "
+            "not a whole sentence, use --sentences split"
         )
     if counts["unknown_tokens"] > 0.05 * counts["tokens"]:
         share = counts["unknown_tokens"] / counts["tokens"]
         yield f"{share:.1%} of the tokens are unknown: this tokenizer does not fit this text"
     if counts["cut_documents"]:
-        yield f"{counts['cut_documents']:,} documents were cut because they are too long; put blank lines between documents"
+        yield f"{counts['cut_documents']:,} documents were too long and were cut; put blank lines between documents"
     if counts["bad_bytes"]:
         yield f"{counts['bad_bytes']:,} bytes were not UTF-8 and were replaced"
     if counts["empty_files"]:

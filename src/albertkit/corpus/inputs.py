@@ -43,8 +43,8 @@ class InputFile:
 def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
     """The files that paths, globs, folders and URLs name.
 
-    Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted by path. Names in a folder
-    that begin with a dot are passed over, and a file named twice is read once.
+    Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted by path. Names in a
+    folder that begin with a dot are passed over, and a file named twice is read once.
 
     Args:
         inputs: Paths, globs (`**` for any depth), folders, or URLs that fsspec knows (`s3://…`, `https://…`).
@@ -130,7 +130,8 @@ class ByteStream:
 
     def __init__(self, file: InputFile) -> None:
         self.file = file
-        raw = fsspec.open(file.path, "rb").open() if "://" in file.path else open(file.path, "rb", buffering=0)
+        remote = "://" in file.path
+        raw = fsspec.open(file.path, "rb").open() if remote else open(file.path, "rb", buffering=0)  # noqa: SIM115
         self._raw = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
         head = self._raw.peek(8)[:8]
         self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
@@ -170,8 +171,8 @@ class ByteStream:
         except EOFError:
             raise DataError(
                 "truncated-file",
-                f"`{self.file.path}` ends in the middle of its {self.packing} stream, after {self._done:,} good bytes of text",
-                "copy or download it again; the build takes up where it stopped only if the inputs are unchanged",
+                f"`{self.file.path}` is cut off: its {self.packing} stream stops after {self._done:,} bytes of text",
+                "copy or download it again; an unfinished build of it must then start anew, with --overwrite",
             ) from None
         except _BROKEN as error:
             raise DataError(

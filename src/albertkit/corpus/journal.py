@@ -1,6 +1,6 @@
 """What a build has brought to the disk, and the hash of every document it has seen, in one SQLite file.
 
-SQLite does the two things that must be right: a commit holds after kill -9, and a set of any size takes 32 MB of memory.
+SQLite does the two things that must be right: a commit holds after kill -9, and a set of any size takes 32 MB.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""What a build shows while it works: a bar on a terminal, a plain line every ten seconds in a pipe; always on stderr."""
+"""What a build shows on stderr while it works: a bar on a terminal, a plain line every ten seconds in a pipe."""
 
 import sys
 import time

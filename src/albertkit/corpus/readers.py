@@ -16,13 +16,15 @@ from albertkit.errors import ConfigError, DataError, MissingExtraError, near_mis
 FORMATS = ("text", "jsonl", "parquet", "wiki")
 ERRORS = ("strict", "replace")
 
-# A document is handled whole by one worker. Plain text without a single blank line would be one document of any size, so it is
-# cut, and the cuts are counted: 4 Mi characters keep a worker below about 200 MB.
+# A document is handled whole by one worker. Plain text without a single blank line would be one document of any size,
+# so it is cut, and the cuts are counted.
 DOCUMENT_CHARACTERS = 4 << 20
 LINE_BYTES = 64 << 20
 
-_EXTENSIONS = {"txt": "text", "text": "text", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet",
-               "pq": "parquet"}  # fmt: skip
+_EXTENSIONS = {
+    "txt": "text", "text": "text", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl",
+    "parquet": "parquet", "pq": "parquet",
+}  # fmt: skip
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DOC_START = re.compile(r"<doc [^>]*?(?:title=\"(.*)\")?\s*>$")
@@ -118,7 +120,7 @@ class DocumentFile:
             for ordinal, (text, cut) in enumerate(reader()):
                 yield Document(text, self.file.path, ordinal, cut)
 
-    # --- lines ----------------------------------------------------------------------------------------------------------
+    # --- lines --------------------------------------------------------------------------------------------------------
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Line numbers from 1 and lines without their ends."""
@@ -130,8 +132,9 @@ class DocumentFile:
             end = block.rfind(b"\n") + 1 if chunk else len(block)
             block, rest = block[:end], block[end:]
             if len(rest) > LINE_BYTES:
+                line = number + block.count(b"\n")
                 raise DataError(
-                    "line-too-long", f"`{self.file.path}`: line {number + block.count(10):,} is longer than {LINE_BYTES:,} bytes",
+                    "line-too-long", f"`{self.file.path}`: line {line:,} is longer than {LINE_BYTES:,} bytes",
                     "break it into documents or lines",
                 )  # fmt: skip
             if block:
@@ -170,7 +173,7 @@ class DocumentFile:
             "convert it (`iconv -f LATIN1 -t UTF-8`), or go on with `--errors replace`, which counts them",
         )
 
-    # --- formats --------------------------------------------------------------------------------------------------------
+    # --- formats ------------------------------------------------------------------------------------------------------
 
     def _text(self) -> Iterator[tuple[str, bool]]:
         lines: list[str] = []

@@ -1,7 +1,7 @@
-"""Sentences out of a document, by sentencex (Wikimedia, MIT): rules and abbreviation lists inside the package, no downloads.
+"""Sentences out of a document, by sentencex (Wikimedia, MIT): rules and abbreviations in the package, no downloads.
 
-Chosen among eight libraries: 26 of 29 hand-made cases at 82 MB/s a core on English Wikipedia. pysbd has all 29 at 0.23 MB/s
-and has not changed since 2021; the table is in docs/log.md.
+Chosen among eight libraries: 26 of 29 hand-made cases at 82 MB/s a core on English Wikipedia. pysbd has all 29 at
+0.23 MB/s and has not changed since 2021; the table is in docs/log.md.
 """
 
 import re
@@ -26,8 +26,8 @@ def line_rule(sentences: str | None, format: str) -> str:
         format: text, jsonl, parquet or wiki.
 
     Returns:
-        "sentence"; "paragraph", when prose ends at the end of a line; or "wrapped", when line breaks are only typesetting
-        (plain text to be split).
+        "sentence"; "paragraph", when a line break always ends a sentence; or "wrapped", when line breaks are only
+        typesetting (plain text to be split).
     """
     if (sentences or ("lines" if format == "text" else "split")) == "lines":
         return "sentence"

@@ -105,7 +105,7 @@ def encode_documents(batch: Batch, tokenizer: Any, language: str) -> EncodedBatc
 def peak_memory_mb() -> float:
     """The most memory this process ever had resident, in MB of 10^6 bytes.
 
-    Linux's VmHWM and not `ru_maxrss`: that one counts the parent's memory too in a process that was forked and then executed.
+    Linux's VmHWM and not `ru_maxrss`, which in a process forked and then executed counts the parent's memory too.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

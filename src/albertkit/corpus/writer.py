@@ -19,8 +19,8 @@ class StoreWriter:
     Args:
         folder: The build folder.
         vocab_size: Decides the type of the tokens.
-        shard_tokens: A shard takes no further document that would carry it beyond this; a longer document has its own shard.
-        shards: Shards as a former writer left them (its `shards`); files are cut back to exactly these. Empty begins anew.
+        shard_tokens: A shard takes no document that would carry it beyond this; a longer document has its own shard.
+        shards: Shards as a former writer left them (its `shards`); files are cut back to exactly these.
     """
 
     def __init__(self, folder: Path, vocab_size: int, shard_tokens: int, shards: list[dict[str, int]]) -> None:
@@ -53,7 +53,7 @@ class StoreWriter:
     def _open(self, shard: int) -> None:
         for kind in KINDS:
             path = self.folder / shard_file(kind, shard)
-            self._files[kind] = open(path, "r+b" if path.exists() else "w+b")
+            self._files[kind] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
 
     def _next_shard(self) -> None:
         self.sync()
@@ -134,8 +134,8 @@ def write_manifest(build: Path, shards: list[dict[str, int]], facts: dict[str, A
 def publish(build: Path, out: Path) -> None:
     """Move a complete build to its place; the manifest comes last and makes it a store.
 
-    May be killed at any moment and called again. A store that lay there before loses its manifest first, so that no mixture
-    of the two is ever taken for a store.
+    May be killed at any moment and called again. A store that lay there before loses its manifest first, so that no
+    mixture of the two is ever taken for a store.
     """
     if (out / MANIFEST).exists():
         (out / MANIFEST).unlink()

@@ -1,0 +1,155 @@
+"""English text that every Python carries: the language reference of `pydoc_data` and the standard library's docstrings.
+
+Source files are parsed, never imported. Tables, code, doctests and markup are taken out, so that mostly sentences remain.
+"""
+
+import ast
+import inspect
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from albertkit.corpus.sentences import split_sentences
+from albertkit.errors import MachineError
+from albertkit.files import atomic_file
+
+_TOPICS = "pydoc_data/topics.py"
+_PASSED_OVER = {
+    "test",
+    "tests",
+    "idle_test",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "pydoc_data",
+    "lib-dynload",
+}
+
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_ROLE = re.compile(r":[\w:+-]+:`~?([^`<]+?)(?: <[^`]*>)?`")
+_MARKUP = re.compile(r"``?([^`\n]+)``?|\*\*?([^*\n]+)\*\*?|`([^`'\n]+)'")
+_FOOTNOTE = re.compile(r"\s?\[\d+\]_?")
+_BULLET = re.compile(r"^(?:[*•-]|\(?\d+[.)]|\([a-z]\))\s+")
+_NOT_PROSE = re.compile(
+    r"^(?:>>>|\.\. |[-=*~^+|#]{3,}|[:@]\w+|[+|]|\$ |Copyright\b|-\*-)|::=|^\S+ ?= |->|\w+\(\)?\n|https?://"
+)
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+def builtin_documents() -> Iterator[list[str]]:
+    """The documents of the built-in corpus: topics by name, then docstrings by file and place.
+
+    Documents of a single sentence (most docstrings of methods) are left out: sentence order needs two.
+
+    Yields:
+        The sentences of a document. The same Python version gives the same documents.
+
+    Raises:
+        MachineError: no-builtin-text, if Python came without its sources.
+    """
+    library = Path(sysconfig.get_paths()["stdlib"])
+    some = False
+    for text in _texts(library):
+        sentences = prose_sentences(text)
+        if len(sentences) > 1:
+            some = True
+            yield sentences
+    if not some:
+        raise MachineError(
+            "no-builtin-text", f"this Python came without the sources of its library (`{library}`)",
+            "give text of your own",
+        )  # fmt: skip
+
+
+def write_builtin_corpus(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Write the built-in corpus as plain text: a sentence a line, a blank line after each document.
+
+    Args:
+        path: The file to write.
+
+    Returns:
+        Numbers of `documents`, `sentences` and `bytes`.
+    """
+    documents = sentences = size = 0
+    with atomic_file(path, "w") as stream:
+        for document in builtin_documents():
+            text = "\n".join(document) + "\n\n"
+            stream.write(text)
+            documents += 1
+            sentences += len(document)
+            size += len(text.encode("utf-8"))
+    return {"documents": documents, "sentences": sentences, "bytes": size}
+
+
+def prose_sentences(text: str) -> list[str]:
+    """The English sentences of a docstring or help page.
+
+    Args:
+        text: With reST markup, code, tables, doctests.
+    """
+    sentences = []
+    literal_indent: int | None = None
+    for block in _BLANK_LINES.split(inspect.cleandoc(text)):
+        lines = block.strip("\n").splitlines()
+        if not lines:
+            continue
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        if literal_indent is not None and indent > literal_indent:
+            continue  # still inside the block that `::` introduced
+        paragraph = "\n".join(line.strip() for line in lines)
+        literal_indent = indent if paragraph.endswith("::") else None
+        sentences += _sentences(paragraph)
+    return sentences
+
+
+def _sentences(paragraph: str) -> list[str]:
+    paragraph = _BULLET.sub("", paragraph)
+    if _NOT_PROSE.search(paragraph):
+        return []
+    paragraph = _ROLE.sub(r"\1", paragraph)
+    paragraph = _MARKUP.sub(lambda found: next(filter(None, found.groups())), paragraph)
+    paragraph = _FOOTNOTE.sub("", paragraph).replace("::", ":")
+    return [sentence for sentence in split_sentences(paragraph, "wrapped") if _is_sentence(sentence)]
+
+
+def _is_sentence(text: str) -> bool:
+    """At least four words, mostly letters, an end; lists of names and leftovers of code have none of these."""
+    words = _WORD.findall(text)
+    letters = sum(map(len, words)) + text.count(" ")
+    return len(words) >= 4 and letters >= 0.8 * len(text) and text[-1] in '.!?:)"' and text[0] not in "|+=<>{[&%$#@_"
+
+
+def _texts(library: Path) -> Iterator[str]:
+    topics = _parse(library / _TOPICS)
+    for statement in topics.body if topics else []:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
+            table: dict[str, str] = ast.literal_eval(statement.value)
+            for name in sorted(table):
+                yield table[name]
+    for file in _sources(library):
+        tree = _parse(file)
+        for node in ast.walk(tree) if tree else []:
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node, clean=False)
+                if docstring:
+                    yield docstring
+
+
+def _sources(library: Path) -> list[Path]:
+    found = []
+    for parent, folders, names in os.walk(library):
+        folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.startswith("config-")]
+        found += [Path(parent, name) for name in names if name.endswith(".py")]
+    return sorted(found, key=lambda file: file.relative_to(library).as_posix())
+
+
+def _parse(file: Path) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in old modules
+            return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None

@@ -1,0 +1,88 @@
+"""Sentence splitting on hand-made cases, and that it loses no character."""
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albertkit.corpus.sentences import line_rule, split_sentences
+
+CASES = {
+    "titles": "Dr. Smith met Mr. Jones.|They talked.",
+    "for example": "Use metals, e.g. iron or tin.|Heat them.",
+    "that is": "The best one, i.e., the first, won.|It was old.",
+    "country": "The U.S. Army left in 1973.|It returned later.",
+    "country at the end": "He lived in the U.S.|She did not.",
+    "authors": "Devlin et al. showed this in 2018.|Lan et al. (2019) shrank it.",
+    "initials": "J. R. R. Tolkien wrote it.|C. S. Lewis read it.",
+    "decimals": "It costs 3.14 dollars.|Pay 2.50 now.",
+    "years": "It began in 1917.|The war ended in 1918.",
+    "versions, addresses": "Python 3.11 is at www.python.org today.|Get it.",
+    "quotation at the end": 'He said, "I am tired."|Then he slept.',
+    "quotation inside": '"Is it true?" she asked.|Nobody answered.',
+    "curly quotation": "“Go now!” he cried.|We went.",
+    "ellipsis inside": "I wonder ... whether it works.|It does.",
+    "ellipsis at the end": "He waited...|Then he left.",
+    "figure": "It works (see Fig. 3).|Try it.",
+    "number": "Symphony No. 5 is famous.|Op. 67 is its number.",
+    "time of day": "We met at 5 p.m. on Monday.|It rained.",
+    "saint": "Acme Inc. moved to St. Louis.|It grew.",
+    "circa": "Plato (c. 428 BC) taught Aristotle.|He wrote dialogues.",
+    "months": "On Jan. 5 it snowed.|On Feb. 6 it melted.",
+    "lower-case name": "I like it.|iPhone users disagree.",
+    "exclamations": "Stop!|Who goes there?|A friend.",
+    "Korean": "저는 학생입니다.|오늘은 날씨가 좋네요!|같이 갈까요?",
+    "Korean decimals": "물가가 3.5% 올랐다.|그는 집에 갔다.",
+    "Japanese": "私は学生です。|今日は晴れです。",
+    "Chinese": "我是学生。|你是老师吗？|是的！",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cases(case):
+    expected = CASES[case].split("|")
+    space = "" if case in ("Japanese", "Chinese") else " "
+    assert split_sentences(space.join(expected)) == expected
+
+
+def test_the_language_decides_the_abbreviations():
+    text = "Er kam am 3. Mai an. Dann ging er."
+    assert split_sentences(text, language="de") == ["Er kam am 3. Mai an.", "Dann ging er."]
+    assert len(split_sentences(text, language="en")) == 3
+
+
+def test_what_a_line_is():
+    text = "A heading\nIt is. It\nwas."
+    assert split_sentences(text, "sentence") == ["A heading", "It is. It", "was."]
+    assert split_sentences(text, "paragraph") == ["A heading", "It is.", "It", "was."]
+    assert split_sentences(text, "wrapped") == ["A heading It is.", "It was."]
+    assert split_sentences("今天天\n气好。", "wrapped") == ["今天天气好。"]
+    assert [line_rule(None, f) for f in ("text", "jsonl", "parquet", "wiki")] == ["sentence"] + 3 * ["paragraph"]
+    assert line_rule("split", "text") == "wrapped"
+    assert line_rule("lines", "wiki") == "sentence"
+
+
+def test_windows_do_not_change_the_sentences():
+    sentence = "我是学生，今天天气很好，我们去公园吧。"
+    assert split_sentences(sentence * 200) == [sentence] * 200
+    assert split_sentences("他说：“我累了。”" * 100) == split_sentences("他说：“我累了。”\n" * 100)
+
+
+def test_a_long_line_without_spaces_is_done_piece_by_piece():
+    assert len(split_sentences("我是学生。" * 100_000)) == 100_000  # whole, this took sentencex 53 s
+
+
+@given(st.text(alphabet=st.sampled_from('aB. !?"\n“”()。！」1é'), max_size=300))
+def test_nothing_is_lost(text):
+    for rule in ("sentence", "paragraph"):
+        found = split_sentences(text, rule)
+        assert "".join("".join(found).split()) == "".join(text.split())
+        assert all(sentence == sentence.strip() != "" for sentence in found)
+
+
+def test_nothing_is_lost_on_wikipedia(data):
+    for folder in ("wiki-en", "wiki-ko"):
+        with gzip.open(data / folder / "wiki_00.gz", "rt", encoding="utf-8") as stream:
+            text = stream.read(300_000)
+        assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())

@@ -1,6 +1,6 @@
 """The batch stream: budgets, coverage, resumption, independence of workers; and the masks in the batches."""
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -114,7 +114,7 @@ def test_a_pass_covers_every_example_once_however_it_is_divided():
 def test_micro_batches_are_filled_greedily():
     stream = stream_of(random_store())
     batches = [batch for (batch,) in first_epoch(stream)]
-    for batch, following in zip(batches[:-1], batches[1:], strict=True):
+    for batch, following in pairwise(batches):
         assert batch.num_tokens + following.lengths[0] > 128
     assert stream.batches_in_epoch(0) == len(batches)
 

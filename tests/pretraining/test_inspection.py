@@ -1,0 +1,64 @@
+"""`corpus inspect`: what it shows is what the store and the stream hold."""
+
+import json
+from io import StringIO
+
+import numpy as np
+import pytest
+from memory_store import MemoryStore
+from rich.console import Console
+
+from albertkit.pretraining.examples import ExampleSettings
+from albertkit.pretraining.inspection import inspect_store, show
+
+
+@pytest.fixture(scope="module")
+def found(novels):
+    return inspect_store(novels, number=20, seed=3)
+
+
+def test_samples_come_from_where_they_say(found, novels):
+    for sample in found.samples:
+        pieces = list(sample.pieces)
+        for entry in sample.masked:
+            fate, shown = entry["fate"], pieces[entry["position"]]
+            assert fate == ("kept" if shown == entry["original"] else "mask" if shown == "[MASK]" else "random")
+            pieces[entry["position"]] = entry["original"]
+        boundary = sample.segment_ids.index(1)
+        for where, begin, end in zip(sample.segments, (1, boundary), (boundary - 1, len(pieces) - 1), strict=True):
+            document = novels.documents[where["document"]]
+            ids = [i for s in document[where["first_sentence"] : where["last_sentence"] + 1] for i in s]
+            source = "".join(f"\0{novels.model.id_to_piece(i)}" for i in ids) + "\0"
+            assert "".join(f"\0{piece}" for piece in pieces[begin:end]) + "\0" in source
+        a, b = sample.segments
+        assert a["document"] == b["document"]
+        assert (sample.label == 1) == (a["first_sentence"] > b["first_sentence"])
+
+
+def test_statistics(found, novels):
+    assert (found.documents, found.sentences) == (139, 29913)
+    assert found.tokens == sum(map(len, novels.tokens))
+    assert sum(found.length["shares"].values()) == pytest.approx(1)
+    assert found.fates["mask"] == pytest.approx(0.8, abs=0.01)
+    assert found.ngrams["1"] == pytest.approx(0.5909, abs=0.01)  # golden: ngram_accepted_after_shortening, 128
+    assert found.masked_share == pytest.approx(0.1486, abs=0.0005)
+
+
+def test_documents_of_one_sentence_are_counted():
+    store = MemoryStore([[[7, 8, 9]], [[10, 11], [12]], [[13]]])
+    assert inspect_store(store, 1).one_sentence_documents == 2
+    assert inspect_store(store, 1).skipped_documents == 2
+    assert inspect_store(store, 1, examples=ExampleSettings(pair_task="none")).skipped_documents == 0
+
+
+def test_plain_output_says_everything_and_json_is_plain(found):
+    stream = StringIO()
+    show(found, Console(file=stream, width=100, no_color=True, highlight=False))
+    text = stream.getvalue()
+    assert "\x1b" not in text
+    assert text.count("[MASK]‹") > 200
+    assert {word for word in ("sentence", "label 1", "139 documents") if word not in text} == set()
+    assert all(len(line) <= 100 for line in text.splitlines())
+    values = json.loads(json.dumps(found.to_dict()))
+    assert len(values["samples"]) == 20
+    assert np.isclose(sum(values["kinds"].values()), 1)

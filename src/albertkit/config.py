@@ -14,57 +14,15 @@ ACTIVATIONS = ("gelu_new", "gelu", "relu")
 
 # Keys that other programs write into `config.json`. They change nothing here; they are kept and written back unchanged.
 FOREIGN_KEYS = frozenset(
-    [
-        "architectures",
-        "model_type",
-        "transformers_version",
-        "torch_dtype",
-        "dtype",
-        "output_past",
-        "down_scale_factor",
-        "gap_size",
-        "net_structure_type",
-        "num_memory_blocks",
-        "layers_to_keep",
-        "finetuning_task",
-        "id2label",
-        "label2id",
-        "problem_type",
-        "num_labels",
-        "return_dict",
-        "use_cache",
-        "output_attentions",
-        "output_hidden_states",
-        "tie_word_embeddings",
-        "torchscript",
-        "pruned_heads",
-        "is_decoder",
-        "is_encoder_decoder",
-        "add_cross_attention",
-        "chunk_size_feed_forward",
-        "_name_or_path",
-        "use_bfloat16",
-        "position_embedding_type",
-        "sep_token_id",
-        "cls_token_id",
-        "unk_token_id",
-        "mask_token_id",
-        "decoder_start_token_id",
-        "tf_legacy_loss",
-        "summary_type",
-        "summary_use_proj",
-        "summary_activation",
-        "summary_last_dropout",
-        "summary_first_dropout",
-        "task_specific_params",
-        "cross_attention_hidden_size",
-        "tokenizer_class",
-        "prefix",
-        "ln_type",
-        "language",
-        "name",
-        "auto_map",
-    ]
+    """
+    architectures model_type transformers_version torch_dtype dtype output_past down_scale_factor gap_size
+    net_structure_type num_memory_blocks layers_to_keep finetuning_task id2label label2id problem_type num_labels
+    return_dict use_cache output_attentions output_hidden_states tie_word_embeddings torchscript pruned_heads
+    is_decoder is_encoder_decoder add_cross_attention chunk_size_feed_forward _name_or_path use_bfloat16
+    position_embedding_type sep_token_id cls_token_id unk_token_id mask_token_id decoder_start_token_id
+    tf_legacy_loss summary_type summary_use_proj summary_activation summary_last_dropout summary_first_dropout
+    task_specific_params cross_attention_hidden_size tokenizer_class prefix ln_type language name auto_map
+    """.split()
 )
 
 # hidden_size, num_hidden_layers, num_attention_heads, embedding_size. The feed-forward is always 4 x hidden_size.

@@ -204,23 +204,32 @@ def text_to_batches(text: Path, store: Path, tokenizer: Any, max_length: int, wo
     build_store([str(text)], store, tokenizer, workers=workers)
     built = time.perf_counter()
     opened = TokenStore.open(store)
-    counts = one_epoch(opened, max_length)
+    counts = one_epoch(open_stream(opened, max_length))
     return {"build": built - start, "stream": time.perf_counter() - built, "text_tokens": opened.num_tokens, **counts}
 
 
-def one_epoch(store: Any, max_length: int, seed: int = 0) -> dict[str, float]:
-    """Draw every batch of an epoch; counts what came out."""
+def open_stream(store: Any, max_length: int, seed: int = 0) -> Any:
+    """Our batch stream over all documents of a store, at its default settings."""
     import numpy as np
 
     from albertkit.pretraining.examples import ExampleSettings
     from albertkit.pretraining.stream import BatchStream
 
     everything = [np.ones(len(offsets) - 1, dtype=bool) for offsets in store.document_offsets]
-    stream = BatchStream(store, everything, ExampleSettings(max_length=max_length), seed=seed)
+    return BatchStream(store, everything, ExampleSettings(max_length=max_length), seed=seed)
+
+
+def one_epoch(stream: Any) -> dict[str, float]:
+    """Draw every batch of an epoch, the stream standing at its start.
+
+    Returns:
+        Counts of `examples`, `tokens` and `predictions`.
+    """
     counts: dict[str, float] = {"examples": 0, "tokens": 0, "predictions": 0}
-    for _ in range(stream.batches_in_epoch(0)):
+    epoch = stream.state()["epoch"]
+    for _ in range(stream.batches_in_epoch(epoch)):
         for batch in next(stream):
             counts["examples"] += batch.num_sequences
             counts["tokens"] += batch.num_tokens
-            counts["predictions"] += len(batch.masked_labels)  # type: ignore[arg-type]
+            counts["predictions"] += len(batch.masked_labels)
     return counts

@@ -6,13 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from albertkit.benchmarks.data import one_epoch
+from albertkit.benchmarks.data import one_epoch, open_stream
 from albertkit.benchmarks.harness import Contender, Peer, Row, compare, interleave, missing, progress, versions
 from albertkit.benchmarks.inputs import Inputs
 
 TRANSFORMERS = Peer("transformers DataCollatorForLanguageModeling", "transformers", "pip install transformers")
 LENGTH = 512
 BATCH = 32  # sequences a collator gets at once: the same 16,384 tokens as our default batch
+TOKENS = 4_000_000  # we draw in a round, in as many epochs as that takes: about a second
 NOTE = (
     "ours draws segments, sentence order, spans of one to three words, 80 % [MASK] / 10 % kept / 10 % random, and "
     "packs; the whole-word collator draws single words and replaces all of them by [MASK], the token collator single "
@@ -41,8 +42,10 @@ def masking_row(inputs: Inputs, rounds: int) -> Row:
             inputs.write_text(folder / "text.txt")
             build_store([str(folder / "text.txt")], folder / "store", tokenizer)
             store = TokenStore.open(folder / "store")
-            counts = one_epoch(store, LENGTH)
-            ours = Contender("albertkit", lambda: _draw(store), counts["tokens"])
+            stream = open_stream(store, LENGTH)
+            counts = one_epoch(stream)
+            epochs = max(1, round(TOKENS / counts["tokens"]))
+            ours = Contender("albertkit", lambda: _draw(stream, epochs), epochs * counts["tokens"])
             shares = {ours.name: counts["predictions"] / counts["tokens"]}
             peers = []
             if TRANSFORMERS.installed:
@@ -63,8 +66,11 @@ def masking_row(inputs: Inputs, rounds: int) -> Row:
     )  # fmt: skip
 
 
-def _draw(store: Any) -> None:
-    one_epoch(store, LENGTH)
+def _draw(stream: Any, epochs: int) -> None:
+    """Epochs one after the other, each planned and shuffled anew; a stream begins the next when one is used up."""
+    for epoch in range(epochs):
+        stream.restore({"epoch": epoch, "cursor": 0, "seed": stream.seed})
+        one_epoch(stream)
 
 
 def _sequences(store: Any, tokenizer: Any) -> list[dict[str, Any]]:

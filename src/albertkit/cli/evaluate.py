@@ -22,7 +22,7 @@ def evaluate(
         model: Checkpoint folder.
         store: Token store made with the model's tokenizer.
         length: Longest sequence, in tokens. Default: the length it was trained with.
-        held_out: Share of documents to evaluate on. Default: those held out in training if it is the store of the training, else all.
+        held_out: Share of documents to evaluate on. Default: those held out in training, or all of another store.
         seed: Draws documents, segments and masks. Default: the seed of the training.
         batch_tokens: Tokens computed at once.
         precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.

@@ -51,7 +51,7 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
 
 
 def _windows(line: str) -> list[str]:
-    if len(line) <= _IDEOGRAPHIC_WINDOW or not _IDEOGRAPHIC_END.search(line):
+    if len(line) <= _IDEOGRAPHIC_WINDOW or not any(stop in line for stop in "。！？"):
         return [line]
     windows = [""]
     for piece in _IDEOGRAPHIC_END.split(line):

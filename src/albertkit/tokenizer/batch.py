@@ -1,18 +1,26 @@
-"""Encoding of many texts at once."""
+"""Encoding of many texts at once, on several threads."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.digit_comma import DigitCommaRule
-from albertkit.tokenizer.ragged import RaggedIds, ragged
+from albertkit.tokenizer.ragged import RaggedIds, join, ragged
+from albertkit.tokenizer.sentencepiece_model import read_facts
+
+# Loading the compiled engine takes about a second (several the first time on a machine), as long as SentencePiece takes for
+# some 10 MB. It is loaded once a tokenizer has been given this many characters.
+_CHARACTERS_BEFORE_ENGINE = 4_000_000
+_CHARACTERS_A_CHUNK = 500_000  # one thread's work at a time: 0.5 MB of text and 2 MB of room for ids stay in the caches
+_PRINTABLE = "".join(map(chr, range(33, 127)))
 
 
 class BatchEncoder:
-    """Ids of many texts, on several threads.
+    """Ids of many texts, with the word-by-word engine of `memo.py` where it fits and SentencePiece where it does not.
 
     Args:
         processor: `sentencepiece.SentencePieceProcessor`.
@@ -26,19 +34,105 @@ class BatchEncoder:
         self._model = model
         self._rules = text_rules
         self._digit_comma = digit_comma
+        self._characters = 0
+        self._engine: Callable[[Sequence[str]], RaggedIds] | None = None
+        self._asked_for_engine = False
 
     def encode(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
-        prepared = [rules.apply(self._rules, text) for text in texts]
-        encoded = ragged(encode_arrays(self._processor, prepared, num_threads or available_cores()))
-        if self._digit_comma is None:
-            return encoded
-        return RaggedIds(*self._digit_comma.rewrite(*encoded))
+        threads = num_threads or available_cores()
+        chunks = _chunks(texts)
+        self._characters += sum(map(len, texts))
+        engine = self._loaded_engine() if self._characters >= _CHARACTERS_BEFORE_ENGINE else None
+        if engine is None:
+            return self._rewritten(self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], threads))
+        if threads == 1 or len(chunks) == 1:
+            return join([engine(chunk) for chunk in chunks])
+        with ThreadPoolExecutor(threads) as pool:
+            return join(list(pool.map(engine, chunks)))
+
+    def _by_sentencepiece(self, prepared: list[str], num_threads: int) -> RaggedIds:
+        """SentencePiece's own batch encoding; it runs without the interpreter's lock."""
+        return ragged(self._processor.encode(prepared, num_threads=num_threads, return_type="numpy"))
+
+    def _rewritten(self, encoded: RaggedIds) -> RaggedIds:
+        return encoded if self._digit_comma is None else RaggedIds(*self._digit_comma.rewrite(*encoded))
+
+    def _loaded_engine(self) -> Callable[[Sequence[str]], RaggedIds] | None:
+        if not self._asked_for_engine:
+            self._engine = self._load_engine()
+            self._asked_for_engine = True
+        return self._engine
+
+    def _load_engine(self) -> Callable[[Sequence[str]], RaggedIds] | None:
+        """The engine as a function from texts to ids; None if the model is not one for it."""
+        from albertkit.tokenizer import memo
+
+        facts = read_facts(self._model)
+        if not memo.fits(facts):
+            return None
+        tables = memo.unigram_tables(facts, self._processor.unk_id(), self._digit_comma)
+        # Does SentencePiece's normaliser leave ASCII alone? Every pair of characters, so that rules for two are seen, too.
+        pairs = "".join(a + b for a in _PRINTABLE for b in _PRINTABLE)
+        ascii_stays = self._processor.normalize(pairs)[1:] == pairs
+        classes = memo.byte_classes(b" " if self._rules == "none" else b"\t\n\v\f\r\x1c\x1d\x1e\x1f ")
+        lower = self._rules == "google"
+        normalize = self._processor.normalize
+        memos: list[memo.WordMemo] = []  # those not in use; list.pop and list.append are atomic
+
+        def encode(texts: Sequence[str]) -> RaggedIds:
+            parts, plain = [], []
+            for text in texts:
+                if not text.isascii():
+                    text = rules.apply(self._rules, text)  # after which it often is
+                elif lower:
+                    text = text.lower()
+                plain.append(ascii_stays and text.isascii())
+                parts.append((text if plain[-1] else normalize(text)).encode())
+            starts = np.zeros(len(texts) + 1, dtype=np.int64)
+            np.cumsum([len(part) for part in parts], out=starts[1:])
+            try:
+                words = memos.pop()
+            except IndexError:
+                words = memo.empty_memo()
+            everything = np.frombuffer(b"".join(parts), dtype=np.uint8)
+            ids, offsets, refused = memo.encode_bytes(everything, starts, np.array(plain, np.bool_), classes, tables, words)
+            memos.append(words)
+            left = np.flatnonzero(refused)
+            if not len(left):
+                return RaggedIds(ids, offsets)
+            by_sentencepiece = self._by_sentencepiece([rules.apply(self._rules, texts[n]) for n in left], 1)
+            return _filled(RaggedIds(ids, offsets), left, self._rewritten(by_sentencepiece))
+
+        return encode
 
 
-def encode_arrays(processor: Any, texts: list[str], num_threads: int) -> list[np.ndarray]:
-    """SentencePiece's own batch encoding: an int32 array a text. It runs without the interpreter's lock."""
-    return processor.encode(texts, num_threads=num_threads, return_type="numpy")
+def _filled(encoded: RaggedIds, places: np.ndarray, more: RaggedIds) -> RaggedIds:
+    """Put the texts of `more` where `encoded` has none yet."""
+    counts = np.diff(encoded.offsets)
+    counts[places] = np.diff(more.offsets)
+    pieces = []
+    last = 0
+    for place, ids in zip(places, more.texts(), strict=True):
+        pieces += [encoded.ids[last : encoded.offsets[place]], ids]
+        last = encoded.offsets[place]
+    offsets = np.zeros(len(encoded.offsets), dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return RaggedIds(np.concatenate([*pieces, encoded.ids[last:]]), offsets)
+
+
+def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+    """Runs of texts of about `_CHARACTERS_A_CHUNK` characters."""
+    chunks = []
+    first = characters = 0
+    for number, text in enumerate(texts):
+        characters += len(text)
+        if characters >= _CHARACTERS_A_CHUNK:
+            chunks.append(texts[first : number + 1])
+            first, characters = number + 1, 0
+    if first < len(texts) or not chunks:
+        chunks.append(texts[first:])
+    return chunks
 
 
 def available_cores() -> int:

@@ -1,0 +1,218 @@
+"""A whole run on a small store: records, resume to the bit, kill, settings, the folder that transformers loads."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertkit.corpus import TokenStore, build_store
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.pretraining.estimate import estimate
+from albertkit.pretraining.evaluate import Unigram
+from albertkit.pretraining.run import evaluate, pretrain
+from albertkit.pretraining.settings import PretrainSettings, read_settings
+from albertkit.tokenizer import train_tokenizer
+
+WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+
+
+def sentences(rng, count):
+    return [" ".join(rng.choice(WORDS, rng.integers(4, 12))) + "." for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretraining")
+    rng = np.random.default_rng(5)
+    documents = ["\n".join(sentences(rng, rng.integers(2, 12))) for _ in range(120)]
+    text = folder / "corpus.txt"
+    text.write_text("\n\n".join(documents), encoding="utf-8")
+    train_tokenizer([text], folder / "tokenizer", vocab_size=48)
+    build_store([text], folder / "store", folder / "tokenizer", workers=0)
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory, store):
+    path = tmp_path_factory.mktemp("config") / "config.json"
+    path.write_text(
+        json.dumps(
+            dict(
+                vocab_size=TokenStore.open(store).vocab_size, embedding_size=16, hidden_size=64, num_attention_heads=2,
+                num_hidden_layers=2, intermediate_size=128, max_position_embeddings=64,
+                hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+            )
+        )
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def settings(config):
+    return PretrainSettings(
+        config=config, length=32, batch_tokens=128, steps=12, lr=2e-3, optimizer="adamw", warmup_steps=2, held_out=0.2,
+        eval_every=6, save_every=3, log_every=3, precision="fp32",
+    )  # fmt: skip
+
+
+def final_weights(run):
+    return load_file(run / "final" / "model.safetensors")
+
+
+def assert_same_bits(first, second):
+    one, two = final_weights(first), final_weights(second)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
+    result = pretrain(store, tmp_path / "run", settings)
+    run = tmp_path / "run"
+    assert result.model == run / "final"
+    for name in ("config.json", "model.safetensors", "spiece.model", "tokenizer.json", "README.md", "provenance.json"):
+        assert (run / "final" / name).exists(), name
+    assert (run / "best" / "model.safetensors").exists()
+    assert (run / "loss.png").stat().st_size > 1000
+    assert read_settings(run / "run.toml")["lr"] == 2e-3
+    record = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
+    again = evaluate(run / "final", store).to_dict()
+    for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "unigram_loss"):
+        assert again[name] == pytest.approx(record[name], abs=1e-5), name
+
+
+def test_transformers_loads_the_folder_and_computes_the_same(tmp_path, store, settings):
+    transformers = pytest.importorskip("transformers")
+    from albertkit import AlbertForPreTraining
+
+    folder = pretrain(store, tmp_path / "run", replace(settings, steps=2)).model
+    theirs = transformers.AlbertForPreTraining.from_pretrained(folder).eval()
+    ours = AlbertForPreTraining.from_pretrained(folder).eval()
+    encoded = transformers.AutoTokenizer.from_pretrained(folder)("the quick dog", "seven lazy rivers", return_tensors="pt")
+    assert encoded["token_type_ids"].sum() > 0
+    with torch.inference_mode():
+        expected, got = theirs(**encoded), ours(**encoded)
+    torch.testing.assert_close(got.prediction_logits, expected.prediction_logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(got.sop_logits, expected.sop_logits, rtol=0, atol=1e-5)
+
+
+def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, store, settings):
+    """SIGKILL a real process a few times, resume until it finishes, compare with a run that nobody disturbed."""
+    script = (
+        "import sys, json; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
+        "from albertkit.pretraining.run import pretrain; from albertkit.pretraining.settings import PretrainSettings, read_settings\n"
+        "store, out, toml = map(Path, sys.argv[1:])\n"
+        "values = read_settings(toml); values['config'] = Path(values['config'])\n"
+        "pretrain(store, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
+    )
+    settings = replace(settings, steps=150, eval_every=50, save_every=5)
+    settings.save(tmp_path / "settings.toml")
+
+    def start(name):
+        command = [sys.executable, "-c", script, str(store), str(tmp_path / name), str(tmp_path / "settings.toml")]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    straight = start("straight")
+    assert straight.wait(120) == 0
+    kills = 0
+    for steps_wanted in (5, 30, 60):
+        process = start("killed")
+        deadline = time.monotonic() + 60
+        wanted = [f"step-{n:06d}" for n in range(steps_wanted, 150)]
+        while time.monotonic() < deadline and process.poll() is None:
+            if any((tmp_path / "killed" / "checkpoints" / name).exists() for name in wanted):
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        kills += process.wait() == -signal.SIGKILL
+    assert kills == 3
+    last = start("killed")
+    assert last.wait(120) == 0, last.stderr.read().decode()
+    assert_same_bits(tmp_path / "straight", tmp_path / "killed")
+
+
+def test_another_run_or_other_settings_are_refused(tmp_path, store, settings):
+    short = replace(settings, steps=2)
+    pretrain(store, tmp_path / "run", short)
+    before = final_weights(tmp_path / "run")
+    with pytest.raises(CheckpointError) as caught:
+        pretrain(store, tmp_path / "run", short)
+    assert caught.value.slug == "run-exists"
+    with pytest.raises(CheckpointError) as caught:
+        pretrain(store, tmp_path / "run", replace(short, lr=1e-3), resume=True)
+    assert caught.value.slug == "other-settings"
+    assert "lr was 0.002, now 0.001" in caught.value.message
+    with pytest.raises(CheckpointError) as caught:
+        pretrain(store, tmp_path / "nothing", short, resume=True)
+    assert caught.value.slug == "no-run"
+    assert not (tmp_path / "nothing").exists()
+    assert all(torch.equal(before[n], t) for n, t in final_weights(tmp_path / "run").items())
+
+
+def test_impossible_settings_are_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        PretrainSettings(lr=-1.0, held_out=2.0, batch_tokens=8).check()
+    assert all(name in caught.value.message for name in ("lr", "held_out", "batch_tokens"))
+
+
+def test_settings_files_name_the_nearest_key(tmp_path):
+    (tmp_path / "run.toml").write_text("stepz = 3\n")
+    with pytest.raises(ConfigError) as caught:
+        read_settings(tmp_path / "run.toml")
+    assert "did you mean `steps`" in caught.value.hint
+
+
+def test_derived_settings_follow_the_paper():
+    resolved, reasons = PretrainSettings(batch_tokens=512 * 64, accumulation=64, steps=125_000).resolve()
+    assert resolved.lr == 0.00176
+    assert resolved.warmup_steps == 3125
+    assert any("0.00176" in line for line in reasons)
+
+
+def test_unigram_counts_only_the_training_documents(store):
+    opened = TokenStore.open(store)
+    held_out = opened.held_out(0.3, seed=1)
+    expected = np.zeros(opened.vocab_size, np.int64)
+    for number in range(opened.num_documents):
+        if not np.concatenate(held_out)[number]:
+            for sentence in opened.document(number):
+                np.add.at(expected, sentence, 1)
+    unigram = Unigram(opened, held_out)
+    loss, right = unigram.score(torch.arange(opened.vocab_size))
+    assert loss == pytest.approx(-np.log((expected + 1) / (expected.sum() + len(expected))).sum())
+    assert right == 1
+    assert unigram.most_frequent == expected.argmax()
+
+
+def test_nothing_held_out_is_said_before_training_is_lost(tmp_path, store, settings):
+    with pytest.raises(DataError):
+        pretrain(store, tmp_path / "run", replace(settings, held_out=0.0, steps=2))
+
+
+def test_a_store_of_another_tokenizer_is_refused(tmp_path, store, settings):
+    model = pretrain(store, tmp_path / "run", replace(settings, steps=2)).model
+    rng = np.random.default_rng(6)
+    text = tmp_path / "other.txt"
+    text.write_text("\n\n".join("\n".join(sentences(rng, 5)) for _ in range(40)))
+    train_tokenizer([text], tmp_path / "tokenizer", vocab_size=46)
+    build_store([text], tmp_path / "store", tmp_path / "tokenizer", workers=0)
+    with pytest.raises((CheckpointError, DataError)) as caught:
+        evaluate(model, tmp_path / "store")
+    assert caught.value.slug == "wrong-tokenizer"
+
+
+def test_the_estimate_counts_what_is_there(store, settings):
+    measured = estimate(store, settings)
+    expected = settings.model_config(TokenStore.open(store).vocab_size).num_parameters(heads=True)
+    assert measured.parameters == expected
+    assert measured.weights_mb == pytest.approx(16 * expected / 1e6)
+    assert 0 < measured.tokens_per_step <= settings.batch_tokens
+    # 2 layers keep at least input, QKV, context and the feed-forward's two widths of every token, in fp32.
+    assert measured.activations_mb * 1e6 > measured.tokens_per_step * 2 * 4 * (64 + 3 * 64 + 64 + 2 * 128)

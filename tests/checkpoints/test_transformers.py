@@ -1,0 +1,140 @@
+"""Folders go both ways between albertkit and transformers, and both compute the same."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
+from albertkit.model.pretrained import PretrainedAlbert
+
+transformers = pytest.importorskip("transformers")
+
+TINY = dict(
+    vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
+    intermediate_size=96, max_position_embeddings=24,
+)  # fmt: skip
+SHAPES = [
+    {},
+    {"num_hidden_layers": 4, "num_hidden_groups": 2},
+    {"num_hidden_layers": 5, "num_hidden_groups": 3, "inner_group_num": 2},
+    {"embedding_size": 64},
+    {"hidden_act": "gelu"},
+    {"hidden_act": "relu"},
+    {"parameter_sharing": "attention", "num_hidden_groups": 3},
+    {"parameter_sharing": "ffn", "num_hidden_groups": 3},
+    {"parameter_sharing": "none", "num_hidden_groups": 3},
+]
+
+
+def shaken(model: torch.nn.Module) -> torch.nn.Module:
+    """Every parameter random, so that none can be swapped or left out unnoticed."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture
+def inputs() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
+    return {
+        "input_ids": torch.randint(5, 90, (3, 20)),
+        "attention_mask": mask.long(),
+        "token_type_ids": torch.randint(0, 2, (3, 20)),
+    }
+
+
+def assert_same(ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        here, there = ours(**inputs), theirs(**inputs)
+    real = inputs["attention_mask"].bool()
+    for name in ("last_hidden_state", "prediction_logits", "logits"):
+        if hasattr(here, name):
+            torch.testing.assert_close(here[name][real], there[name][real], atol=1e-5, rtol=0)
+    for name in ("pooler_output", "sop_logits"):
+        if hasattr(here, name):
+            torch.testing.assert_close(here[name], there[name], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_transformers_loads_what_we_save(tmp_path: Path, inputs: dict[str, torch.Tensor], shape: dict) -> None:
+    ours = shaken(AlbertForPreTraining(AlbertConfig(**{**TINY, **shape})))
+    ours.save_pretrained(tmp_path)
+    theirs, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert_same(ours, theirs.eval(), inputs)
+    again = AlbertForPreTraining.from_pretrained(tmp_path)
+    assert again.config == ours.config
+    for (name, parameter), restored in zip(ours.named_parameters(), again.parameters(), strict=True):
+        assert torch.equal(parameter, restored), name
+
+
+@pytest.mark.parametrize("shape", SHAPES[:6], ids=str)
+def test_we_load_what_transformers_saves(tmp_path: Path, inputs: dict[str, torch.Tensor], shape: dict) -> None:
+    theirs = shaken(transformers.AlbertForPreTraining(transformers.AlbertConfig(**{**TINY, **shape})))
+    theirs.save_pretrained(tmp_path)
+    ours = AlbertForPreTraining.from_pretrained(tmp_path)
+    assert_same(ours, theirs, inputs)
+    assert list(ours.state_dict()) == list(dict.fromkeys(ours.state_dict()))
+    assert set(ours.state_dict()) == set(theirs.state_dict())
+
+
+@pytest.mark.parametrize("name", ["AlbertModel", "AlbertForMaskedLM"])
+def test_the_other_classes_go_both_ways(tmp_path: Path, inputs: dict[str, torch.Tensor], name: str) -> None:
+    ours_class = {"AlbertModel": AlbertModel, "AlbertForMaskedLM": AlbertForMaskedLM}[name]
+    theirs = shaken(getattr(transformers, name)(transformers.AlbertConfig(**TINY)))
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = ours_class.from_pretrained(tmp_path / "theirs")
+    assert_same(ours, theirs, inputs)
+    ours.save_pretrained(tmp_path / "ours")
+    assert_same(ours, getattr(transformers, name).from_pretrained(tmp_path / "ours").eval(), inputs)
+
+
+def test_the_encoder_of_a_pretrained_folder_and_back(tmp_path: Path, inputs: dict[str, torch.Tensor]) -> None:
+    whole = shaken(AlbertForPreTraining(AlbertConfig(**TINY)))
+    whole.save_pretrained(tmp_path / "whole")
+    encoder = AlbertModel.from_pretrained(tmp_path / "whole")
+    assert_same(encoder, transformers.AlbertModel.from_pretrained(tmp_path / "whole").eval(), inputs)
+    encoder.save_pretrained(tmp_path / "encoder")
+    assert_same(encoder, transformers.AlbertModel.from_pretrained(tmp_path / "encoder").eval(), inputs)
+
+
+def test_dense_gradients_are_transformers(inputs: dict[str, torch.Tensor]) -> None:
+    theirs = shaken(transformers.AlbertForPreTraining(transformers.AlbertConfig(**TINY)))
+    ours = AlbertForPreTraining(AlbertConfig(**TINY))
+    ours.load_state_dict(theirs.state_dict())
+    labels = torch.where(torch.rand(3, 20) < 0.3, torch.randint(0, 90, (3, 20)), -100)
+    labels[inputs["attention_mask"] == 0] = -100
+    for model in (ours, theirs):
+        model(**inputs, labels=labels, sentence_order_label=torch.tensor([0, 1, 1])).loss.backward()
+    reference = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        expected = reference[name].grad
+        if name.endswith("word_embeddings.weight"):  # transformers' embedding passes nothing to the padding row
+            expected = expected.clone()
+            expected[0] = parameter.grad[0]
+        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "encoder", "with_heads"),
+    [
+        ("base", 11_683_584, 11_813_810),
+        ("large", 17_683_968, 17_847_474),
+        ("xlarge", 58_724_864, 59_021_490),
+        ("xxlarge", 222_595_584, 223_158_450),
+    ],
+)
+def test_published_sizes_count_exactly(size: str, encoder: int, with_heads: int) -> None:
+    config = AlbertConfig.from_size(size)
+    assert (config.num_parameters(), config.num_parameters(heads=True)) == (encoder, with_heads)
+    foreign = {key: value for key, value in config.to_dict().items() if key not in ("model_type", "parameter_sharing")}
+    with torch.device("meta"):
+        assert AlbertModel(config).num_parameters() == encoder
+        assert AlbertForPreTraining(config).num_parameters() == with_heads
+        theirs = transformers.AlbertForPreTraining(transformers.AlbertConfig(**foreign))
+    theirs.tie_weights()
+    assert theirs.num_parameters() == with_heads

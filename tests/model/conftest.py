@@ -1,0 +1,66 @@
+"""Small random models and batches."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.model import AlbertForPreTraining, PackedBatch
+
+LENGTHS = (9, 1, 17, 9, 4)
+
+
+def tiny_config(**changes: object) -> AlbertConfig:
+    """Two heads of 32, three layers, 90 pieces."""
+    values = dict(
+        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=96, max_position_embeddings=24,
+    )  # fmt: skip
+    return AlbertConfig.from_dict({**values, **changes})
+
+
+def shaken(model: torch.nn.Module, seed: int = 1) -> torch.nn.Module:
+    """The model with every parameter random, so that no bias, norm or table can be left out unnoticed."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+@pytest.fixture
+def make_model() -> Callable[..., AlbertForPreTraining]:
+    """`make_model(**configuration changes)`: a random model in evaluation mode."""
+
+    def make(**changes: object) -> AlbertForPreTraining:
+        torch.manual_seed(0)
+        return shaken(AlbertForPreTraining(tiny_config(**changes))).eval()
+
+    return make
+
+
+@pytest.fixture
+def padded() -> dict[str, torch.Tensor]:
+    """Arguments of a padded forward pass with labels, sequences of `LENGTHS`."""
+    generator = torch.Generator().manual_seed(2)
+    shape = (len(LENGTHS), max(LENGTHS))
+    mask = torch.arange(shape[1]) < torch.tensor(LENGTHS)[:, None]
+    labels = torch.randint(0, 90, shape, generator=generator)
+    chosen = (torch.rand(shape, generator=generator) < 0.3) & mask
+    return {
+        "input_ids": torch.randint(5, 90, shape, generator=generator) * mask,
+        "attention_mask": mask.long(),
+        "token_type_ids": torch.randint(0, 2, shape, generator=generator) * mask,
+        "labels": labels.masked_fill(~chosen, -100),
+        "sentence_order_label": torch.tensor([0, 1, 1, 0, 1]),
+    }
+
+
+@pytest.fixture
+def packed(padded: dict[str, torch.Tensor]) -> PackedBatch:
+    """The same as a packed batch."""
+    return PackedBatch.from_padded(
+        padded["input_ids"], padded["attention_mask"], padded["token_type_ids"],
+        labels=padded["labels"], sentence_order_labels=padded["sentence_order_label"],
+    )  # fmt: skip

@@ -1,0 +1,172 @@
+"""What everybody meets first: lazy imports, quick help, errors that are documented, a configuration that counts right."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+import albertkit
+from albertkit.cli import app
+from albertkit.config import SIZES, AlbertConfig
+from albertkit.errors import AlbertKitError, ConfigError, explain
+
+ROOT = Path(__file__).parent.parent
+
+
+def run_command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "albertkit.cli", *arguments], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+@pytest.mark.parametrize("statement", ["import albertkit", "import albertkit.cli", "from albertkit import AlbertConfig"])
+def test_importing_brings_nothing_heavy(statement):
+    code = f"{statement}; import sys; print(sorted({{'torch', 'numpy', 'numba', 'sentencepiece'}} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_help_never_loads_torch():
+    code = (
+        "import sys\nfrom albertkit.cli import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'numba' not in sys.modules, 'heavy imports for a help page'"
+    )
+    for command in ([], ["pretrain"], ["corpus", "build"], ["corpus", "inspect"], ["tokenizer", "train"], ["bench", "data"]):
+        done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Usage: albertkit" in done.stdout
+
+
+def test_every_public_name_is_there():
+    for name in albertkit.__all__:
+        assert getattr(albertkit, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'AlbertModle'"):
+        _ = albertkit.AlbertModle
+
+
+def test_a_misspelt_command_or_flag_is_answered_with_the_right_one():
+    done = run_command("pretrian")
+    assert done.returncode != 0
+    assert "pretrain" in done.stdout + done.stderr
+    done = run_command("pretrain", "store", "--out", "run", "--lerning-rate", "1")
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_have_no_traceback_and_exit_2(tmp_path):
+    done = run_command("pretrain", str(tmp_path / "nothing"), "--out", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[")
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def slugs_in_source():
+    """First arguments of the error classes wherever they are raised or made."""
+    found = {}
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args:
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                first = node.args[0]
+                if re.fullmatch(r"\w+Error", name) and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", first.value):
+                        found.setdefault(first.value, file.name)
+    return found
+
+
+def test_every_error_has_a_heading_in_the_documentation():
+    headings = set(re.findall(r"^## ([a-z0-9-]+)$", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8"), re.M))
+    used = slugs_in_source()
+    assert len(used) > 30
+    assert {slug: file for slug, file in used.items() if slug not in headings} == {}
+    assert headings - used.keys() - {"bad-format", "bad-sentences"} == set()  # these two are made from an option's name
+
+
+def test_operating_system_errors_are_explained():
+    assert explain(OSError(28, "No space left", "x")).slug == "disk-full"
+    assert explain(PermissionError(13, "denied", "x")).slug == "no-permission"
+    assert explain(ValueError("ours to fix")) is None
+
+
+def test_errors_survive_the_way_between_processes():
+    import pickle
+
+    error = pickle.loads(pickle.dumps(ConfigError("bad-size", "there is no size `bas`", "did you mean `base`?")))
+    assert str(error) == "error[bad-size]: there is no size `bas`\n\nhint: did you mean `base`?"
+    assert isinstance(error, AlbertKitError)
+
+
+# google-albert.md §4.1 counts, printed by the paper's models; also transformers' (tests/model compares those).
+@pytest.mark.parametrize(
+    ("size", "encoder", "with_heads"),
+    [
+        ("base", 11_683_584, 11_813_810),
+        ("large", 17_683_968, 17_847_474),
+        ("xlarge", 58_724_864, 59_021_490),
+        ("xxlarge", 222_595_584, 223_158_450),
+        ("small", 11_683_584, 11_813_810),
+    ],
+)
+def test_parameter_counts(size, encoder, with_heads):
+    config = AlbertConfig.from_size(size)
+    assert config.num_parameters() == encoder
+    assert config.num_parameters(heads=True) == with_heads
+
+
+def test_flops_of_base_are_the_published_arithmetic():
+    config = AlbertConfig.from_size("base")
+    assert config.train_flops_per_token(128) == pytest.approx(0.528e9, rel=2e-3)
+    assert config.train_flops_per_token(512) == pytest.approx(0.570e9, rel=2e-3)
+
+
+def test_versions_differ_in_dropout_alone():
+    for size in SIZES:
+        one, two = AlbertConfig.from_size(size, 1), AlbertConfig.from_size(size, 2)
+        assert one.hidden_dropout_prob == (0.0 if size == "xxlarge" else 0.1)
+        assert two.hidden_dropout_prob == two.attention_probs_dropout_prob == 0.0
+        assert one.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) == two
+
+
+def test_impossible_configurations_are_refused():
+    with pytest.raises(ConfigError, match="hidden_size 768 is not divisible by num_attention_heads 10"):
+        AlbertConfig.from_size("base", num_attention_heads=10)
+    with pytest.raises(ConfigError) as caught:
+        AlbertConfig.from_size("base", hiden_size=3)
+    assert caught.value.hint == "did you mean `hidden_size`?"
+    with pytest.raises(ConfigError) as caught:
+        AlbertConfig.from_size("bas")
+    assert caught.value.hint == "did you mean `base`?"
+    with pytest.warns(UserWarning, match="head size 16"):
+        AlbertConfig.from_size("tiny", num_attention_heads=AlbertConfig.from_size("tiny").hidden_size // 16)
+
+
+def test_googles_gelu_is_the_tanh_approximation(tmp_path):
+    (tmp_path / "albert_config.json").write_text('{"hidden_act": "gelu", "vocab_size": 30000, "hidden_size": 64, "num_attention_heads": 2}')
+    assert AlbertConfig.from_pretrained(tmp_path).hidden_act == "gelu_new"
+    (tmp_path / "config.json").write_text('{"model_type": "albert", "hidden_act": "gelu", "id2label": {"0": "no"}}')
+    config = AlbertConfig.from_pretrained(tmp_path)
+    assert config.hidden_act == "gelu"
+    assert config.to_dict()["id2label"] == {"0": "no"}
+
+
+def test_constraints_pin_everything_that_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    names = {re.match(r"[\w-]+", d).group().lower().replace("_", "-") for d in declared} - {"albertkit"}
+    assert names - pinned == set()
+
+
+def test_every_command_answers_help():
+    names = [name for name in app if not name.startswith("-")]
+    assert {"pretrain", "evaluate", "quickstart", "corpus", "tokenizer", "bench", "doctor"} <= set(names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run_command("--help").returncode == 0

@@ -10,7 +10,14 @@ from tempfile import TemporaryDirectory
 from albertkit.benchmarks.harness import progress
 from albertkit.errors import ConfigError, DataError
 
-DEFAULT_VOCABULARY = 8000  # pieces of the tokenizer trained on the spot; the built-in text carries about that many
+VOCABULARIES = (
+    8000,
+    4000,
+    2000,
+    1000,
+    500,
+    250,
+)  # pieces of a tokenizer trained on the spot: the most the text supports
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ def open_inputs(text: Sequence[str], tokenizer: Path | None, megabytes: float) -
 
     Args:
         text: Files, globs or folders in any format `albertkit corpus build` reads; none for the built-in English text.
-        tokenizer: Folder with one `*.model`; None to train one of 8,000 pieces on the spot.
+        tokenizer: Folder with one `*.model`; None to train one of at most 8,000 pieces on the spot.
         megabytes: Text to use at most, in millions of bytes; whole documents, from the start.
 
     Raises:
@@ -68,12 +75,25 @@ def open_inputs(text: Sequence[str], tokenizer: Path | None, megabytes: float) -
     if tokenizer is not None:
         yield Inputs(documents, name, tokenizer)
         return
+    with TemporaryDirectory(prefix="albertkit-bench-") as folder:
+        _train(documents, Path(folder))
+        yield Inputs(documents, name, Path(folder))
+
+
+def _train(documents: list[list[str]], folder: Path) -> None:
     from albertkit.tokenizer import train_tokenizer
 
-    with TemporaryDirectory(prefix="albertkit-bench-") as folder:
-        progress(f"training a tokenizer of {DEFAULT_VOCABULARY:,} pieces on the text")
-        train_tokenizer((line for document in documents for line in document), folder, vocab_size=DEFAULT_VOCABULARY)
-        yield Inputs(documents, name, Path(folder))
+    for size in VOCABULARIES:
+        progress(f"training a tokenizer of {size:,} pieces on the text")
+        try:
+            train_tokenizer((line for document in documents for line in document), folder, vocab_size=size)
+            return
+        except ConfigError as error:
+            if error.slug != "vocab-too-large":
+                raise
+    raise DataError(
+        "empty-input", "there is too little text to train a tokenizer on", "give more text, or --tokenizer DIR"
+    )
 
 
 def _read(text: Sequence[str]) -> Iterator[list[str]]:

@@ -69,7 +69,7 @@ def masking_row(inputs: Inputs, rounds: int) -> Row:
 def _draw(stream: Any, epochs: int) -> None:
     """Epochs one after the other, each planned and shuffled anew; a stream begins the next when one is used up."""
     for epoch in range(epochs):
-        stream.restore({"epoch": epoch, "cursor": 0, "seed": stream.seed})
+        stream.restore({**stream.state(), "epoch": epoch, "cursor": 0})
         one_epoch(stream)
 
 

@@ -1,8 +1,9 @@
 """`albertkit bench pretrain`: real tokens a second of whole optimisation steps, beside transformers and its Trainer."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -62,7 +63,9 @@ def works() -> list[Work]:
     ]
 
 
-def pretrain_rows(inputs: Inputs, rounds: int = 3, threads: int = 0, steps: int = 1) -> Iterator[Row]:
+def pretrain_rows(
+    inputs: Inputs, rounds: int = 3, threads: int = 0, steps: int = 1, sizes: Sequence[Work] | None = None
+) -> Iterator[Row]:
     """Measure pretraining steps.
 
     Args:
@@ -70,6 +73,7 @@ def pretrain_rows(inputs: Inputs, rounds: int = 3, threads: int = 0, steps: int 
         rounds: Timed rounds.
         threads: Threads for everybody; 0 for all cores.
         steps: Our optimisation steps a round; the peers get the same examples.
+        sizes: What to measure. Default: `works()`.
 
     Yields:
         For each size a row with us in bf16, where the processor multiplies it natively, and one with us in fp32.
@@ -83,7 +87,7 @@ def pretrain_rows(inputs: Inputs, rounds: int = 3, threads: int = 0, steps: int 
     before = torch.get_num_threads()
     torch.set_num_threads(threads or os.cpu_count() or 1)
     try:
-        for work in works():
+        for work in works() if sizes is None else sizes:
             with TemporaryDirectory(prefix="albertkit-bench-") as scratch:
                 batches = natural_batches(inputs, work, steps, Path(scratch))
                 yield from _rows(work, batches, rounds, Path(scratch))
@@ -129,7 +133,7 @@ def _split(batch: PackedBatch) -> list[dict[str, Any]]:
     assert labels is not None
     assert orders is not None
     singles = []
-    for start, end, order in zip(ends, ends[1:], orders.tolist(), strict=False):
+    for (start, end), order in zip(pairwise(ends), orders.tolist(), strict=True):
         here = (positions >= start) & (positions < end)
         singles.append(
             {
@@ -234,7 +238,7 @@ def _peers(
     own = _loss(model, batches[0])
     padded = peer.pad(peer.examples_of(batches[0]), work.max_length)
     with torch.no_grad():
-        other = float(theirs.train()(**padded).loss)
+        other = float(theirs.eval()(**padded).loss)  # in training it drops out before the sentence-order head
     compared = (
         f"the loss of the first batch with the same weights in fp32: ours {own:.6f}, transformers' {other:.6f}, "
         f"within {TOLERANCE}"
@@ -246,7 +250,7 @@ def _peers(
 def _loss(model: AlbertForPreTraining, batch: PackedBatch) -> float:
     from albertkit.pretraining.task import PretrainingTask
 
-    return float(sum(part.total / part.count for part in PretrainingTask(model).losses(batch).values()))
+    return float(sum(part.total / part.count for part in PretrainingTask(model.eval()).losses(batch).values()))
 
 
 def _describe(work: Work, batches: list[PackedBatch]) -> tuple[float, dict[str, Any]]:

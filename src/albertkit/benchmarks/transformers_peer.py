@@ -122,7 +122,7 @@ def contender(
 
     def make_trainer() -> Any:
         trainer = transformers.Trainer(
-            model=copy.deepcopy(model), args=replace(arguments), train_dataset=batches, data_collator=collate,
+            model=copy.deepcopy(model).train(), args=replace(arguments), train_dataset=batches, data_collator=collate,
             callbacks=[clock],
         )  # fmt: skip
         trainer.remove_callback(transformers.PrinterCallback)  # it writes to stdout, where our results go

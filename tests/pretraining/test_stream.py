@@ -117,6 +117,7 @@ def test_micro_batches_are_filled_greedily():
     for batch, following in pairwise(batches):
         assert batch.num_tokens + following.lengths[0] > 128
     assert stream.batches_in_epoch(0) == len(batches)
+    assert len(stream.plan(0).examples) == sum(batch.num_sequences for batch in batches)
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 40])
@@ -226,6 +227,9 @@ def test_impossible_streams_are_refused():
         stream_of(store, rank=2, world_size=2)
     with pytest.raises(ConfigError) as caught:
         stream_of(store, seed=1).restore(stream_of(store, seed=2).state())
+    assert caught.value.slug == "resume-mismatch"
+    with pytest.raises(ConfigError) as caught:
+        stream_of(store).restore(stream_of(random_store(num_documents=61)).state())
     assert caught.value.slug == "resume-mismatch"
     lonely = MemoryStore([[[7, 8, 9]]] * 5)
     with pytest.raises(DataError, match="one sentence"):

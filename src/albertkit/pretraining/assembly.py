@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from albertkit.model.packing import PackedBatch
-from albertkit.pretraining.examples import LABELS, SINGLE, EpochPlan, Store, lengths_of, plain
+from albertkit.pretraining.examples import LABELS, EpochPlan, Store, lengths_of, plain
 from albertkit.pretraining.masking import MaskSettings, mask_sequences, mask_tables
 from albertkit.pretraining.randomness import MASKS, compiled, make_key
+from albertkit.pretraining.segments import SINGLE
 
 
 @compiled

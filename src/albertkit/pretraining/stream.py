@@ -97,6 +97,7 @@ class BatchStream:
         if accumulation < 1 or not 0 <= rank < world_size:
             raise ConfigError("bad-value", f"accumulation {accumulation}, rank {rank}, world_size {world_size}")
         self._store, self._included = store, included
+        self._num_documents = int(sum(np.count_nonzero(flags) for flags in included))
         self.seed, self.batch_tokens, self.accumulation = seed, batch_tokens, accumulation
         self.rank, self.world_size = rank, world_size
         self._assembler = Assembler(store, masks or MaskSettings(), seed)
@@ -116,29 +117,41 @@ class BatchStream:
         return batch
 
     def state(self) -> dict[str, int]:
-        """Where the next batch starts: epoch, cursor (examples of the epoch given out, over all processes) and seed.
+        """Where the next batch starts: epoch, cursor (examples of the epoch given out, over all processes); and the
+        seed and the number of documents, which must be the same again.
 
         The state fits any number of processes and any batch size: a run may go on with others, and no example is lost
         or repeated.
         """
-        return {"epoch": self._place.epoch, "cursor": self._place.cursor, "seed": self.seed}
+        return {
+            "epoch": self._place.epoch,
+            "cursor": self._place.cursor,
+            "seed": self.seed,
+            "documents": self._num_documents,
+        }
 
     def restore(self, state: dict[str, int]) -> None:
         """Go where `state` was taken: the next batch is, to the bit, the one that came next then.
 
         Raises:
-            ConfigError: resume-mismatch, if the state belongs to another seed.
+            ConfigError: resume-mismatch, if the state belongs to another seed or other documents.
         """
-        if state["seed"] != self.seed:
-            raise ConfigError(
-                "resume-mismatch",
-                f"the saved stream has seed {state['seed']}, this one has {self.seed}",
-                f"resume with --seed {state['seed']}",
-            )
+        own = self.state()
+        for name in ("seed", "documents"):
+            if state[name] != own[name]:
+                raise ConfigError(
+                    "resume-mismatch",
+                    f"{name} of the saved stream: {state[name]}; of this one: {own[name]}",
+                    "resume with the store and the settings that the run was started with",
+                )
         if self._next is not None:
             self._next.exception()  # wait: the thread may be planning
             self._next = None
         self._place = _Place(int(state["epoch"]), int(state["cursor"]))
+
+    def plan(self, epoch: int = 0) -> EpochPlan:
+        """The examples of an epoch in their order, and how many documents could not be used."""
+        return self._thread.submit(self._plan, epoch).result()[0]
 
     def batches_in_epoch(self, epoch: int = 0) -> int:
         """Number of global batches in an epoch; it differs a little from one epoch to the next."""

@@ -12,7 +12,7 @@ from albertkit.pretraining.assembly import Assembled, Assembler
 from albertkit.pretraining.examples import KINDS, LABELS, EpochPlan, ExampleSettings, Store, plan_epoch
 from albertkit.pretraining.masking import MaskSettings
 
-MASKED_EXAMPLES = 5000  # examples that the shares of masks are counted over: within 0.1 percentage points at length 128
+MASKED_TOKENS = 1_000_000  # tokens that the shares of masks are counted over: standard error 0.1 percentage points
 _STYLES = {"mask": "bold yellow", "random": "bold magenta", "kept": "bold green"}
 _FATES = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 _BAR = 32  # characters of the longest bar
@@ -99,12 +99,14 @@ def inspect_store(
     sentences = [np.diff(np.asarray(offsets)) for offsets in store.document_offsets]
     plan = plan_epoch(store, [np.ones(len(counts), bool) for counts in sentences], examples, seed, epoch=0)
     assembler = Assembler(store, masks, seed)
-    made = assembler.study(plan, np.arange(min(len(plan.examples), max(number, MASKED_EXAMPLES))), epoch=0)
     kinds = np.bincount(plan.examples["kind"], minlength=len(KINDS)) / len(plan.examples)
     lengths = plan.lengths()
+    number = min(number, len(lengths))
+    made = assembler.study(plan, np.arange(max(number, 1, int((lengths.cumsum() <= MASKED_TOKENS).sum()))), epoch=0)
     tenths = np.bincount(np.minimum(10 * (lengths - 1) // examples.max_length, 9), minlength=10) / len(lengths)
     edges = [examples.max_length * k // 10 for k in range(11)]
-    fates = _fates(made, store.tokenizer().mask_id)
+    tokenizer = store.tokenizer()
+    fates = _fates(made, tokenizer.mask_id)
     accepted = made.ngrams[made.ngrams[:, 2] > 0, 2]
     return Inspection(
         documents=sum(map(len, sentences)),
@@ -121,7 +123,7 @@ def inspect_store(
         masked_share=len(fates) / made.batch.num_tokens,
         fates={name: float(np.mean(fates == name)) for name in _STYLES},
         ngrams={str(n): float(np.mean(accepted == n)) for n in range(1, masks.max_ngram + 1)},
-        samples=[_sample(store, plan, made, fates, n) for n in range(min(number, len(plan.examples)))],
+        samples=[_sample(store, tokenizer, plan, made, fates, n) for n in range(number)],
     )
 
 
@@ -133,8 +135,8 @@ def _fates(made: Assembled, mask_id: int) -> np.ndarray:
     return np.where(shown == original, "kept", np.where(shown == mask_id, "mask", "random"))
 
 
-def _sample(store: Store, plan: EpochPlan, made: Assembled, fates: np.ndarray, number: int) -> Sample:
-    tokenizer, example, batch = store.tokenizer(), plan.examples[number], made.batch
+def _sample(store: Store, tokenizer: Any, plan: EpochPlan, made: Assembled, fates: np.ndarray, number: int) -> Sample:
+    example, batch = plan.examples[number], made.batch
     first, end = (int(offset) for offset in batch.offsets[number : number + 2])
     assert batch.masked_positions is not None
     positions = batch.masked_positions.numpy()

@@ -258,7 +258,10 @@ def test_empty_and_foreign(tmp_path):
     for names in (["empty.txt"], ["empty.txt", "blank.txt"]):
         files = [tmp_path / name for name in names]
         assert slug_of(lambda files=files: build_store(files, tmp_path / "store", TOKENIZER)) == "empty-corpus"
-        assert not (tmp_path / "store" / ".build").exists()
+        assert not (tmp_path / "store").exists()
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"word " * 9999)[:-20])
+    assert slug_of(lambda: build_store([tmp_path / "cut.txt.gz"], tmp_path / "store", TOKENIZER)) == "truncated-file"
+    assert not (tmp_path / "store").exists()
     (tmp_path / "good.txt").write_text("One.\nTwo.")
     report = build_store([tmp_path / "empty.txt", tmp_path / "good.txt"], tmp_path / "store", TOKENIZER)
     assert (report.documents, report.empty_files) == (1, 1)

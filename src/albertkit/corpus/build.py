@@ -182,6 +182,12 @@ class _Build:
             try:
                 self._encode(journal, workers, progress, commit_seconds)
                 self._complete()
+            except DataError:
+                if not self.writer.totals()["documents"]:  # nothing to resume from
+                    shutil.rmtree(self.work)
+                    if not any(self.out.iterdir()):
+                        self.out.rmdir()
+                raise
             finally:
                 journal.close()
         publish(self.work, self.out)
@@ -280,8 +286,8 @@ class _Build:
     def _encode(self, journal: Journal, workers: int, progress: bool, commit_seconds: float) -> None:
         reader = Reader(self.files, self.place, self.settings, self.errors, journal.seen)
         with BuildProgress(sum(file.size for file in self.files), progress) as display:
-            first, last = self.files[0].path, self.files[-1].path
-            display.say(f"{len(self.files):,} files in sorted order, from {first} to {last}")
+            several = f"{len(self.files):,} files in this order: {self.files[0].path} … {self.files[-1].path}"
+            display.say(several if len(self.files) > 1 else f"1 file: {self.files[0].path}")
             if self.report.resumed:
                 display.say(f"going on after {self.writer.totals()['documents']:,} documents")
             committed = time.monotonic()
@@ -303,6 +309,9 @@ class _Build:
                     )
             except DataError:  # bad input: what came before it is sound and need not be done again
                 self._commit(journal)
+                raise
+            except OSError as error:
+                error.filename = error.filename or str(self.work)
                 raise
             finally:
                 results.close()
@@ -333,7 +342,6 @@ class _Build:
         if totals["documents"] == 0:
             empty = self.counts.empty_files
             named = f"`{self.files[0].path}`" if len(self.files) == 1 else f"{len(self.files):,} files"
-            shutil.rmtree(self.work)
             raise DataError(
                 "empty-corpus", f"no document with text in {named} ({empty:,} without a byte)",
                 "check the inputs, --format and --field",

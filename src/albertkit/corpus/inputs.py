@@ -137,7 +137,6 @@ class ByteStream:
         self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
         self._stream: IO[bytes] = self._unpack()
         self._ahead = b""
-        self._done = 0
 
     def _unpack(self) -> IO[bytes]:
         if self.packing == "gzip":
@@ -171,7 +170,7 @@ class ByteStream:
         except EOFError:
             raise DataError(
                 "truncated-file",
-                f"`{self.file.path}` is cut off: its {self.packing} stream stops after {self._done:,} bytes of text",
+                f"`{self.file.path}` is cut off in the middle of its {self.packing} stream",
                 "copy or download it again; an unfinished build of it must then start anew, with --overwrite",
             ) from None
         except _BROKEN as error:
@@ -179,7 +178,6 @@ class ByteStream:
                 "broken-archive", f"`{self.file.path}` is not a sound {self.packing} file: {error}",
                 "copy or download it again",
             ) from None  # fmt: skip
-        self._done += len(chunk)
         return chunk
 
     def position(self) -> int:

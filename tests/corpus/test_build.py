@@ -299,6 +299,39 @@ def test_warnings(tmp_path):
     assert report.sentences == 50
 
 
+@pytest.mark.parametrize("function", ["replace", "unlink", "rmdir"])
+def test_replacing_a_store_can_be_interrupted_anywhere(tmp_path, monkeypatch, function):
+    (tmp_path / "old.txt").write_text("\n\n".join(f"Old {i}.\nYes." for i in range(300)))
+    (tmp_path / "new.txt").write_text("\n\n".join(f"New {i}.\nYes." for i in range(40)))
+    settings = BuildSettings(shard_tokens=60)
+    build_store([tmp_path / "new.txt"], tmp_path / "fresh", TOKENIZER, settings)
+    build_store([tmp_path / "old.txt"], tmp_path / "store", TOKENIZER, settings)
+    system, left = getattr(os, function), 0
+
+    def interrupted(*arguments, **options):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        return system(*arguments, **options)
+
+    monkeypatch.setattr(os, function, interrupted)
+    for count in range(1, 30):
+        left = count
+        try:
+            build_store([tmp_path / "new.txt"], tmp_path / "store", TOKENIZER, settings, overwrite=True)
+        except KeyboardInterrupt:
+            if (tmp_path / "store" / "manifest.json").exists():  # whole, the old or the new one
+                TokenStore.open(tmp_path / "store").verify()
+            else:
+                assert slug_of(lambda: TokenStore.open(tmp_path / "store")) == "unfinished-store"
+        else:
+            break
+    monkeypatch.undo()
+    build_store([tmp_path / "new.txt"], tmp_path / "store", TOKENIZER, settings)
+    assert contents(tmp_path / "store") == contents(tmp_path / "fresh")
+
+
 def test_publishing_twice_is_publishing_once(tmp_path, corpus):
     build_store([corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
     expected = contents(tmp_path / "store")

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
@@ -113,6 +112,8 @@ def peak_memory_mb() -> float:
                 return int(line.split()[1]) * 1024 / 1e6
     except OSError:
         pass
+    import resource  # not on Windows
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 

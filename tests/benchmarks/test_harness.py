@@ -40,6 +40,13 @@ def test_the_warm_up_is_not_counted() -> None:
     assert seconds == {"A": [1.0, 2.0]}
 
 
+def test_who_starts_cold_every_time_is_not_warmed_up() -> None:
+    clock = Clock()
+    cold = Contender("C", lambda: clock.calls.append("C"), 1.0, warm_up=False)
+    interleave([clock.contender("A", [1.0] * 3), cold], rounds=2, clock=clock)
+    assert clock.calls == list("AACAC")
+
+
 def test_a_contender_may_time_itself() -> None:
     own = Contender("A", lambda: 0.25, 1.0)
     assert interleave([own], rounds=2, clock=Clock()) == {"A": [0.25, 0.25]}

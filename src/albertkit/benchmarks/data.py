@@ -166,7 +166,7 @@ def _pipeline_row(
 
     progress(f"data, length {max_length}: {inputs.megabytes:.2f} MB")
     contender = Contender("albertkit", ours, inputs.megabytes)
-    peers = [Contender(peer.name, peer.run, inputs.megabytes)] if peer else []
+    peers = [Contender(peer.name, peer.run, inputs.megabytes, warm_up=False)] if peer else []
     row = compare(
         f"text to masked batches, length {max_length}", "MB/s", contender, peers,
         interleave([contender, *peers], rounds, say=progress),

@@ -28,11 +28,13 @@ class Contender:
         run: Does the work once. Returns None to be timed from outside, or the seconds it took if it knows better (a
             subprocess that leaves its imports out).
         work: Units of work that `run` does (MB, tokens).
+        warm_up: Whether a first run is worth throwing away; False for a process of its own, which starts cold every time.
     """
 
     name: str
     run: Callable[[], float | None]
     work: float
+    warm_up: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ def interleave(
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for number in range(rounds + 1):  # round 0 warms up: caches, compiled loops, thread pools
         for contender in contenders:
+            if number == 0 and not contender.warm_up:
+                continue
             start = clock()
             own = contender.run()
             taken = clock() - start if own is None else own

@@ -41,7 +41,7 @@ def data(
     tokenizer: Path | None = None,
     google_albert: Path | None = None,
     peer_python: str | None = None,
-    megabytes: float = 2.0,
+    megabytes: float = 8.0,
     rounds: int = 3,
     threads: int = 0,
     json: bool = False,

@@ -41,7 +41,7 @@ def _check_budget(batch_tokens: int, settings: ExampleSettings) -> None:
         raise ConfigError(
             "batch-too-small",
             f"batch_tokens is {batch_tokens:,}, but an example may have {settings.max_length:,} tokens",
-            f"use at least --batch-tokens {settings.max_length}, or a smaller --max-length",
+            f"use at least --batch-tokens {settings.max_length}, or a smaller --length",
         )
 
 

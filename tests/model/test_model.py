@@ -279,3 +279,27 @@ def test_outputs_read_like_transformers(make_model: Make, padded: dict[str, torc
 def test_too_long_a_sequence_is_named(make_model: Make) -> None:
     with pytest.raises(DataError, match="25 tokens, the model reads 24"):
         make_model()(torch.ones(1, 25, dtype=torch.int64))
+
+
+def test_an_id_the_model_does_not_know_is_named(make_model: Make) -> None:
+    with pytest.raises(DataError, match="input_ids go from 3 to 90, the model knows 0 to 89") as caught:
+        make_model()(torch.tensor([[3, 90]]))
+    assert caught.value.slug == "id-out-of-range"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_cuda_computes_what_the_cpu_does(make_model: Make, packed: PackedBatch, dropout: float) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    model = make_model(attention_probs_dropout_prob=dropout)
+    expected = total_loss(model, packed).item()
+    model.cuda()
+    batch = packed.to("cuda")
+    assert total_loss(model, batch).item() == pytest.approx(expected, rel=1e-4)
+    model.compute_dtype = torch.bfloat16
+    model.train(mode=dropout > 0)
+    loss = total_loss(model, batch)
+    assert loss.item() == pytest.approx(expected, rel=0.3 if dropout else 2e-2)
+    loss.backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())

@@ -11,7 +11,8 @@ Forward and backward on two Zen 4 cores, torch 2.13, in ms, against `scaled_dot_
 Gathering into padded buckets of like length with a key mask was slower still (fp32 60 and 350, bf16 89 and 273),
 because SDPA with a mask is. The price is keeping the probabilities for the backward pass: A·S values a token.
 
-CUDA: `torch.nn.attention.varlen` in half precision; else one padded SDPA call, the path that knows dropout and fp32.
+CUDA: `torch.nn.attention.varlen` in half precision (its defaults mean bidirectional in every version); where that cannot
+do it (fp32, dropout, odd head sizes), one padded SDPA call.
 """
 
 from collections.abc import Callable
@@ -46,8 +47,9 @@ def packed_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: f
     """
     if qkv.device.type == "cpu":
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
-    if varlen_attn is not None and dropout == 0 and qkv.is_cuda and qkv.dtype in (torch.bfloat16, torch.float16):
-        query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
+    query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
+    fits = qkv.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+    if varlen_attn is not None and qkv.is_cuda and dropout == 0 and fits:
         offsets = batch.offsets.int()
         longest = max(batch.lengths)
         return varlen_attn(query, key, value, offsets, offsets, longest, longest).reshape(len(qkv), -1)

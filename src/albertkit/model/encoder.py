@@ -42,10 +42,28 @@ class AlbertEmbeddings(nn.Module):
             raise DataError(
                 "too-long", f"a sequence has {longest} tokens, the model reads {most}", "cut it, or split it in windows"
             )
-        embedded = self.word_embeddings(batch.input_ids)
-        embedded = embedded + self.position_embeddings(batch.position_ids)
-        embedded = embedded + self.token_type_embeddings(batch.token_type_ids)
+        try:
+            embedded = self.word_embeddings(batch.input_ids)
+            embedded = embedded + self.position_embeddings(batch.position_ids)
+            embedded = embedded + self.token_type_embeddings(batch.token_type_ids)
+        except IndexError:  # on the CPU; CUDA asserts on the device
+            raise self._out_of_range(batch) from None
         return self.dropout(self.LayerNorm(embedded))
+
+    def _out_of_range(self, batch: PackedBatch) -> DataError:
+        fields = (
+            ("input_ids", batch.input_ids, self.word_embeddings),
+            ("position_ids", batch.position_ids, self.position_embeddings),
+            ("token_type_ids", batch.token_type_ids, self.token_type_embeddings),
+        )
+        found = [
+            f"{name} go from {ids.min().item()} to {ids.max().item()}, the model knows 0 to {table.num_embeddings - 1}"
+            for name, ids, table in fields
+            if ids.min() < 0 or ids.max() >= table.num_embeddings
+        ]
+        return DataError(
+            "id-out-of-range", "; ".join(found), "encode the text with the tokenizer in the model's folder"
+        )
 
 
 class BlockWeights(NamedTuple):

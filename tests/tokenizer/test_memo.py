@@ -1,0 +1,123 @@
+"""The word-by-word engine gives SentencePiece's ids, whatever the model and the text."""
+
+import gzip
+import io
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from albertkit.tokenizer import AlbertTokenizer, batch, memo, rules
+from albertkit.tokenizer.sentencepiece_model import read_facts
+
+
+@pytest.fixture(autouse=True)
+def engine_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_CHARACTERS_BEFORE_ENGINE", 0)
+    monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 50_000)
+
+
+def by_engine(tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2) -> list[list[int]]:
+    ids = [ids.tolist() for ids in tokenizer.encode_batch(texts, num_threads).texts()]
+    assert tokenizer._batch._engine is not None
+    return ids
+
+
+@pytest.mark.parametrize("rule", rules.NAMES)
+def test_golden_lines(golden: Path, data: Path, rule: str) -> None:
+    tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
+    with open(golden / "tokenizer" / "lines.jsonl", encoding="utf-8", newline="\n") as stream:
+        texts = [json.loads(line)["text"] for line in stream]
+    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+
+
+@pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
+def test_korean_wikipedia(golden: Path, data: Path, model: str) -> None:
+    tokenizer = AlbertTokenizer((golden / "korean" / f"{model}.model").read_bytes(), "multilingual")
+    with gzip.open(data / "wiki-ko" / "wiki_07.gz", "rt", encoding="utf-8") as stream:
+        texts = stream.read().split("\n")[:2000]
+    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+
+
+def test_english_wikipedia_and_the_share_it_takes(data: Path) -> None:
+    tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
+    with gzip.open(data / "wiki-en" / "wiki_11.gz", "rt", encoding="utf-8") as stream:
+        texts = stream.read().split("\n")[:1500]
+    expected = [tokenizer.encode(text) for text in texts]
+    handed_over = []
+    whole = tokenizer._batch._by_sentencepiece
+    tokenizer._batch._by_sentencepiece = lambda texts, threads: handed_over.extend(texts) or whole(texts, threads)
+    for num_threads in (1, 2):
+        assert by_engine(tokenizer, texts, num_threads) == expected
+    assert len(handed_over) < 0.02 * 2 * len(texts)  # it would be no engine if SentencePiece did the work
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_models_and_texts(seed: int) -> None:
+    draw = random.Random(seed)
+    alphabet = "abcdé한글🙂" if seed % 2 else "ab"
+    corpus = [" ".join("".join(draw.choices(alphabet, k=draw.randint(1, 7))) for _ in range(9)) for _ in range(300)]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=3,
+        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        user_defined_symbols=["ab", "c,", "."], normalization_rule_name=("nmt_nfkc", "identity", "nmt_nfkc_cf")[seed % 3],
+    )  # fmt: skip
+    tokenizer = AlbertTokenizer(model.getvalue(), "none")
+    letters = alphabet + "zZ,.  \t▁Éｱ\u0301\x00"
+    texts = ["".join(draw.choices(letters, k=draw.randint(0, 60))) for _ in range(400)]
+    texts += ["a" * 5000, "ab" * 3000, " ".join(["aabb"] * 3000), "z" * 1500 + " a"]
+    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+
+
+def test_near_ties_are_left_to_sentencepiece(golden: Path) -> None:
+    """Without the bound on rounding the engine would get some of these wrong; with it, it declines."""
+    tokenizer = AlbertTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes())
+    draw = random.Random(1)
+    texts = [" ".join(str(draw.randrange(10**9)) for _ in range(40)) + "," for _ in range(300)]
+    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+
+
+def test_more_words_than_the_table_holds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
+    texts = [
+        " ".join(f"w{number}x{number % 7}" for number in range(start, start + 10)) for start in range(0, 400_000, 10)
+    ]
+    small = texts[::20]
+    monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 10**6)
+    tokenizer.encode_batch(texts, 1)  # 400,000 words into 262,144 slots
+    assert by_engine(tokenizer, small, 1) == [tokenizer.encode(text) for text in small]
+
+
+def test_models_it_is_not_for(golden: Path, data: Path) -> None:
+    facts = read_facts((data / "albert" / "30k-clean.model").read_bytes())
+    assert memo.fits(facts)
+    for change in ({"whitespace_as_suffix": True}, {"model_type": 2}, {"dummy_prefix": False}, {"one_space": False}):
+        assert not memo.fits(type(facts)(**{**vars(facts), **change}))
+    assert not memo.fits(type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]}))
+
+
+def test_bpe_models_work_without_it() -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a small text of words", "and some more words"]), model_writer=model, model_type="bpe",
+        vocab_size=40, minloglevel=3, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    )  # fmt: skip
+    tokenizer = AlbertTokenizer(model.getvalue())
+    assert [ids.tolist() for ids in tokenizer.encode_batch(["Some words"]).texts()] == [tokenizer.encode("Some words")]
+    assert tokenizer._batch._engine is None
+
+
+def test_characters_left_alone(data: Path) -> None:
+    model = (data / "albert" / "30k-clean.model").read_bytes()
+    known = memo.characters(batch._normalizer_rules(model), b" ")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    alone = [chr(code) for code in np.flatnonzero(known.unchanged) if not 0xD800 <= code < 0xE000]
+    assert len(alone) > 100_000
+    draw = random.Random(0)
+    for _ in range(300):
+        text = "".join(draw.choices(alone, k=200))
+        assert processor.normalize(text) == "▁" + text

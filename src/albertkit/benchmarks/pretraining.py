@@ -1,6 +1,7 @@
 """`albertkit bench pretrain`: real tokens a second of whole optimisation steps, beside transformers and its Trainer."""
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,6 +39,7 @@ class Work:
         max_length: Longest sequence.
         sequences: Sequences of one of our steps.
         best_batch: Batch size at which transformers is fastest here.
+        compile: Measure transformers under `torch_compile` too; its warm-up takes a minute.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Work:
     max_length: int
     sequences: int
     best_batch: int
+    compile: bool = True
 
 
 def works() -> list[Work]:
@@ -232,6 +235,8 @@ def _peers(
     theirs = peer.make_model(work.config, model.state_dict())
     examples = [example for batch in batches for example in peer.examples_of(batch)]
     settings = [peer.DOCUMENTED, peer.best_setting(work.best_batch, native_bf16)]
+    if work.compile and shutil.which("c++"):  # torch.compile writes C++ for a CPU
+        settings.append(peer.best_setting(work.best_batch, native_bf16, compile=True))
     contenders = [
         peer.contender(setting, theirs, examples, work.max_length, scratch / "trainer") for setting in settings
     ]

@@ -45,11 +45,12 @@ class TrainerSetting:
 DOCUMENTED = TrainerSetting("transformers Trainer, documented (fp32, padded)", batch_size=8)
 
 
-def best_setting(batch_size: int, bf16: bool = True) -> TrainerSetting:
+def best_setting(batch_size: int, bf16: bool = True, compile: bool = False) -> TrainerSetting:
     """The fastest of what transformers offers that we found; see `docs/log.md` for what was tried."""
     precision = "bf16" if bf16 else "fp32"
-    name = f"transformers Trainer, best ({precision}, longest in batch, by length, batch {batch_size})"
-    return TrainerSetting(name, batch_size, bf16=bf16, pad_to="longest", group_by_length=True)
+    compiled = ", torch_compile" if compile else ""
+    name = f"transformers Trainer, best ({precision}, longest in batch, by length, batch {batch_size}{compiled})"
+    return TrainerSetting(name, batch_size, bf16=bf16, pad_to="longest", group_by_length=True, compile=compile)
 
 
 def examples_of(batch: PackedBatch) -> list[Example]:

@@ -44,7 +44,7 @@ def google(data: Path) -> AlbertTokenizer:
             "BERT is designed to pre-train deep bidirectional representations from unlabeled text by jointly "
             "conditioning on both left and right context in all layers.",
             [11502, 25, 1006, 20, 782, 8, 11809, 855, 1732, 19393, 18667, 37, 367, 21018, 69, 1854, 34, 11860, 19124,
-             27, 156, 225, 17, 193, 4141, 19, 65, 9124, 9],  # fmt: skip
+             27, 156, 225, 17, 193, 4141, 19, 65, 9124, 9],
         ),
         ("The quick brown fox jumps over the lazy dog.", [14, 2231, 886, 2385, 17659, 84, 14, 16792, 1952, 9]),
         (TRANSFORMERS_SENTENCE, TRANSFORMERS_IDS[1:-1]),

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class BatchEncoder:
             return None
         tables = memo.unigram_tables(facts, self._processor.unk_id(), self._digit_comma)
         blanks = b" " if self._rules == "none" else b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
-        known = memo.characters(_normalizer_rules(self._model) if facts.charsmap else (), blanks)
+        known = _known_characters(self._model if facts.charsmap else b"", blanks)
         lower = self._rules == "google"
         memos: list[memo.WordMemo] = []  # those not in use; list.pop and list.append are atomic
 
@@ -101,6 +102,14 @@ class BatchEncoder:
             return _filled(RaggedIds(ids, offsets), left, self._rewritten(by_sentencepiece))
 
         return encode
+
+
+@lru_cache(maxsize=4)  # 1.1 MB each; several tokenizers of one model are common
+def _known_characters(model: bytes, blanks: bytes) -> Any:
+    """`memo.Characters` of a model; an empty model stands for one without a normaliser."""
+    from albertkit.tokenizer import memo
+
+    return memo.characters(_normalizer_rules(model) if model else (), blanks)
 
 
 def _normalizer_rules(model: bytes) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ PEERS = (
 )
 NOTE = (
     "raw sentencepiece and kitoken read the untouched lines: they skip Google's text rules, so they do less work "
-    "than we do; transformers, tokenizers and tokie follow the rules as written in tokenizer.json"
+    "than we do; transformers, tokenizers and tokie are given the rules in tokenizer.json"
 )
 
 

@@ -8,7 +8,8 @@ from cyclopts import App
 from cyclopts.config import Toml
 
 from albertkit import __version__
-from albertkit.errors import AlbertKitError, ConfigError, explain
+from albertkit.errors import AlbertKitError, explain
+from albertkit.pretraining.settings import read_settings
 
 app = App(
     name="albertkit",
@@ -64,8 +65,7 @@ def _use_settings_file(arguments: list[str]) -> None:
         flag, _, value = argument.partition("=")
         if flag == "--config-file":
             path = value or (arguments[position + 1] if position + 1 < len(arguments) else "")
-            if not Path(path).is_file():
-                raise ConfigError("not-found", f"no settings file at `{path}`", "check the path")
+            read_settings(Path(path))  # a key that is not known is answered with the nearest one that is
             app.config = Toml(path, use_commands_as_keys=False, must_exist=True)
 
 

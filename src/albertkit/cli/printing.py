@@ -27,9 +27,10 @@ def print_quickstart(values: dict[str, Any], commands: list[tuple[str, str]]) ->
     """What the quickstart found, the filled masks, and what to try next."""
     say = Console(highlight=False, soft_wrap=True).print
     gain = values["unigram_loss"] - values["masked_lm_loss"]
+    direction = "below" if gain > 0 else "above"
     say()
     say(
-        f"masked pieces   loss {values['masked_lm_loss']:.3f} nats, [bold]{gain:.2f} below[/] guessing by frequency "
+        f"masked pieces   loss {values['masked_lm_loss']:.3f} nats, [bold]{abs(gain):.2f} {direction}[/] guessing by frequency "
         f"({values['unigram_loss']:.3f}); {values['masked_lm_accuracy']:.1%} right first time "
         f"(always the most frequent piece: {values['most_frequent_accuracy']:.1%})"
     )

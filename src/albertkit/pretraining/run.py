@@ -85,7 +85,7 @@ def pretrain(
     world = join_world((settings or PretrainSettings()).device)
     store = store if isinstance(store, TokenStore) else TokenStore.open(store)
     settings, reasons = (settings or PretrainSettings()).resolve(world.size)
-    _claim_run(run, settings, resume, world)
+    _check_run(run, settings, resume)
 
     held_out = store.held_out(settings.held_out, settings.seed)
     stream = BatchStream(
@@ -93,6 +93,7 @@ def pretrain(
         seed=settings.seed, batch_tokens=settings.batch_tokens, accumulation=settings.accumulation,
         rank=world.rank, world_size=world.size,
     )  # fmt: skip
+    first_epoch = stream.plan(0)  # says at once if no example can be made
     model = build_model(settings, store.vocab_size, world)
     unigram = Unigram(store, held_out)
     tokenizer = store.tokenizer()
@@ -105,8 +106,15 @@ def pretrain(
     def evaluate() -> dict[str, float]:
         return evaluate_batches(model, held_out_batches, unigram, world).numbers()
 
+    if world.is_main:
+        run.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(run)
+        settings.save(run / "run.toml")
     display = Display(run if world.is_main else None, title, silent=not world.is_main)
-    for line in (*reasons, f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}"):
+    skipped = f", {first_epoch.skipped_documents:,} documents of one sentence skipped" * bool(first_epoch.skipped_documents)
+    reasons.append(f"examples: {len(first_epoch.examples):,} an epoch{skipped}")
+    reasons.append(f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}")
+    for line in reasons:
         display.note(line)
     result = train(
         model, PretrainingTask(model), stream, loop_settings(settings), run=run, world=world, display=display,
@@ -162,8 +170,8 @@ def held_out_stream(
     )  # fmt: skip
 
 
-def _claim_run(run: Path, settings: PretrainSettings, resume: bool, world: World) -> None:
-    """Make sure that the folder is either new or the run we are to resume, and write down the settings."""
+def _check_run(run: Path, settings: PretrainSettings, resume: bool) -> None:
+    """Make sure that the folder is either new or the run we are to resume."""
     recorded = run / "run.toml"
     if recorded.exists() and not resume:
         raise CheckpointError(
@@ -173,10 +181,6 @@ def _claim_run(run: Path, settings: PretrainSettings, resume: bool, world: World
         settings.check_same(recorded)
     elif resume:
         raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
-    if world.is_main:
-        run.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(run)
-        settings.save(recorded)
 
 
 def _finish(

@@ -47,7 +47,7 @@ class PretrainSettings:
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
         seed: Start of everything random.
         log_every: Updates between two reports.
-        eval_every: Updates between two evaluations. Default: a twentieth of the run.
+        eval_every: Updates between two evaluations. Default: a twentieth of the run, at least 50.
         save_every: Updates between two checkpoints. Default: as eval_every.
         keep: Checkpoints kept.
         device: auto, cpu, cuda or cuda:N.
@@ -131,7 +131,7 @@ class PretrainSettings:
                 f"warmup_steps: {changes['warmup_steps']:,} = 2.5 % of {self.steps:,} steps, as in the paper"
             )
         if self.eval_every is None:
-            changes["eval_every"] = max(1, self.steps // 20)
+            changes["eval_every"] = max(min(self.steps, 50), self.steps // 20)
         if self.save_every is None:
             changes["save_every"] = changes.get("eval_every", self.eval_every)
         return dataclasses.replace(self, **changes), reasons

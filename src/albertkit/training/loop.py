@@ -288,6 +288,8 @@ def train(
             if stopping and not last:
                 display.note(f"stopped by a signal after step {state.step}; everything is saved")
                 return result
+        if not result.evaluation:  # resumed where it had already ended
+            evaluate_now()
     if average:
         average.swap()
     result.finished = True

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albertkit.tokenizer import AlbertTokenizer, batch, memo, rules
+from albertkit.tokenizer import AlbertTokenizer, batch, rules
+from albertkit.tokenizer.characters import characters
 from albertkit.tokenizer.sentencepiece_model import read_facts
+from albertkit.tokenizer.unigram_tables import fits
 
 
 @pytest.fixture(autouse=True)
@@ -94,10 +96,10 @@ def test_more_words_than_the_table_holds(data: Path, monkeypatch: pytest.MonkeyP
 
 def test_models_it_is_not_for(golden: Path, data: Path) -> None:
     facts = read_facts((data / "albert" / "30k-clean.model").read_bytes())
-    assert memo.fits(facts)
+    assert fits(facts)
     for change in ({"whitespace_as_suffix": True}, {"model_type": 2}, {"dummy_prefix": False}, {"one_space": False}):
-        assert not memo.fits(type(facts)(**{**vars(facts), **change}))
-    assert not memo.fits(type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]}))
+        assert not fits(type(facts)(**{**vars(facts), **change}))
+    assert not fits(type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]}))
 
 
 def test_bpe_models_work_without_it() -> None:
@@ -111,13 +113,36 @@ def test_bpe_models_work_without_it() -> None:
     assert tokenizer._batch._engine is None
 
 
-def test_characters_left_alone(data: Path) -> None:
-    model = (data / "albert" / "30k-clean.model").read_bytes()
-    known = memo.characters(batch._normalizer_rules(model), b" ")
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    alone = [chr(code) for code in np.flatnonzero(known.unchanged) if not 0xD800 <= code < 0xE000]
-    assert len(alone) > 100_000
+def test_characters_left_alone(golden: Path, data: Path) -> None:
+    """The rules as read from the model file are those that sentencepiece lists."""
+    for model in ((data / "albert" / "30k-clean.model"), golden / "tokenizer" / "digit_comma_toy.model"):
+        proto = model.read_bytes()
+        unchanged = np.ones(0x110000, dtype=bool)
+        for key, value in sentencepiece.SentencePieceNormalizer(model_proto=proto).Decompile():
+            if len(key) == 1:
+                unchanged[ord(key)] &= key == value
+            unchanged[[ord(character) for character in key[1:]]] = False
+        unchanged[[0, ord(" "), ord("▁")]] = False
+        assert 1000 < (~unchanged).sum() < 100_000
+        np.testing.assert_array_equal(characters(read_facts(proto).charsmap, b" ").unchanged, unchanged)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    alone = [chr(code) for code in np.flatnonzero(unchanged) if not 0xD800 <= code < 0xE000]
     draw = random.Random(0)
     for _ in range(300):
         text = "".join(draw.choices(alone, k=200))
         assert processor.normalize(text) == "▁" + text
+
+
+def test_it_stands_back_from_text_it_refuses(data: Path) -> None:
+    """Under the rules `google` Hangul comes apart, and the normaliser must put it together again: work for SentencePiece."""
+    tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
+    texts = ["한국어 위키백과의 문장"] * 20_000
+    expected = tokenizer.encode(texts[0])
+    tried = []
+    assert [ids.tolist() for ids in tokenizer.encode_batch(texts[:10], 1).texts()] == [expected] * 10
+    engine = tokenizer._batch._engine
+    assert engine is not None
+    whole = engine.encode
+    engine.encode = lambda texts: tried.append(len(texts)) or whole(texts)  # type: ignore[method-assign]
+    assert all(ids.tolist() == expected for ids in tokenizer.encode_batch(texts, 1).texts())
+    assert sum(tried) < 0.1 * len(texts)

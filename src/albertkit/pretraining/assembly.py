@@ -8,8 +8,9 @@ import torch
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.examples import LABELS, EpochPlan, Store, lengths_of, plain
 from albertkit.pretraining.masking import MaskSettings, mask_sequences, mask_tables
-from albertkit.pretraining.randomness import MASKS, compiled, make_key
+from albertkit.pretraining.randomness import MASKS, make_key
 from albertkit.pretraining.segments import SINGLE
+from albertkit.tokenizer.compiled import compiled
 
 
 @compiled

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albertkit.errors import ConfigError
-from albertkit.pretraining.randomness import below, bits, compiled, subkey, uniform
+from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.pretraining.segments import SINGLE
+from albertkit.tokenizer.compiled import compiled
 
 # Columns of the n-gram log; `accepted` is the n used after shortening, or one of the two reasons for none.
 NGRAM_LOG = ("sequence", "drawn", "accepted", "units", "tokens", "across_sep")

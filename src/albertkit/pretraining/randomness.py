@@ -6,17 +6,11 @@ example to the next, so any example can be made alone, by any worker, in any ord
 The hash is the output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 generators", 2014; constants of Stafford's variant 13): draw i = mix(key + (i + 1)·2⁶⁴/φ), so the draws under one key
 are a SplitMix64 sequence.
-
-Numba caches a compiled function by the modification time of its own file: after a change here, touch the callers'
-files.
 """
 
-import warnings
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
+
+from albertkit.tokenizer.compiled import compiled
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -27,15 +21,6 @@ _TWO_POW_32 = np.uint64(1 << 32)
 
 # What a number is drawn for: keys of different purposes share nothing.
 SEGMENTS, ORDER, MASKS = 1, 2, 3
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile with numba: no GIL, cached on disk where there is a folder to write to."""
-    try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # numba found no writable folder for the cache
-        warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
-        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @compiled

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.pretraining.randomness import below, bits, compiled, heads, subkey, uniform
+from albertkit.pretraining.randomness import below, bits, heads, subkey, uniform
+from albertkit.tokenizer.compiled import compiled
 
 IN_ORDER, SWAPPED, RANDOM, SINGLE = 0, 1, 2, 3  # kinds of examples
 

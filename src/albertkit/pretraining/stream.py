@@ -11,7 +11,7 @@ from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.assembly import Assembler
 from albertkit.pretraining.examples import EpochPlan, ExampleSettings, Store, plan_epoch
 from albertkit.pretraining.masking import MaskSettings
-from albertkit.pretraining.randomness import compiled
+from albertkit.tokenizer.compiled import compiled
 
 
 @compiled

@@ -57,16 +57,13 @@ def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
     Args:
         processor: `sentencepiece.SentencePieceProcessor`.
     """
-    size = processor.get_piece_size()
-    rows = {}
-    for number in range(size):
-        piece = processor.id_to_piece(number)
-        if piece[-1:] == "," and piece[-2:-1].isdigit():
-            rows[number] = _without_comma(processor, piece)
-    if not rows:
+    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    table = [
+        _without_comma(processor, piece) if piece[-1:] == "," and piece[-2:-1].isdigit() else [(number, 0)]
+        for number, piece in enumerate(pieces)
+    ]
+    if max(map(len, table)) == 1:
         return None
-    identity = {number: [(number, 0)] for number in range(size)}
-    table = [identity[number] if number not in rows else rows[number] for number in range(size)]
     counts = np.array([len(row) for row in table], dtype=np.int64)
     flat = np.array([entry for row in table for entry in row], dtype=np.int64)
     return DigitCommaRule(counts, np.cumsum(counts) - counts, flat[:, 0].astype(np.int32), flat[:, 1])

@@ -124,10 +124,9 @@ def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
 def _combining_class() -> str:
     """A regular expression for one character with a non-zero combining class."""
     runs: list[list[int]] = []
-    for code in range(0x300, sys.maxunicode + 1):
-        if unicodedata.combining(chr(code)):
-            if runs and runs[-1][1] == code - 1:
-                runs[-1][1] = code
-            else:
-                runs.append([code, code])
+    for code in map(ord, filter(unicodedata.combining, map(chr, range(sys.maxunicode + 1)))):
+        if runs and runs[-1][1] == code - 1:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code])
     return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in runs) + "]+"

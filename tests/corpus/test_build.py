@@ -218,6 +218,29 @@ def test_an_unfinished_build_goes_on_only_as_it_began(corpus, tmp_path):
     assert contents(out) == contents(tmp_path / "fresh")
 
 
+@pytest.mark.parametrize("broken", ["journal", "no journal", "page", "shard"])
+def test_a_broken_unfinished_build_begins_anew_when_asked(corpus, tmp_path, broken):
+    out = tmp_path / "store"
+    assert build_in_a_process(tmp_path, corpus, out, "write", 30, 0) == -signal.SIGKILL
+    journal = out / ".build" / "journal.sqlite"
+    if broken == "journal":
+        journal.write_bytes(journal.read_bytes()[:5000])
+    elif broken == "no journal":
+        journal.write_bytes(b"this is no database, whatever it was " * 100)
+    elif broken == "page":
+        data = bytearray(journal.read_bytes())
+        data[4096 : 2 * 4096] = bytes(4096)
+        journal.write_bytes(data)
+    else:
+        (out / ".build" / "tokens-00000.bin").write_bytes(b"\1\0")
+    slug = slug_of(lambda: build_store([corpus], out, TOKENIZER, SMALL_SHARDS))
+    assert slug == ("broken-build" if broken == "shard" else "broken-journal")
+    report = build_store([corpus], out, TOKENIZER, SMALL_SHARDS, overwrite=True)
+    assert not report.resumed
+    build_store([corpus], tmp_path / "fresh", TOKENIZER, SMALL_SHARDS)
+    assert contents(out) == contents(tmp_path / "fresh")
+
+
 def test_bad_bytes_stop_the_build_and_replace_goes_on(corpus, tmp_path, small_batches):
     (corpus / "z.txt").write_bytes(b"All good.\n\nThe caf\xe9 is\xff.\n")
     assert slug_of(lambda: build_store([corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS)) == "bad-encoding"

@@ -22,17 +22,27 @@ class Journal:
         path: The SQLite file, made if missing.
 
     Raises:
-        MachineError: build-running, if another process builds the same store.
+        MachineError: build-running, if another process builds the same store; broken-journal.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._database = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            self._begin()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _begin(self) -> None:
         with self._explained():
             # EXCLUSIVE keeps the lock until the process ends, however it ends
-            self._database = sqlite3.connect(path, timeout=0, isolation_level=None)
             for pragma in ("locking_mode=EXCLUSIVE", "cache_size=-32768", "synchronous=FULL", "temp_store=MEMORY"):
                 self._database.execute(f"PRAGMA {pragma}")
             self._database.execute("BEGIN IMMEDIATE")
+            (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()  # now rather than in the middle
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
             self._database.execute("CREATE TABLE IF NOT EXISTS seen (hash BLOB PRIMARY KEY) WITHOUT ROWID")
             self._database.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT)")
 
@@ -81,12 +91,6 @@ class Journal:
             )
             self._database.execute("COMMIT")
             self._database.execute("BEGIN IMMEDIATE")
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._explained():
-            self._database.execute("DELETE FROM seen")
-            self._database.execute("DELETE FROM facts")
 
     def close(self) -> None:
         """Close; what was not committed is forgotten."""

@@ -37,18 +37,21 @@ class StoreWriter:
             for file in self.folder.glob(f"{kind}-*.bin"):
                 if file.name not in keep:
                     file.unlink()
-        if self.shards:
-            self._open(len(self.shards) - 1)
-            sizes = {"tokens": self.dtype.itemsize * self.shards[-1]["tokens"]}
-            sizes |= {kind: 4 * (self.shards[-1][kind] + 1) for kind in ("sentences", "documents")}
+        for number, shard in enumerate(self.shards):
+            sizes = {"tokens": self.dtype.itemsize * shard["tokens"]}
+            sizes |= {kind: 4 * (shard[kind] + 1) for kind in ("sentences", "documents")}
             for kind, size in sizes.items():
-                if self._files[kind].seek(0, os.SEEK_END) < size:
+                file = self.folder / shard_file(kind, number)
+                if not file.exists() or file.stat().st_size < size:
                     raise MachineError(
-                        "broken-build", f"`{self._files[kind].name}` is shorter than the journal of the build says",
+                        "broken-build", f"`{file}` is shorter than the journal of the build says",
                         "start anew with --overwrite",
                     )  # fmt: skip
-                self._files[kind].truncate(size)
-                self._files[kind].seek(size)
+                os.truncate(file, size)
+        if self.shards:
+            self._open(len(self.shards) - 1)
+            for opened in self._files.values():
+                opened.seek(0, os.SEEK_END)
 
     def _open(self, shard: int) -> None:
         for kind in KINDS:

@@ -110,6 +110,7 @@ class WordEngine:
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
+
 @compiled
 def _segment(text, begin, end, tables, lattice):  # type: ignore[no-untyped-def]
     """Segment a space and the word after it. Place 0 is before the space, place i + 1 after i bytes of the word.

@@ -10,8 +10,8 @@ from albertkit.tokenizer.sentencepiece_model import BYTE, NORMAL, UNIGRAM, USER_
 
 _UNKNOWN_PENALTY = 10.0  # kUnkPenalty in unigram_model.cc
 # How far behind the last base a free place is still looked for. Without a limit, filling the last gaps of the trie of
-# 30,000 pieces takes 3.7 s.
-_WINDOW = 512
+# 30,000 pieces takes 3.7 s; with this one 0.01, for 4 % more memory.
+_WINDOW = 64
 
 
 class UnigramTables(NamedTuple):

@@ -65,6 +65,11 @@ def test_tokenize_row(inputs: Inputs) -> None:
     assert shown["equal"] is True
     assert shown["details"]["identical"]["albertkit"] == 1.0
     assert "raw sentencepiece, numpy" in shown["peers"]
+    untouched, prepared = (
+        shown["details"]["identical"][name]
+        for name in ("raw sentencepiece, lists", "raw sentencepiece, lists, prepared text")
+    )
+    assert untouched < 0.5 < 0.95 < prepared <= 1.0
 
 
 def test_masking_row(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from albertkit.tokenizer.unigram_tables import fits
 
 @pytest.fixture(autouse=True)
 def engine_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_CHARACTERS_BEFORE_ENGINE", 0)
+    monkeypatch.setattr(batch, "CHARACTERS_BEFORE_ENGINE", 0)
     monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 50_000)
 
 

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
 
-from albertkit.tokenizer import AlbertTokenizer, rules
+from albertkit.tokenizer import AlbertTokenizer, fast, rules
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
@@ -17,6 +19,11 @@ def written(tokenizer: AlbertTokenizer, folder: Path):
     # as in a checkpoint folder, where transformers could choose its own AlbertTokenizer
     (folder / "config.json").write_text('{"model_type": "albert"}')
     return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def test_all_combining_marks_are_where_they_are_looked_for() -> None:
+    assert not any(map(unicodedata.combining, map(chr, range(fast._AFTER_THE_MARKS, sys.maxunicode + 1))))
+    assert "\u0300-" in fast._combining_class()
 
 
 def differing(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str]:

@@ -38,8 +38,8 @@ class Work:
         config: The model.
         max_length: Longest sequence.
         sequences: Sequences of one of our steps.
-        best_batch: Batch size of transformers at its best setting; 8 was the fastest of 8, 16 and 32 for the small model
-            on two cores, 4 for base is not tuned.
+        best_batch: Batch size of transformers at its best setting. For the small model 8, the fastest of 8, 16 and 32 in
+            one run on two shared cores; for base 4, a choice, nothing else was tried.
         compile: Measure transformers under `torch_compile` too; its warm-up takes a minute.
     """
 

@@ -11,6 +11,7 @@ from typing import Any
 from albertkit.benchmarks import google_rules
 from albertkit.benchmarks.harness import Contender, Peer, Row, compare, interleave, missing, progress, versions
 from albertkit.benchmarks.inputs import Inputs
+from albertkit.tokenizer.batch import CHARACTERS_BEFORE_ENGINE
 
 TRANSFORMERS = Peer("transformers AlbertTokenizer", "transformers", "pip install transformers")
 PEERS = (
@@ -20,7 +21,10 @@ PEERS = (
 )
 NOTE = (
     "raw sentencepiece and kitoken read the untouched lines: they skip Google's text rules, so they do less work "
-    "than we do; transformers, tokenizers and tokie are given the rules in tokenizer.json"
+    "than we do, and find unknown pieces at capital letters; `prepared text` is text with the rules applied before the "
+    "clock starts, so that only the digit-comma rule is left out; transformers, tokenizers and tokie are given the rules "
+    "in tokenizer.json. Everybody is warm: our compiled engine, which loads (0.7 s) after "
+    f"{CHARACTERS_BEFORE_ENGINE:,} characters, too"
 )
 
 
@@ -56,6 +60,8 @@ def tokenize_rows(inputs: Inputs, rounds: int = 7, threads: int = 0) -> Iterator
     with TemporaryDirectory(prefix="albertkit-bench-") as scratch:
         ours, *peers = encoders(inputs.tokenizer_folder, Path(scratch), threads)
         lines = inputs.lines
+        prepared = [google_rules.preprocess(line) for line in lines]
+        peers += [_given(prepared, peer) for peer in peers if peer.name.startswith("raw sentencepiece")]
         reference = _reference(inputs.tokenizer_folder, lines)
         progress(f"tokenize: {len(lines):,} lines, {inputs.megabytes:.2f} MB, {threads} threads")
         identical = {encoder.name: _share_identical(encoder.ids(lines), reference) for encoder in (ours, *peers)}
@@ -85,6 +91,13 @@ def _contender(encoder: Encoder, lines: Sequence[str], megabytes: float) -> Cont
         encoder.encode(lines)
 
     return Contender(encoder.name, run, megabytes)
+
+
+def _given(prepared: Sequence[str], encoder: Encoder) -> Encoder:
+    """An encoder that is given these texts, whatever the lines are."""
+    return Encoder(
+        f"{encoder.name}, prepared text", lambda _: encoder.encode(prepared), lambda _: encoder.ids(prepared)
+    )
 
 
 def encoders(folder: Path, scratch: Path, threads: int) -> list[Encoder]:
@@ -126,6 +139,7 @@ def _albertkit(folder: Path, threads: int) -> Encoder:
     from albertkit.tokenizer import AlbertTokenizer
 
     tokenizer = AlbertTokenizer.from_pretrained(folder, text_rules="google")
+    tokenizer.encode_batch(["word " * 100] * (CHARACTERS_BEFORE_ENGINE // 500), num_threads=threads)
 
     def ids(lines: Sequence[str]) -> list[list[int]]:
         ragged = tokenizer.encode_batch(lines, num_threads=threads)

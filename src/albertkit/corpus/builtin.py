@@ -10,6 +10,7 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from albertkit.corpus.sentences import split_sentences
@@ -36,13 +37,15 @@ _BULLET = re.compile(r"^(?:[*•-]|\(?\d+[.)]|\([a-z]\))\s+")
 _NOT_PROSE = re.compile(
     r"^(?:>>>|\.\. |[-=*~^+|#]{3,}|[:@]\w+|[+|]|\$ |Copyright\b|-\*-)|::=|^\S+ ?= |->|\w+\(\)?\n|https?://"
 )
+_DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def builtin_documents() -> Iterator[list[str]]:
     """The documents of the built-in corpus: topics by name, then docstrings by file and place.
 
-    Documents of a single sentence (most docstrings of methods) are left out: sentence order needs two.
+    A document is a topic, a function's docstring, or a class's with those of its methods. What has a single sentence (most
+    docstrings) joins the docstring of its module: sentence order needs two.
 
     Yields:
         The sentences of a document. The same Python version gives the same documents.
@@ -52,8 +55,7 @@ def builtin_documents() -> Iterator[list[str]]:
     """
     library = Path(sysconfig.get_paths()["stdlib"])
     some = False
-    for text in _texts(library):
-        sentences = prose_sentences(text)
+    for sentences in chain(_topics(library), _docstrings(library)):
         if len(sentences) > 1:
             some = True
             yield sentences
@@ -122,20 +124,34 @@ def _is_sentence(text: str) -> bool:
     return len(words) >= 4 and letters >= 0.8 * len(text) and text[-1] in '.!?:)"' and text[0] not in "|+=<>{[&%$#@_"
 
 
-def _texts(library: Path) -> Iterator[str]:
+def _topics(library: Path) -> Iterator[list[str]]:
     topics = _parse(library / _TOPICS)
     for statement in topics.body if topics else []:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
             table: dict[str, str] = ast.literal_eval(statement.value)
             for name in sorted(table):
-                yield table[name]
+                yield prose_sentences(table[name])
+
+
+def _docstrings(library: Path) -> Iterator[list[str]]:
     for file in _sources(library):
         tree = _parse(file)
-        for node in ast.walk(tree) if tree else []:
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                docstring = ast.get_docstring(node, clean=False)
-                if docstring:
-                    yield docstring
+        if tree is None:
+            continue
+        module = _own_sentences(tree)
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, _DOCUMENTED):
+                inner = [n for n in ast.walk(node) if n is not node and isinstance(n, _DOCUMENTED)]
+                sentences = list(chain(_own_sentences(node), *map(_own_sentences, inner)))
+                if len(sentences) > 1:
+                    yield sentences
+                else:
+                    module += sentences
+        yield module
+
+
+def _own_sentences(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    return prose_sentences(ast.get_docstring(node, clean=False) or "")
 
 
 def _sources(library: Path) -> list[Path]:

@@ -15,9 +15,10 @@ from albertkit.tokenizer.sentencepiece_model import read_facts
 if TYPE_CHECKING:
     from albertkit.tokenizer.memo import WordEngine
 
-# Loading the compiled engine takes 0.3 s (several the first time on a machine), as long as SentencePiece takes for some
-# 4 MB. It is loaded once a tokenizer has been given this many characters.
-_CHARACTERS_BEFORE_ENGINE = 4_000_000
+# Loading the compiled engine takes 0.7 s (half of it numba's own start; several seconds the first time on a machine),
+# which it saves within 13 MB: it takes 0.03 s for one, SentencePiece 0.08. It is loaded once a tokenizer has been given this
+# many characters.
+CHARACTERS_BEFORE_ENGINE = 10_000_000
 _CHARACTERS_A_CHUNK = 500_000  # one thread's work at a time: 0.5 MB of text and 2 MB of room for ids stay in the caches
 # Texts the engine refuses are work done twice. After a chunk with more than this share of them (Korean under the rules
 # `google`, which take Hangul apart: all), so many chunks go to SentencePiece before the engine is tried again.
@@ -49,7 +50,7 @@ class BatchEncoder:
         """See `AlbertTokenizer.encode_batch`."""
         threads = num_threads or available_cores()
         self._characters += sum(map(len, texts))
-        if self._characters >= _CHARACTERS_BEFORE_ENGINE and not self._asked_for_engine:
+        if self._characters >= CHARACTERS_BEFORE_ENGINE and not self._asked_for_engine:
             self._engine, self._asked_for_engine = self._load_engine(), True
         if self._engine is None:
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], threads)

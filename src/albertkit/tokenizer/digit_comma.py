@@ -58,15 +58,22 @@ def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
         processor: `sentencepiece.SentencePieceProcessor`.
     """
     pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
-    table = [
-        _without_comma(processor, piece) if piece[-1:] == "," and piece[-2:-1].isdigit() else [(number, 0)]
+    rewritten = {
+        number: _without_comma(processor, piece)
         for number, piece in enumerate(pieces)
-    ]
-    if max(map(len, table)) == 1:
+        if piece.endswith(",") and piece[-2:-1].isdigit()
+    }
+    if not rewritten:
         return None
-    counts = np.array([len(row) for row in table], dtype=np.int64)
-    flat = np.array([entry for row in table for entry in row], dtype=np.int64)
-    return DigitCommaRule(counts, np.cumsum(counts) - counts, flat[:, 0].astype(np.int32), flat[:, 1])
+    counts = np.ones(len(pieces), dtype=np.int64)
+    counts[list(rewritten)] = [len(row) for row in rewritten.values()]
+    starts = np.cumsum(counts) - counts
+    ids = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
+    widths = np.zeros(len(ids), dtype=np.int64)
+    for number, row in rewritten.items():
+        rows = slice(starts[number], starts[number] + counts[number])
+        ids[rows], widths[rows] = zip(*row, strict=True)
+    return DigitCommaRule(counts, starts, ids, widths)
 
 
 def _without_comma(processor: Any, piece: str) -> list[tuple[int, int]]:

@@ -16,6 +16,8 @@ do it (fp32, dropout, odd head sizes), one padded SDPA call.
 """
 
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
@@ -26,11 +28,14 @@ from torch.autograd.function import once_differentiable
 
 from albertkit.model.packing import PackedBatch, unpack
 
-varlen_attn: Callable[..., Any] | None
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # torch 2.9
-    varlen_attn = None
+
+@cache
+def _varlen_attention() -> Callable[..., Any] | None:
+    """torch's packed attention, or None before torch 2.10. Imported on first use: it brings torch._dynamo, 1.1 s."""
+    try:
+        return import_module("torch.nn.attention.varlen").varlen_attn
+    except ImportError:
+        return None
 
 
 def packed_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float = 0.0) -> Tensor:
@@ -49,10 +54,10 @@ def packed_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: f
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
     fits = qkv.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
-    if varlen_attn is not None and qkv.is_cuda and dropout == 0 and fits:
+    if qkv.is_cuda and dropout == 0 and fits and (attend := _varlen_attention()):
         offsets = batch.offsets.int()
         longest = max(batch.lengths)
-        return varlen_attn(query, key, value, offsets, offsets, longest, longest).reshape(len(qkv), -1)
+        return attend(query, key, value, offsets, offsets, longest, longest).reshape(len(qkv), -1)
     return _padded_attention(qkv, batch, num_heads, dropout)
 
 

@@ -12,7 +12,7 @@ def quickstart(
     corpus: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     vocab_size: int = 4000,
     text_rules: Literal["google", "multilingual", "none"] = "google",
-    minutes: float = 3.5,
+    minutes: float = 3.75,
     seed: int = 0,
     json: bool = False,
 ) -> None:

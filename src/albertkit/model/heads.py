@@ -14,11 +14,11 @@ from albertkit.config import AlbertConfig
 from albertkit.model.encoder import ACTIVATIONS
 from albertkit.model.packing import IGNORED
 
-# Rows of logits at a time; 128 of 30,000 are 15 MB in fp32. 553 predictions with gradients, CPU time on one Zen 4 core in
+# Logits at a time: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients, CPU time on one Zen 4 core in
 # ms: bf16 125 (64 rows: 143, 256: 146; dense cross_entropy 211; torch 2.13's linear_cross_entropy 109, with a bf16 loss
 # and without counting right answers), fp32 230 (dense 297, linear_cross_entropy 298).
-_ROWS = {"cpu": 128}
-_ROWS_ON_ACCELERATOR = 4096
+_LOGITS = {"cpu": 128 * 30_000}
+_LOGITS_ON_ACCELERATOR = 4096 * 30_000
 
 
 class MaskedLMHead(nn.Module):
@@ -103,7 +103,7 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         grads = [torch.zeros_like(x, dtype=exact) for x in (hidden, table, bias)] if wanted else []
         loss = hidden.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        rows = _ROWS.get(hidden.device.type, _ROWS_ON_ACCELERATOR)
+        rows = max(1, _LOGITS.get(hidden.device.type, _LOGITS_ON_ACCELERATOR) // len(table))
         for start in range(0, len(labels), rows):
             chunk, target = hidden[start : start + rows], labels[start : start + rows]
             logits = torch.addmm(offset, chunk, weight.t()).to(exact)

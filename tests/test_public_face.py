@@ -27,9 +27,13 @@ def run_command(*arguments, **options):
     )
 
 
-@pytest.mark.parametrize("statement", ["import albertkit", "import albertkit.cli", "from albertkit import AlbertConfig"])
+@pytest.mark.parametrize(
+    "statement", ["import albertkit", "import albertkit.cli", "from albertkit import AlbertConfig"]
+)
 def test_importing_brings_nothing_heavy(statement):
-    code = f"{statement}; import sys; print(sorted({{'torch', 'numpy', 'numba', 'sentencepiece'}} & sys.modules.keys()))"
+    code = (
+        f"{statement}; import sys; print(sorted({{'torch', 'numpy', 'numba', 'sentencepiece'}} & sys.modules.keys()))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
@@ -39,7 +43,14 @@ def test_help_never_loads_torch():
         "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "assert 'torch' not in sys.modules and 'numba' not in sys.modules, 'heavy imports for a help page'"
     )
-    for command in ([], ["pretrain"], ["corpus", "build"], ["corpus", "inspect"], ["tokenizer", "train"], ["bench", "data"]):
+    for command in (
+        [],
+        ["pretrain"],
+        ["corpus", "build"],
+        ["corpus", "inspect"],
+        ["tokenizer", "train"],
+        ["bench", "data"],
+    ):
         done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "Usage: albertkit" in done.stdout
@@ -78,9 +89,9 @@ def slugs_in_source():
             if isinstance(node, ast.Call) and node.args:
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 first = node.args[0]
-                if re.fullmatch(r"\w+Error", name) and isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", first.value):
-                        found.setdefault(first.value, file.name)
+                slug = first.value if isinstance(first, ast.Constant) else None
+                if re.fullmatch(r"\w+Error", name) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", str(slug)):
+                    found.setdefault(slug, file.name)
     return found
 
 
@@ -151,7 +162,9 @@ def test_impossible_configurations_are_refused():
 
 
 def test_googles_gelu_is_the_tanh_approximation(tmp_path):
-    (tmp_path / "albert_config.json").write_text('{"hidden_act": "gelu", "vocab_size": 30000, "hidden_size": 64, "num_attention_heads": 2}')
+    (tmp_path / "albert_config.json").write_text(
+        '{"hidden_act": "gelu", "vocab_size": 30000, "hidden_size": 64, "num_attention_heads": 2}'
+    )
     assert AlbertConfig.from_pretrained(tmp_path).hidden_act == "gelu_new"
     (tmp_path / "config.json").write_text('{"model_type": "albert", "hidden_act": "gelu", "id2label": {"0": "no"}}')
     config = AlbertConfig.from_pretrained(tmp_path)
@@ -162,7 +175,9 @@ def test_googles_gelu_is_the_tanh_approximation(tmp_path):
 def test_constraints_pin_everything_that_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
-    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
     names = {re.match(r"[\w-]+", d).group().lower().replace("_", "-") for d in declared} - {"albertkit"}
     assert names - pinned == set()
 

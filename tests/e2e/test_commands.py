@@ -33,7 +33,12 @@ def folder(tmp_path_factory):
     albertkit("tokenizer", "train", folder / "text.txt", "--out", folder / "tokenizer", "--vocab-size", 48)
     albertkit("corpus", "build", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--out", folder / "store")
     config = dict(
-        vocab_size=48, embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64
+        vocab_size=48,
+        embedding_size=16,
+        hidden_size=64,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        intermediate_size=64,
     )
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "run.toml").write_text(
@@ -44,13 +49,24 @@ def folder(tmp_path_factory):
 
 
 def test_from_text_to_numbers(folder):
-    line = albertkit("tokenizer", "encode", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--json").splitlines()[0]
+    line = albertkit(
+        "tokenizer", "encode", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--json"
+    ).splitlines()[0]
     encoded = json.loads(line)
     assert len(encoded["ids"]) == len(encoded["pieces"])
     shown = json.loads(albertkit("corpus", "inspect", folder / "store", "--length", 32, "--json"))
     assert shown
     dry = json.loads(
-        albertkit("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml", "--dry-run", "--json")
+        albertkit(
+            "pretrain",
+            folder / "store",
+            "--out",
+            folder / "run",
+            "--config-file",
+            folder / "run.toml",
+            "--dry-run",
+            "--json",
+        )
     )
     assert dry["steps"] == 3
     assert not (folder / "run").exists()
@@ -60,7 +76,9 @@ def test_from_text_to_numbers(folder):
     assert result["steps"] == 60
     evaluated = json.loads(albertkit("evaluate", folder / "run" / "final", folder / "store", "--json"))
     assert evaluated["masked_lm_loss"] < evaluated["unigram_loss"] + 0.2
-    assert evaluated["masked_lm_loss"] == pytest.approx(result["masked_lm_loss"], abs=0.02)  # trained in bf16, evaluated in fp32
+    assert evaluated["masked_lm_loss"] == pytest.approx(
+        result["masked_lm_loss"], abs=0.02
+    )  # trained in bf16, evaluated in fp32
     low, high = evaluated["sentence_order_interval"]
     assert low <= evaluated["sentence_order_accuracy"] <= high
     # A second start must not overwrite; resuming a finished run changes nothing.
@@ -68,7 +86,16 @@ def test_from_text_to_numbers(folder):
     again = json.loads(albertkit(*run, "--resume", "--json"))
     assert again["masked_lm_loss"] == pytest.approx(result["masked_lm_loss"], abs=1e-6)
     # The recorded settings reproduce the run.
-    resumed = albertkit("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run" / "run.toml", "--resume", "--json")
+    resumed = albertkit(
+        "pretrain",
+        folder / "store",
+        "--out",
+        folder / "run",
+        "--config-file",
+        folder / "run" / "run.toml",
+        "--resume",
+        "--json",
+    )
     assert json.loads(resumed)["steps"] == 60
     assert "error[other-settings]" in albertkit(*run, "--lr", 0.1, "--resume", code=2)
 
@@ -79,21 +106,31 @@ def test_bad_input_is_said_and_leaves_nothing(folder, tmp_path):
     missing = albertkit(*build, tmp_path / "no.txt", *tokenizer, "--out", tmp_path / "s1", code=2)
     assert "error[not-found]" in missing
     (tmp_path / "latin.txt").write_bytes("caf\xe9 au lait\n".encode("latin-1"))
-    assert "error[bad-encoding]" in albertkit(*build, tmp_path / "latin.txt", *tokenizer, "--out", tmp_path / "s2", code=2)
+    assert "error[bad-encoding]" in albertkit(
+        *build, tmp_path / "latin.txt", *tokenizer, "--out", tmp_path / "s2", code=2
+    )
     (tmp_path / "empty.txt").write_text("")
-    assert "error[empty-corpus]" in albertkit(*build, tmp_path / "empty.txt", *tokenizer, "--out", tmp_path / "s3", code=2)
-    assert "error[no-tokenizer]" in albertkit(*build, folder / "text.txt", "--tokenizer", tmp_path, "--out", tmp_path / "s4", code=2)
+    assert "error[empty-corpus]" in albertkit(
+        *build, tmp_path / "empty.txt", *tokenizer, "--out", tmp_path / "s3", code=2
+    )
+    assert "error[no-tokenizer]" in albertkit(
+        *build, folder / "text.txt", "--tokenizer", tmp_path, "--out", tmp_path / "s4", code=2
+    )
     assert not any((tmp_path / name).exists() for name in ("s1", "s2", "s3", "s4"))
     (tmp_path / "single.txt").write_text("\n\n".join(f"the quick {word}." for word in WORDS))
     albertkit(*build, tmp_path / "single.txt", *tokenizer, "--out", tmp_path / "single")
     run = ("pretrain", tmp_path / "single", "--out", tmp_path / "run", "--config-file", folder / "run.toml")
     assert "error[no-examples]" in albertkit(*run, code=2)
     assert not (tmp_path / "run").exists()
-    too_large = albertkit("tokenizer", "train", folder / "text.txt", "--out", tmp_path / "t", "--vocab-size", 9000, code=2)
+    too_large = albertkit(
+        "tokenizer", "train", folder / "text.txt", "--out", tmp_path / "t", "--vocab-size", 9000, code=2
+    )
     assert "error[vocab-too-large]" in too_large
     assert "--vocab-size" in too_large
     (tmp_path / "typo.toml").write_text("stepz = 3\n")
-    typo = albertkit("pretrain", folder / "store", "--out", tmp_path / "run", "--config-file", tmp_path / "typo.toml", code=2)
+    typo = albertkit(
+        "pretrain", folder / "store", "--out", tmp_path / "run", "--config-file", tmp_path / "typo.toml", code=2
+    )
     assert "steps" in typo
     assert not (tmp_path / "run").exists()
 
@@ -101,7 +138,16 @@ def test_bad_input_is_said_and_leaves_nothing(folder, tmp_path):
 @pytest.mark.slow
 def test_two_processes_train_one_model(folder, tmp_path):
     """Gloo on one machine: twice the tokens of one process, and every process counts."""
-    command = ("pretrain", folder / "store", "--config-file", folder / "run.toml", "--device", "cpu", "--precision", "fp32")
+    command = (
+        "pretrain",
+        folder / "store",
+        "--config-file",
+        folder / "run.toml",
+        "--device",
+        "cpu",
+        "--precision",
+        "fp32",
+    )
     one = [sys.executable, "-m", "albertkit.cli", *map(str, command), "--out", str(tmp_path / "one"), "--json"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617", "-m"]
     two = [*launcher, "albertkit.cli", *map(str, command), "--out", str(tmp_path / "two"), "--json"]

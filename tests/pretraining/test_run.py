@@ -95,7 +95,9 @@ def test_transformers_loads_the_folder_and_computes_the_same(tmp_path, store, se
     folder = pretrain(store, tmp_path / "run", replace(settings, steps=2)).model
     theirs = transformers.AlbertForPreTraining.from_pretrained(folder).eval()
     ours = AlbertForPreTraining.from_pretrained(folder).eval()
-    encoded = transformers.AutoTokenizer.from_pretrained(folder)("the quick dog", "seven lazy rivers", return_tensors="pt")
+    encoded = transformers.AutoTokenizer.from_pretrained(folder)(
+        "the quick dog", "seven lazy rivers", return_tensors="pt"
+    )
     assert encoded["token_type_ids"].sum() > 0
     with torch.inference_mode():
         expected, got = theirs(**encoded), ours(**encoded)
@@ -107,7 +109,8 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
     """SIGKILL a real process a few times, resume until it finishes, compare with a run that nobody disturbed."""
     script = (
         "import sys, json; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
-        "from albertkit.pretraining.run import pretrain; from albertkit.pretraining.settings import PretrainSettings, read_settings\n"
+        "from albertkit.pretraining.run import pretrain\n"
+        "from albertkit.pretraining.settings import PretrainSettings, read_settings\n"
         "store, out, toml = map(Path, sys.argv[1:])\n"
         "values = read_settings(toml); values['config'] = Path(values['config'])\n"
         "pretrain(store, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"

@@ -14,9 +14,10 @@ from albertkit.config import AlbertConfig
 from albertkit.model.encoder import ACTIVATIONS
 from albertkit.model.packing import IGNORED
 
-# Logits at a time: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients, CPU time on one Zen 4 core in
-# ms: bf16 125 (64 rows: 143, 256: 146; dense cross_entropy 211; torch 2.13's linear_cross_entropy 109, with a bf16 loss
-# and without counting right answers), fp32 230 (dense 297, linear_cross_entropy 298).
+# Logits at a time: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients,
+# CPU time on one Zen 4 core in ms: bf16 125 (64 rows: 143, 256: 146; dense cross_entropy 211; torch 2.13's
+# linear_cross_entropy 109, with a bf16 loss and without counting right answers), fp32 230 (dense 297,
+# linear_cross_entropy 298).
 _LOGITS = {"cpu": 128 * 30_000}
 _LOGITS_ON_ACCELERATOR = 4096 * 30_000
 

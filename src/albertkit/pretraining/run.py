@@ -111,8 +111,9 @@ def pretrain(
         remove_leftovers(run)
         settings.save(run / "run.toml")
     display = Display(run if world.is_main else None, title, silent=not world.is_main)
-    skipped = f", {first_epoch.skipped_documents:,} documents of one sentence skipped" * bool(first_epoch.skipped_documents)
-    reasons.append(f"examples: {len(first_epoch.examples):,} an epoch{skipped}")
+    skipped = first_epoch.skipped_documents
+    aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
+    reasons.append(f"examples: {len(first_epoch.examples):,} an epoch{aside}")
     reasons.append(f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}")
     for line in reasons:
         display.note(line)

@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.pretraining.estimate import estimate
-from albertkit.pretraining.evaluate import Unigram
-from albertkit.pretraining.run import evaluate, pretrain
+from albertkit.pretraining.evaluate import Unigram, evaluate_batches
+from albertkit.pretraining.run import build_model, evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings, read_settings
 from albertkit.tokenizer import train_tokenizer
+from albertkit.training.distributed import World
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 
@@ -86,6 +87,33 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
     again = evaluate(run / "final", store).to_dict()
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "unigram_loss"):
         assert again[name] == pytest.approx(record[name], abs=1e-5), name
+
+
+def test_without_pairs_there_are_no_numbers_of_sentence_order(tmp_path, store, settings):
+    result = pretrain(store, tmp_path / "run", replace(settings, steps=2, pair_task="none"))
+    assert not any(name.startswith("sentence_order_acc") for name in result.evaluation)
+    found = evaluate(tmp_path / "run" / "final", store)
+    assert found.sentence_order_accuracy is None
+    assert found.sentence_order_count == 0
+    assert found.masked_lm_count > 0
+
+
+def test_a_process_without_batches_joins_the_same_sums(store, settings):
+    """The other processes wait in one reduction: the one that has nothing to score must enter it, and no other."""
+    reductions = []
+
+    class OneOfMany(World):
+        def sum(self, values):
+            reductions.append(values.shape)
+            return values + 1
+
+    opened = TokenStore.open(store)
+    model = build_model(settings, opened.vocab_size, World(0, 1, torch.device("cpu")))
+    world = OneOfMany(1, 2, torch.device("cpu"))
+    evaluate_batches(model, [], Unigram(opened), world)
+    evaluate_batches(model, held_out_stream(opened, settings, opened.held_out(0.2, 0), world), Unigram(opened), world)
+    assert len(reductions) == 2
+    assert reductions[0] == reductions[1]
 
 
 def test_transformers_loads_the_folder_and_computes_the_same(tmp_path, store, settings):

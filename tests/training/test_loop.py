@@ -166,6 +166,35 @@ def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path):
     assert all(tensor.isfinite().all() for tensor in saved.values())
 
 
+def test_skipped_updates_are_remembered_when_a_run_is_resumed(tmp_path):
+    """Bias correction counts the updates that were made: it must not count the skipped ones after a resume."""
+
+    class Poisoned(CountingStream):
+        def __next__(self):
+            self.poison = self.cursor if self.cursor in (1, 2) else None
+            return super().__next__()
+
+    options = dict(stream=Poisoned(), bias_correction=True)
+    straight, _ = run_training(tmp_path / "straight", **options)
+
+    class Interrupted(Poisoned):
+        def __next__(self):
+            if self.cursor == 7:
+                raise RuntimeError("killed")
+            return super().__next__()
+
+    with pytest.raises(RuntimeError, match="killed"):
+        run_training(tmp_path / "run", **{**options, "stream": Interrupted()})
+    resumed, result = run_training(tmp_path / "run", resume=True, **{**options, "stream": Poisoned()})
+    assert result.state.skipped == 2
+    assert torch.equal(weights(straight), weights(resumed))
+
+
+def test_any_seed_will_do(tmp_path):
+    for seed in (20_261_121, 2**40, -3):
+        assert run_training(tmp_path / str(seed), steps=1, seed=seed)[1].finished
+
+
 def test_a_torn_checkpoint_is_not_taken_for_one(tmp_path):
     run_training(tmp_path, steps=8)
     torn = tmp_path / "checkpoints" / ".partial-step-000012-abc"

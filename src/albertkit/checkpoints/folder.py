@@ -1,6 +1,8 @@
 """Loading and saving checkpoint folders: `config.json` and `model.safetensors`, with transformers' parameter names."""
 
 import logging
+import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -87,13 +89,32 @@ def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any 
             tensor = tensor.detach().to("cpu", torch.float32).contiguous()
             tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
             stored.add(tensor.data_ptr())
-    with atomic_file(path / WEIGHTS) as stream:
-        save_file(tensors, stream.name, metadata={"format": "pt"})
+    write_tensors(path / WEIGHTS, tensors)
     if tokenizer is not None:
         tokenizer.save_pretrained(path)
     foreign = {key: value for key, value in model.config.foreign.items() if key != "torch_dtype"}
     foreign |= {"architectures": [type(model).__name__], "dtype": "float32"}
     model.config.replace(foreign=foreign).save_pretrained(path)
+
+
+def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file, whole or not at all.
+
+    Args:
+        file: Its folder is made if missing.
+        tensors: Name to tensor, contiguous and on the CPU; no two may share memory.
+
+    Raises:
+        OSError: The operating system's reason, for example a full disk, which safetensors gives as a text only.
+    """
+    with atomic_file(file) as stream:
+        try:
+            save_file(tensors, stream.name, metadata={"format": "pt"})
+        except SafetensorError as error:
+            found = re.search(r"os error (\d+)", str(error))
+            if found is None:
+                raise
+            raise OSError(int(found[1]), os.strerror(int(found[1])), str(file)) from None
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:

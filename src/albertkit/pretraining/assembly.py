@@ -118,6 +118,6 @@ class Assembler:
             lengths=tuple(lengths.tolist()),
             masked_positions=torch.from_numpy(positions[:count]),
             masked_labels=torch.from_numpy(labels[:count]),
-            sentence_order_labels=torch.from_numpy(LABELS[examples["kind"]]),
+            sentence_order_labels=torch.from_numpy(LABELS[examples["kind"]]) if plan.has_pairs else None,
         )
         return Assembled(batch, original_ids, log[:logged])

@@ -13,7 +13,6 @@ from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.task import PretrainingTask
 from albertkit.report.results import wilson_interval
 from albertkit.training.distributed import World
-from albertkit.training.loop import Meter
 
 _CHUNK = 1 << 24  # tokens counted at a time: 32 MB of uint16
 
@@ -97,33 +96,34 @@ def evaluate_batches(
     Raises:
         DataError: nothing-to-evaluate.
     """
-    task, meter = PretrainingTask(model), Meter()
-    baseline = torch.zeros(4, dtype=torch.float64)  # unigram loss, most frequent right, predictions, pairs
+    task = PretrainingTask(model)
+    # All sums in one tensor: a process without a batch of its own must join the same single reduction as the others.
+    baseline = torch.zeros(2, dtype=torch.float64)  # unigram loss, most frequent right
+    scored = {
+        name: torch.zeros(3, dtype=torch.float64, device=world.device) for name in ("masked_lm", "sentence_order")
+    }
     for batch in batches:
         assert batch.masked_labels is not None  # the evaluation stream always masks
-        loss, right = unigram.score(batch.masked_labels)
-        pairs = task.counts(batch).get("sentence_order", 0)
-        baseline += torch.tensor([loss, right, len(batch.masked_labels), pairs], dtype=torch.float64)
-        meter.add(task.losses(batch.to(world.device)))
-    loss, right, predictions, pairs = world.sum(baseline.to(world.device)).tolist()
+        baseline += torch.tensor(unigram.score(batch.masked_labels), dtype=torch.float64)
+        for name, part in task.losses(batch.to(world.device)).items():
+            assert part.correct is not None  # both losses are classifications
+            scored[name] += torch.stack([part.total, part.correct, torch.full_like(part.total, part.count)])
+    sums = world.sum(torch.cat([baseline.to(world.device), *scored.values()])).tolist()
+    unigram_loss, most_frequent, loss, right, predictions, order_loss, order_right, pairs = sums
     if not predictions:
         raise DataError(
             "nothing-to-evaluate", "there is no held-out document with two sentences to evaluate on",
             "hold out a larger share of documents with --held-out, or use a larger corpus",
         )  # fmt: skip
-    means = meter.read(world)
-    accuracy, order_accuracy = means["masked_lm_accuracy"], means.get("sentence_order_accuracy")
     return Evaluation(
-        masked_lm_loss=means["masked_lm_loss"],
-        masked_lm_accuracy=accuracy,
-        sentence_order_loss=means.get("sentence_order_loss"),
-        sentence_order_accuracy=order_accuracy,
-        sentence_order_interval=None
-        if order_accuracy is None
-        else wilson_interval(round(order_accuracy * pairs), int(pairs)),
-        masked_lm_interval=wilson_interval(round(accuracy * predictions), int(predictions)),
-        unigram_loss=loss / predictions,
-        most_frequent_accuracy=right / predictions,
+        masked_lm_loss=loss / predictions,
+        masked_lm_accuracy=right / predictions,
+        sentence_order_loss=order_loss / pairs if pairs else None,
+        sentence_order_accuracy=order_right / pairs if pairs else None,
+        sentence_order_interval=wilson_interval(int(order_right), int(pairs)) if pairs else None,
+        masked_lm_interval=wilson_interval(int(right), int(predictions)),
+        unigram_loss=unigram_loss / predictions,
+        most_frequent_accuracy=most_frequent / predictions,
         masked_lm_count=int(predictions),
         sentence_order_count=int(pairs),
     )

@@ -97,6 +97,11 @@ class EpochPlan:
     num_specials: int
     skipped_documents: int
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether examples have a second segment, and thus a sentence-order label."""
+        return self.num_specials == 3
+
     def lengths(self, indices: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Lengths of examples (default: all) in tokens, specials included: int64 [N]."""
         return lengths_of(self.examples[indices], self.num_specials)

@@ -39,7 +39,7 @@ class PretrainResult:
 
     Attributes:
         model: Folder of the final model; None if a signal stopped the run before its end.
-        steps: Updates made.
+        steps: Updates made or skipped.
         seconds: Time spent in updates.
         evaluation: The last evaluation.
         skipped: Updates skipped for a gradient that was not finite.
@@ -106,6 +106,7 @@ def pretrain(
     def evaluate() -> dict[str, float]:
         return evaluate_batches(model, held_out_batches, unigram, world).numbers()
 
+    world.barrier()  # every process has checked the folder before one of them makes the run
     if world.is_main:
         run.mkdir(parents=True, exist_ok=True)
         remove_leftovers(run)
@@ -122,12 +123,12 @@ def pretrain(
         save_model=save_model, evaluate=evaluate, select="masked_lm_accuracy", resume=resume,
     )  # fmt: skip
     if not result.finished:
-        return PretrainResult(None, result.state.step, result.state.seconds, result.evaluation, result.skipped)
+        return PretrainResult(None, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
     final = run / "final"
     if world.is_main:
         _finish(run, final, save_model, store, settings, model, result, display)
     world.barrier()
-    return PretrainResult(final, result.state.step, result.state.seconds, result.evaluation, result.skipped)
+    return PretrainResult(final, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
 
 
 def build_model(settings: PretrainSettings, vocab_size: int, world: World) -> AlbertForPreTraining:

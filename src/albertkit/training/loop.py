@@ -92,13 +92,11 @@ class TrainingResult:
     Attributes:
         state: Where it stands.
         finished: False if a signal stopped it.
-        skipped: Updates skipped for a gradient that was not finite.
         evaluation: The last evaluation.
     """
 
     state: TrainingState
     finished: bool
-    skipped: int = 0
     evaluation: dict[str, float] = field(default_factory=dict)
 
 
@@ -235,8 +233,9 @@ def train(
             )  # fmt: skip
             counts, tokens = _count_targets(task, micro_batches, world)
             for number, batch in enumerate(micro_batches):
-                # Dropout depends on the place in the run alone, so a resumed run draws the same.
-                torch.manual_seed(((settings.seed * 1_000_003 + state.step) * 1_009 + number) * 65_537 + world.rank)
+                # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits.
+                place = ((settings.seed * 1_000_003 + state.step) * 1_009 + number) * 65_537 + world.rank
+                torch.manual_seed(place % (1 << 63))
                 parts = task.losses(batch)
                 torch.stack([p.weight * p.total / max(counts[n], 1) for n, p in parts.items()]).sum().backward()
                 meter.add(parts)
@@ -248,7 +247,7 @@ def train(
                 optimizer.step()
                 skipped_in_a_row = 0
             else:
-                result.skipped += 1
+                state.skipped += 1
                 skipped_in_a_row += 1
                 display.note(f"step {state.step + 1}: gradient norm is {norm}, update skipped")
                 if skipped_in_a_row == MAX_SKIPPED:
@@ -326,7 +325,7 @@ def _restore(
 
     for name, tensor in under("parameters/").items():
         parameters[name].copy_(tensor)
-    optimizer.restore(under("optimizer/"), state.step)
+    optimizer.restore(under("optimizer/"), state.step - state.skipped)
     if average:
         for name, tensor in under("average/").items():
             average.averages[name].copy_(tensor)

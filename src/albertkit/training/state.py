@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
+from albertkit.checkpoints import write_tensors
 from albertkit.errors import CheckpointError
 from albertkit.files import atomic_folder, read_json, remove_leftovers, write_json
 
@@ -27,7 +28,8 @@ class TrainingState:
     """Where a run stands between two updates.
 
     Attributes:
-        step: Updates made.
+        step: Updates made or skipped.
+        skipped: Those skipped for a gradient that was not finite; the optimizer has not counted them.
         tokens: Real tokens seen, by all processes.
         seconds: Time spent training, evaluation and saving excluded.
         stream: What the batch stream needs to give the next batch; a few integers.
@@ -36,6 +38,7 @@ class TrainingState:
     """
 
     step: int = 0
+    skipped: int = 0
     tokens: int = 0
     seconds: float = 0.0
     stream: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +61,7 @@ def save_state(
     folder = run / "checkpoints" / f"step-{state.step:06d}"
     with atomic_folder(folder) as temporary:
         save_model(temporary)
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, temporary / _TENSORS)
+        write_tensors(temporary / _TENSORS, {k: v.detach().cpu().contiguous() for k, v in tensors.items()})
         write_json(temporary / _NUMBERS, asdict(state))
     for old in list_checkpoints(run)[:-keep]:
         shutil.rmtree(old)

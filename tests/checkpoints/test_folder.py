@@ -1,6 +1,7 @@
 """Checkpoint folders: strict when read, whole when written."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -168,4 +169,24 @@ def test_a_failed_save_leaves_the_old_weights(folder: Path, monkeypatch) -> None
     with pytest.raises(OSError, match="No space"):
         AlbertForPreTraining(CONFIG).save_pretrained(folder)
     assert (folder / "model.safetensors").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_weights_are_readable_like_every_other_file(folder: Path) -> None:
+    """safetensors 0.8 makes files that only their owner can read."""
+    assert (folder / "model.safetensors").stat().st_mode == (folder / "config.json").stat().st_mode
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(folder: Path) -> None:
+    """safetensors has errors of its own; the command line explains the system's (a full disk, for example)."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            AlbertForPreTraining(CONFIG).save_pretrained(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]

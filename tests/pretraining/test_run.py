@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,30 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
     again = evaluate(run / "final", store).to_dict()
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "unigram_loss"):
         assert again[name] == pytest.approx(record[name], abs=1e-5), name
+
+
+def test_what_cannot_be_evaluated_is_said_before_anything_is_written(tmp_path, store, settings):
+    with pytest.raises(DataError) as caught:
+        pretrain(store, tmp_path / "run", replace(settings, held_out=0.0))
+    assert caught.value.slug == "nothing-to-evaluate"
+    assert not (tmp_path / "run").exists()
+    model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
+    for wrong in (dict(held_out=1.5), dict(length=65), dict(device="cuda:99"), dict(device="gpu")):
+        with pytest.raises(ConfigError) as caught:
+            evaluate(model, store, **wrong)
+        assert caught.value.slug == ("bad-device" if "device" in wrong else "bad-value")
+
+
+def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings):
+    pretrain(store, tmp_path / "run", replace(settings, steps=3))
+    opened = TokenStore.open(store)
+    shutil.copytree(store, tmp_path / "other")
+    manifest = json.loads((tmp_path / "other" / "manifest.json").read_text())
+    (tmp_path / "other" / "manifest.json").write_text(json.dumps({**manifest, "first_input": "other.txt"}))
+    with pytest.raises(CheckpointError) as caught:
+        pretrain(tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True)
+    assert caught.value.slug == "resume-mismatch"
+    assert pretrain(opened, tmp_path / "run", replace(settings, steps=3), resume=True).steps == 3
 
 
 def test_without_pairs_there_are_no_numbers_of_sentence_order(tmp_path, store, settings):

@@ -108,6 +108,7 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
         OSError: The operating system's reason, for example a full disk, which safetensors gives as a text only.
     """
     with atomic_file(file) as stream:
+        mode = os.fstat(stream.fileno()).st_mode
         try:
             save_file(tensors, stream.name, metadata={"format": "pt"})
         except SafetensorError as error:
@@ -115,6 +116,10 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
             if found is None:
                 raise
             raise OSError(int(found[1]), os.strerror(int(found[1])), str(file)) from None
+        # safetensors 0.8 puts a file of its own in place of ours: readable by its owner only, and not flushed.
+        os.chmod(stream.name, mode)
+        with open(stream.name, "rb") as written:
+            os.fsync(written.fileno())
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:

@@ -13,7 +13,7 @@ import torch
 
 from albertkit.checkpoints import save_checkpoint
 from albertkit.corpus import TokenStore
-from albertkit.errors import CheckpointError, MissingExtraError
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluate import Evaluation, Unigram, evaluate_batches
@@ -28,6 +28,7 @@ from albertkit.training.display import Display
 from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_precision
 from albertkit.training.loop import LoopSettings, TrainingResult, train
+from albertkit.training.state import list_checkpoints
 
 PROVENANCE = "provenance.json"  # beside the weights: which documents of which store were held out
 _REMEMBERED = ("held_out", "seed", "length", "pair_task")
@@ -77,7 +78,9 @@ def pretrain(
         title: Shown above the progress bar.
 
     Raises:
-        CheckpointError: run-exists if `out` holds a run and `resume` is not set; other-settings if it was started with others.
+        CheckpointError: run-exists if `out` holds a run and `resume` is not set; no-run if it holds none to resume;
+            other-settings or resume-mismatch if it was started with other settings or another store.
+        ConfigError: bad-settings, bad-device, and what `AlbertConfig.from_pretrained` raises.
         DataError: what `TokenStore.open` and `BatchStream` raise.
         MachineError: loss-not-finite.
     """
@@ -85,7 +88,7 @@ def pretrain(
     world = join_world((settings or PretrainSettings()).device)
     store = store if isinstance(store, TokenStore) else TokenStore.open(store)
     settings, reasons = (settings or PretrainSettings()).resolve(world.size)
-    _check_run(run, settings, resume)
+    _check_run(run, settings, store, resume)
 
     held_out = store.held_out(settings.held_out, settings.seed)
     stream = BatchStream(
@@ -172,8 +175,8 @@ def held_out_stream(
     )  # fmt: skip
 
 
-def _check_run(run: Path, settings: PretrainSettings, resume: bool) -> None:
-    """Make sure that the folder is either new or the run we are to resume."""
+def _check_run(run: Path, settings: PretrainSettings, store: TokenStore, resume: bool) -> None:
+    """Make sure that the folder is either new or the run we are to resume, and that run was made from this store."""
     recorded = run / "run.toml"
     if recorded.exists() and not resume:
         raise CheckpointError(
@@ -181,6 +184,12 @@ def _check_run(run: Path, settings: PretrainSettings, resume: bool) -> None:
         )
     if recorded.exists():
         settings.check_same(recorded)
+        for checkpoint in list_checkpoints(run)[-1:]:
+            if read_json(checkpoint / PROVENANCE)["store"] != store.fingerprint:
+                raise CheckpointError(
+                    "resume-mismatch", f"`{run}` was not trained on the store `{store.folder}`",
+                    "resume with the store that the run was started with, or start a new run with another --out",
+                )  # fmt: skip
     elif resume:
         raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
 
@@ -238,6 +247,9 @@ def evaluate(
 ) -> Evaluation:
     """Google's four numbers of a model on the held-out documents of a store, beside two baselines.
 
+    15 % of the tokens are masked, in spans of up to three words, whatever was masked in training: numbers of different
+    models compare.
+
     Args:
         model: A checkpoint folder with both pretraining heads.
         store: A token store made with the model's tokenizer, or its folder.
@@ -251,8 +263,11 @@ def evaluate(
 
     Raises:
         CheckpointError: wrong-tokenizer if the store was made with another tokenizer.
+        ConfigError: bad-settings, bad-device; bad-value if a share or a length is impossible.
         DataError: nothing-to-evaluate.
     """
+    if held_out is not None and not 0 < held_out <= 1:
+        raise ConfigError("bad-value", f"held_out is {held_out}", "use a share above 0 and at most 1")
     world = join_world(device)
     folder = Path(model)
     store = store if isinstance(store, TokenStore) else TokenStore.open(store)
@@ -270,6 +285,8 @@ def evaluate(
         batch_tokens=batch_tokens,
     )
     settings.check()
+    if settings.length > (longest := loaded.config.max_position_embeddings):
+        raise ConfigError("bad-value", f"length {length} exceeds the model's {longest}", f"use --length {longest}")
     masks = store.held_out(held_out, settings.seed)
     batches = held_out_stream(store, settings, masks, world)
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.

@@ -208,7 +208,7 @@ class EvaluationStream:
 
     Raises:
         ConfigError: batch-too-small, if the longest example may exceed `batch_tokens`.
-        DataError: no-examples, if no document can be used.
+        DataError: nothing-to-evaluate, if no held-out document can be used.
     """
 
     def __init__(
@@ -227,7 +227,13 @@ class EvaluationStream:
         self._assembler = Assembler(store, masks or MaskSettings(), seed)
         _check_budget(batch_tokens, settings)
         self._batch_tokens = batch_tokens
-        self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
+        try:
+            self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
+        except DataError as error:
+            raise DataError(
+                "nothing-to-evaluate", f"no held-out document can be evaluated on: {error.message}",
+                "hold out a larger share of documents with --held-out, or use a larger corpus",
+            ) from None  # fmt: skip
         self._indices = np.arange(rank, len(self.plan.examples), world_size)
 
     @property

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from albertkit.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class World:
@@ -66,15 +68,28 @@ def join_world(device: str = "auto") -> World:
 
     Args:
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
+
+    Raises:
+        ConfigError: bad-device.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = torch.device(f"cuda:{local_rank}" if device == "cuda" else device)
+    chosen = _checked(f"cuda:{local_rank}" if device == "cuda" else device)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     if size > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     return World(rank, size, chosen)
+
+
+def _checked(name: str) -> torch.device:
+    """The device of this name, if it is there."""
+    gpus = torch.cuda.device_count()
+    known = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
+    if name not in known:
+        there = f"{gpus} CUDA devices" if gpus else "no CUDA device that torch can use"
+        raise ConfigError("bad-device", f"device `{name}`: this machine has {there}", f"use {' or '.join(known)}")
+    return torch.device(name)

@@ -44,7 +44,8 @@ def build(
     errors
         Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on and counts them.
     workers
-        Processes; one a core if not given. The bytes of the store do not depend on it.
+        Processes that split and encode. Not given: threads of this process on two cores or for less than 100 MB, else one a
+        core. The bytes of the store do not depend on it.
     overwrite
         Replace another store in `--out`.
     json

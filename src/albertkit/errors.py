@@ -83,7 +83,7 @@ def explain(error: BaseException) -> AlbertKitError | None:
         where = f" `{error.filename}`" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return MachineError(
-                "disk-full", f"no space left on the device while writing{where}",
+                "disk-full", f"no space left on the device{' while writing' * bool(where)}{where}",
                 "free some space and run the same command again; what was finished is kept",
             )  # fmt: skip
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -142,15 +142,19 @@ def next_commands(out: Path) -> list[tuple[str, str]]:
 
 
 def _claim(out: Path, arguments: dict[str, Any]) -> None:
+    """Make sure that the folder is new, or was begun with the same arguments.
+
+    Until there is a tokenizer nothing depends on them, so a mistaken argument can be corrected in the same folder.
+    """
     recorded = out / "quickstart.json"
-    if recorded.exists():
+    if recorded.exists() and (out / "tokenizer").exists():
         if read_json(recorded) != arguments:
             raise CheckpointError(
                 "other-quickstart",
                 f"`{out}` was made with other arguments",
                 "choose another --out, or remove the folder",
             )
-    elif out.exists() and any(out.iterdir()):
+    elif not recorded.exists() and out.exists() and any(out.iterdir()):
         raise CheckpointError("folder-not-empty", f"`{out}` holds other files", "choose another --out")
     else:
         write_json(recorded, arguments)

@@ -16,6 +16,8 @@ app = App(
     help="One layer, run twelve times: train, adapt, measure and serve ALBERT.",
     version=__version__,
     help_format="markdown",
+    result_action="return_value",  # `main` ends the process
+    suppress_keyboard_interrupt=False,  # `main` says it
 )
 tokenizer = App(name="tokenizer", help="Train, use and convert SentencePiece tokenizers.")
 corpus = App(name="corpus", help="Turn text into a token store and look inside it.")
@@ -63,8 +65,8 @@ def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
     for position, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
-        if flag == "--config-file":
-            path = value or (arguments[position + 1] if position + 1 < len(arguments) else "")
+        path = value or next(iter(arguments[position + 1 :]), "")
+        if flag == "--config-file" and path:
             read_settings(Path(path))  # a key that is not known is answered with the nearest one that is
             app.config = Toml(path, use_commands_as_keys=False, must_exist=True)
 
@@ -75,6 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _use_settings_file(arguments)
         result = app(arguments)
+        sys.stdout.flush()  # a reader that has gone shows here, not after the last line of Python
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)

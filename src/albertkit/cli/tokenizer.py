@@ -66,7 +66,7 @@ def encode(
     Parameters
     ----------
     file
-        Plain text, UTF-8, `.gz` accepted; `-` for the standard input.
+        Plain text, UTF-8, `.gz` accepted. Default: the standard input.
     tokenizer
         Folder that holds one `*.model`.
     text_rules

@@ -94,10 +94,9 @@ def quickstart(
     inputs = list(corpus)
     if not inputs:
         text = out / "corpus.txt"
-        counts = write_builtin_corpus(text)
-        say(
-            f"  the documentation that came with this Python: {counts['documents']:,} documents, {counts['bytes'] / 1e6:.1f} MB"
-        )
+        if not text.exists():  # a build that was interrupted goes on only with the file it began with
+            write_builtin_corpus(text)
+        say(f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB")
         inputs = [str(text)]
 
     say("[bold]2 of 5[/] tokenizer")

@@ -135,6 +135,23 @@ def test_bad_input_is_said_and_leaves_nothing(folder, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(folder, tmp_path):
+    start = ("quickstart", "--out", tmp_path / "first", "--corpus")
+    assert "error[not-found]" in albertkit(*start, tmp_path / "no.txt", code=2)
+    assert "error[vocab-too-large]" in albertkit(*start, folder / "text.txt", code=2)
+    (tmp_path / "first" / "tokenizer").mkdir()
+    assert "error[other-quickstart]" in albertkit(*start, tmp_path / "no.txt", code=2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell of POSIX")
+def test_a_reader_that_has_gone_is_no_error(folder):
+    command = (
+        f"{sys.executable} -m albertkit.cli tokenizer encode {folder / 'text.txt'} --tokenizer {folder / 'tokenizer'}"
+    )
+    done = subprocess.run(["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.slow
 def test_two_processes_train_one_model(folder, tmp_path):
     """Gloo on one machine: twice the tokens of one process, and every process counts."""

@@ -272,3 +272,11 @@ def test_the_estimate_counts_what_is_there(store, settings):
     assert 0 < measured.tokens_per_step <= settings.batch_tokens
     # 2 layers keep at least input, QKV, context and the feed-forward's two widths of every token, in fp32.
     assert measured.activations_mb * 1e6 > measured.tokens_per_step * 2 * 4 * (64 + 3 * 64 + 64 + 2 * 128)
+
+
+def test_everything_impossible_is_listed_at_once(settings):
+    wrong = replace(settings, schedule="cosin", optimizer="sgd", warmup_steps=-1, eval_every=-5)
+    with pytest.raises(ConfigError) as caught:
+        wrong.check()
+    for name in ("schedule", "optimizer", "warmup_steps", "eval_every"):
+        assert f"{name} must be" in caught.value.message

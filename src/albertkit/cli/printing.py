@@ -46,14 +46,14 @@ def print_quickstart(values: dict[str, Any], commands: list[tuple[str, str]]) ->
         guesses = ", ".join(f"{piece.removeprefix('▁') or '▁'} {share:.0%}" for piece, share in example["predictions"])
         say(f"  [dim]was[/] [bold]{escape(example['answer'])}[/]  [dim]guesses[/] {escape(guesses)}")
     say()
-    say(f"model   {values['model']}")
-    say(f"report  {values['report']}")
+    say(f"model   {escape(values['model'])}")
+    say(f"report  {escape(values['report'])}")
     say(f"took    {values['seconds']:.0f} seconds")
     say()
     say("next:")
     width = max(len(command) for command, _ in commands)
     for command, purpose in commands:
-        say(f"  {command:<{width}}  [dim]{purpose}[/]")
+        say(f"  {escape(f'{command:<{width}}')}  [dim]{purpose}[/]")
 
 
 def _text(value: Any) -> str:

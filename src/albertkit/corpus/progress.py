@@ -46,7 +46,7 @@ class BuildProgress:
     def say(self, message: str) -> None:
         """A line that stays."""
         if self._bar is not None:
-            self._bar.console.print(message)
+            self._bar.console.print(message, markup=False, highlight=False)  # paths may hold brackets
         elif self._enabled:
             print(message, file=sys.stderr, flush=True)
 

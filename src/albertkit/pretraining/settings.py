@@ -5,7 +5,7 @@ import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -47,8 +47,8 @@ class PretrainSettings:
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
         seed: Start of everything random.
         log_every: Updates between two reports.
-        eval_every: Updates between two evaluations. Default: a twentieth of the run, at least 50.
-        save_every: Updates between two checkpoints. Default: as eval_every.
+        eval_every: Updates between two evaluations; 0 for one at the end. Default: a twentieth of the run, at least 50.
+        save_every: Updates between two checkpoints; 0 for one at the end. Default: as eval_every.
         keep: Checkpoints kept.
         device: auto, cpu, cuda or cuda:N.
     """
@@ -90,11 +90,16 @@ class PretrainSettings:
             ConfigError: bad-settings.
         """
         found = []
+        for name, kind in get_type_hints(type(self)).items():  # the command line checks them itself; Python does not
+            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
+                known = ", ".join(map(str, get_args(kind)))
+                found.append(f"{name} must be one of {known}, it is {getattr(self, name)}")
         at_least = dict(
-            length=8, batch_tokens=1, accumulation=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1
-        )
+            length=8, batch_tokens=1, accumulation=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
+            warmup_steps=0, eval_every=0, save_every=0,
+        )  # fmt: skip
         for name, least in at_least.items():
-            if getattr(self, name) < least:
+            if getattr(self, name) is not None and getattr(self, name) < least:
                 found.append(f"{name} must be at least {least}, it is {getattr(self, name)}")
         for name in ("short_seq_prob", "held_out", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:

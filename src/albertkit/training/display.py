@@ -86,8 +86,10 @@ class Display:
 
     def note(self, message: str) -> None:
         """Say something that happened."""
-        if not self.silent:
-            self.console.print(message, highlight=False) if self._live else print(message, file=sys.stderr, flush=True)
+        if self._live:
+            self.console.print(message, markup=False, highlight=False)  # paths and `albertkit[report]` hold brackets
+        elif not self.silent:
+            print(message, file=sys.stderr, flush=True)
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._metrics:

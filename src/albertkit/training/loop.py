@@ -33,17 +33,15 @@ class LossPart:
         total: Sum over its targets, 0-d, fp32, with gradient.
         count: Number of targets.
         correct: Number of right predictions, 0-d; None where the loss is not a classification.
-        weight: Weight of the mean of this loss in the sum of all.
     """
 
     total: Tensor
     count: int
     correct: Tensor | None = None
-    weight: float = 1.0
 
 
 class Task(Protocol):
-    """What is learned: losses of a micro-batch, and what is known of it beforehand."""
+    """What is learned: losses of a micro-batch, whose means are added, and what is known of it beforehand."""
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Number of targets of each loss, known on the host before anything is computed."""
@@ -237,7 +235,7 @@ def train(
                 place = ((settings.seed * 1_000_003 + state.step) * 1_009 + number) * 65_537 + world.rank
                 torch.manual_seed(place % (1 << 63))
                 parts = task.losses(batch)
-                torch.stack([p.weight * p.total / max(counts[n], 1) for n, p in parts.items()]).sum().backward()
+                torch.stack([p.total / max(counts[n], 1) for n, p in parts.items()]).sum().backward()
                 meter.add(parts)
                 meter.flops += task.flops(batch)
             world.sum_gradients(parameters.values())

@@ -1,5 +1,6 @@
 """The whole life of an ALBERT in minutes: text, tokenizer, store, pretraining, evaluation, a report."""
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from albertkit.config import AlbertConfig
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.estimate import estimate
@@ -82,9 +83,11 @@ def quickstart(
 
     Raises:
         CheckpointError: other-quickstart if `out` was made with other arguments.
-        DataError: as `build_store`. ConfigError: vocab-too-large.
+        DataError: as `build_store`. ConfigError: vocab-too-large, or bad-value for impossible minutes.
     """
     started = time.monotonic()
+    if not 0 < minutes < math.inf:
+        raise ConfigError("bad-value", f"minutes is {minutes}", "use a number above 0, for example 4")
     out = Path(out)
     say = Console(stderr=True, highlight=False).print
     arguments = dict(corpus=list(corpus), vocab_size=vocab_size, text_rules=text_rules, minutes=minutes, seed=seed)

@@ -300,6 +300,8 @@ def test_bad_settings(tmp_path):
     assert slug_of(lambda: BuildSettings(sentences="line")) == "bad-sentences"
     assert slug_of(lambda: BuildSettings(shard_tokens=0)) == "bad-shard-tokens"
     assert slug_of(lambda: build_store([tmp_path], tmp_path / "out", TOKENIZER, workers=-1)) == "bad-workers"
+    assert slug_of(lambda: build_store([tmp_path], tmp_path / "out", TOKENIZER, errors="ignore")) == "bad-errors"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -139,6 +139,7 @@ def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(folde
     start = ("quickstart", "--out", tmp_path / "first", "--corpus")
     assert "error[not-found]" in albertkit(*start, tmp_path / "no.txt", code=2)
     assert "error[vocab-too-large]" in albertkit(*start, folder / "text.txt", code=2)
+    assert "error[bad-value]" in albertkit(*start, folder / "text.txt", "--minutes", "nan", code=2)
     (tmp_path / "first" / "tokenizer").mkdir()
     assert "error[other-quickstart]" in albertkit(*start, tmp_path / "no.txt", code=2)
 

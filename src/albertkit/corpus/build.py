@@ -15,7 +15,7 @@ from typing import Any
 from albertkit.corpus.inputs import InputFile, find_inputs
 from albertkit.corpus.journal import Journal
 from albertkit.corpus.progress import BuildProgress
-from albertkit.corpus.readers import FORMATS
+from albertkit.corpus.readers import ERRORS, FORMATS
 from albertkit.corpus.reading import Counts, Place, Reader
 from albertkit.corpus.sentences import SENTENCES
 from albertkit.corpus.store import MANIFEST, token_dtype
@@ -143,12 +143,15 @@ def build_store(
         commit_seconds: How often work is made safe.
 
     Raises:
+        ConfigError: bad-workers, bad-errors.
         DataError: bad input (`readers.DocumentFile`), empty-corpus, folder-not-empty, other-store, other-build.
         MachineError: disk-full, worker-died, build-running.
     """
     settings = settings or BuildSettings()
     if workers is not None and workers < 0:
         raise ConfigError("bad-workers", f"workers is {workers}", "use 0 (this process) or more")
+    if errors not in ERRORS:
+        raise ConfigError("bad-errors", f"there is no way `{errors}` to treat bad bytes", near_miss(errors, ERRORS))
     if not isinstance(tokenizer, str | os.PathLike):
         loaded: Any = tokenizer
     else:
@@ -188,7 +191,7 @@ class _Build:
             try:
                 self._encode(journal, workers, progress, commit_seconds)
                 self._complete()
-            except DataError:
+            except AlbertKitError:
                 if not self.writer.totals()["documents"]:  # nothing to resume from
                     shutil.rmtree(self.work)
                     if not any(self.out.iterdir()):

@@ -102,6 +102,20 @@ def test_what_cannot_be_evaluated_is_said_before_anything_is_written(tmp_path, s
         assert caught.value.slug == ("bad-device" if "device" in wrong else "bad-value")
 
 
+def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, store, settings):
+    model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
+    asked = []
+
+    class Recording(TokenStore):
+        def held_out(self, share, seed):
+            asked.append((share, seed))
+            return super().held_out(share, seed)
+
+    one, two = (evaluate(model, Recording.open(store), seed=seed) for seed in (settings.seed, 9))
+    assert asked == [(settings.held_out, settings.seed)] * 2
+    assert one.masked_lm_loss != two.masked_lm_loss
+
+
 def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings):
     pretrain(store, tmp_path / "run", replace(settings, steps=3))
     opened = TokenStore.open(store)

@@ -23,7 +23,7 @@ def evaluate(
         store: Token store made with the model's tokenizer.
         length: Longest sequence, in tokens. Default: the length it was trained with.
         held_out: Share of documents to evaluate on. Default: those held out in training, or all of another store.
-        seed: Draws documents, segments and masks. Default: the seed of the training.
+        seed: Draws segments and masks, and the documents of another store. Default: the seed of the training.
         batch_tokens: Tokens computed at once.
         precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
         device: auto, cpu, cuda or cuda:N.

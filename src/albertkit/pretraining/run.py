@@ -257,14 +257,14 @@ def evaluate(
         batch_tokens: Tokens computed at once.
         held_out: Share of documents to evaluate on. Default: those held out when the model was trained on this very store;
             all documents of any other store.
-        seed: Draws the documents, segments and masks. Default: the seed of the training, else 0.
+        seed: Draws segments and masks, and the documents of another store. Default: the seed of the training, else 0.
         precision: fp32, bf16 or auto.
         device: auto, cpu, cuda or cuda:N.
 
     Raises:
-        CheckpointError: wrong-tokenizer if the store was made with another tokenizer.
+        DataError: wrong-tokenizer if the store was made with another tokenizer; nothing-to-evaluate.
+        CheckpointError: what `from_pretrained` raises; wrong-tokenizer if only the vocabulary's size can tell.
         ConfigError: bad-settings, bad-device; bad-value if a share or a length is impossible.
-        DataError: nothing-to-evaluate.
     """
     if held_out is not None and not 0 < held_out <= 1:
         raise ConfigError("bad-value", f"held_out is {held_out}", "use a share above 0 and at most 1")
@@ -287,10 +287,11 @@ def evaluate(
     settings.check()
     if settings.length > (longest := loaded.config.max_position_embeddings):
         raise ConfigError("bad-value", f"length {length} exceeds the model's {longest}", f"use --length {longest}")
-    masks = store.held_out(held_out, settings.seed)
-    batches = held_out_stream(store, settings, masks, world)
+    # Another seed must not choose other documents of this store: the model was trained on those.
+    documents = store.held_out(held_out, trained["seed"] if same_store else settings.seed)
+    batches = held_out_stream(store, settings, documents, world)
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
-    unigram = Unigram(store, masks if held_out < 1 else None)
+    unigram = Unigram(store, documents if held_out < 1 else None)
     return evaluate_batches(loaded, batches, unigram, world)
 
 

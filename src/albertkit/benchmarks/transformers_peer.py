@@ -46,7 +46,7 @@ DOCUMENTED = TrainerSetting("transformers Trainer, documented (fp32, padded)", b
 
 
 def best_setting(batch_size: int, bf16: bool = True, compile: bool = False) -> TrainerSetting:
-    """The fastest of what transformers offers that we found; see `docs/log.md` for what was tried."""
+    """The fastest of what transformers offers that we found."""
     precision = "bf16" if bf16 else "fp32"
     compiled = ", torch_compile" if compile else ""
     name = f"transformers Trainer, best ({precision}, longest in batch, by length, batch {batch_size}{compiled})"

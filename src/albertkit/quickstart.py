@@ -12,7 +12,7 @@ from rich.console import Console
 from albertkit.config import AlbertConfig
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.files import read_json, write_json
+from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.fill import FilledMask, fill_mask, masked_sentences
@@ -149,6 +149,7 @@ def _claim(out: Path, arguments: dict[str, Any]) -> None:
     Until there is a tokenizer nothing depends on them, so a mistaken argument can be corrected in the same folder.
     """
     recorded = out / "quickstart.json"
+    remove_leftovers(out)
     if recorded.exists() and (out / "tokenizer").exists():
         if read_json(recorded) != arguments:
             raise CheckpointError(

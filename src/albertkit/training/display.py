@@ -5,6 +5,7 @@ report in `metrics.jsonl`, and TensorBoard files when tensorboard is installed. 
 """
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -93,9 +94,7 @@ class Display:
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._metrics:
-            self._metrics.write(
-                json.dumps({k: round(v, 6) if isinstance(v, float) else v for k, v in record.items()}) + "\n"
-            )
+            self._metrics.write(json.dumps({name: _recorded(value) for name, value in record.items()}) + "\n")
             self._metrics.flush()
         if self._board:
             for name, value in record.items():
@@ -122,6 +121,13 @@ class Display:
                 shown = _format(name, evaluated[name]) if name in evaluated else ""
                 table.add_row(name.replace("_", " "), _format(name, value), shown)
         return table
+
+
+def _recorded(value: Any) -> Any:
+    """Six decimals; null for what JSON has no number for (the gradient norm of a skipped update)."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 6) if math.isfinite(value) else None
 
 
 def _tensorboard(run: Path) -> Any:

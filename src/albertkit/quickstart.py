@@ -23,14 +23,13 @@ from albertkit.tokenizer import train_tokenizer
 
 SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory
 
-# Chosen on the built-in text; docs/log.md has what was tried. Text is short, so more of it is masked, and what is scarce is
-# updates, so they are small. One layer run twice learns faster in three minutes than one run four times.
+# Chosen on the built-in text; docs/log.md has what was tried. Text is short, so more of it is masked. One layer run twice learns faster in three minutes than one run four times.
 SHAPE: dict[str, Any] = dict(
     embedding_size=128, hidden_size=192, num_hidden_layers=2, num_attention_heads=3, intermediate_size=768,
     initializer_range=0.04,
 )  # fmt: skip
 SETTINGS = PretrainSettings(
-    length=64, batch_tokens=1024, masked_lm_prob=0.4, held_out=0.05, optimizer="adamw", bias_correction=True, lr=1.5e-3,
+    length=64, batch_tokens=2048, masked_lm_prob=0.4, held_out=0.05, optimizer="adamw", bias_correction=True, lr=2e-3,
     warmup_steps=200, steps=6000, log_every=50, keep=1,
 )  # fmt: skip
 

@@ -9,7 +9,6 @@ from cyclopts.config import Toml
 
 from albertkit import __version__
 from albertkit.errors import AlbertKitError, explain
-from albertkit.pretraining.settings import read_settings
 
 app = App(
     name="albertkit",
@@ -67,6 +66,8 @@ def _use_settings_file(arguments: list[str]) -> None:
         flag, _, value = argument.partition("=")
         path = value or next(iter(arguments[position + 1 :]), "")
         if flag == "--config-file" and path:
+            from albertkit.pretraining.settings import read_settings  # 40 ms that only this flag needs
+
             read_settings(Path(path))  # a key that is not known is answered with the nearest one that is
             app.config = Toml(path, use_commands_as_keys=False, must_exist=True)
 

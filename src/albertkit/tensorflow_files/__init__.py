@@ -1,0 +1,1 @@
+"""TensorFlow's files without TensorFlow: tensor bundles, object graphs, SavedModels, TFRecords."""

@@ -235,7 +235,8 @@ def write_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, NDArray[A
 
     Args:
         prefix: The path without `.index`; its folder is made if missing.
-        tensors: Name to values: floats of 16, 32 or 64 bits, integers, bool, or an object array of bytes for strings.
+        tensors: Name to values: floats of 16, 32 or 64 bits, bfloat16 of the package ml_dtypes, integers, bool, or an
+            object array of bytes for strings.
 
     Raises:
         CheckpointError: unsupported-dtype.

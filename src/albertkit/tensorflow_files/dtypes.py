@@ -17,7 +17,7 @@ _TYPES = (
 )  # fmt: skip
 _NAMES = {number: name for number, name, _ in _TYPES}
 _STORAGE = {number: np.dtype(storage) for number, _, storage in _TYPES if storage}
-_NUMBERS = {name: number for number, name, storage in _TYPES if storage and name != "bfloat16"}
+_NUMBERS = {name: number for number, name, storage in _TYPES if storage}
 
 
 def type_name(number: int) -> str:

@@ -61,7 +61,7 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
         The number, below 2**64, and the position behind it.
 
     Raises:
-        MalformedError: It does not end before `end`, or has more than 64 bits.
+        MalformedError: It does not end before `end`, has more than 64 bits, or is not written as shortly as it can be.
     """
     value = 0
     for shift in range(0, 70, 7):
@@ -71,10 +71,10 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if value >> 64:
+            if value >> 64 or (byte == 0 and shift):
                 break
             return value, position
-    raise MalformedError("holds a number of more than 64 bits")
+    raise MalformedError("holds a number of more than 64 bits, or in more bytes than it needs")
 
 
 def write_varint(value: int) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albertkit.tokenizer import AlbertTokenizer, batch, rules
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, batch, rules
 from albertkit.tokenizer.characters import characters
 from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.tokenizer.unigram_tables import fits
@@ -38,7 +38,7 @@ def test_golden_lines(golden: Path, data: Path, rule: str) -> None:
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 def test_korean_wikipedia(golden: Path, data: Path, model: str) -> None:
-    tokenizer = AlbertTokenizer((golden / "korean" / f"{model}.model").read_bytes(), "multilingual")
+    tokenizer = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), "multilingual")
     with gzip.open(data / "wiki-ko" / "wiki_07.gz", "rt", encoding="utf-8") as stream:
         texts = stream.read().split("\n")[:2000]
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
@@ -68,7 +68,7 @@ def test_random_models_and_texts(seed: int) -> None:
         pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
         user_defined_symbols=["ab", "c,", "."], normalization_rule_name=("nmt_nfkc", "identity", "nmt_nfkc_cf")[seed % 3],
     )  # fmt: skip
-    tokenizer = AlbertTokenizer(model.getvalue(), "none")
+    tokenizer = SentencePieceTokenizer(model.getvalue(), "none")
     letters = alphabet + "zZ,.  \t▁Éｱ\u0301\x00"
     texts = ["".join(draw.choices(letters, k=draw.randint(0, 60))) for _ in range(400)]
     texts += ["a" * 5000, "ab" * 3000, " ".join(["aabb"] * 3000), "z" * 1500 + " a"]
@@ -77,7 +77,7 @@ def test_random_models_and_texts(seed: int) -> None:
 
 def test_near_ties_are_left_to_sentencepiece(golden: Path) -> None:
     """Without the bound on rounding the engine would get some of these wrong; with it, it declines."""
-    tokenizer = AlbertTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes())
+    tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes())
     draw = random.Random(1)
     texts = [" ".join(str(draw.randrange(10**9)) for _ in range(40)) + "," for _ in range(300)]
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
@@ -108,7 +108,7 @@ def test_bpe_models_work_without_it() -> None:
         sentence_iterator=iter(["a small text of words", "and some more words"]), model_writer=model, model_type="bpe",
         vocab_size=40, minloglevel=3, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
     )  # fmt: skip
-    tokenizer = AlbertTokenizer(model.getvalue())
+    tokenizer = SentencePieceTokenizer(model.getvalue())
     assert [ids.tolist() for ids in tokenizer.encode_batch(["Some words"]).texts()] == [tokenizer.encode("Some words")]
     assert tokenizer._batch._engine is None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer
 
 # The reference ids of transformers' tests/models/albert/test_tokenization_albert.py.
 TRANSFORMERS_SENTENCE = (
@@ -76,8 +76,8 @@ def test_hard_lines(golden: Path, data: Path, rules: str, key: str) -> None:
 
 def test_digit_comma_rule_where_it_matters(golden: Path) -> None:
     folder = golden / "tokenizer"
-    tokenizer = AlbertTokenizer((folder / "digit_comma_toy.model").read_bytes())
-    raw = AlbertTokenizer((folder / "digit_comma_toy.model").read_bytes(), "none")
+    tokenizer = SentencePieceTokenizer((folder / "digit_comma_toy.model").read_bytes())
+    raw = SentencePieceTokenizer((folder / "digit_comma_toy.model").read_bytes(), "none")
     lines = [row for row in rows(folder / "digit_comma_toy.jsonl") if not row["differs_with"]]
     changed = 0
     for row in lines:
@@ -137,7 +137,7 @@ def test_pairs_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
 @pytest.mark.parametrize("rules", ["multilingual", "none"])
 def test_korean_composed_and_decomposed(golden: Path, model: str, rules: str) -> None:
     folder = golden / "korean"
-    tokenizer = AlbertTokenizer((folder / f"{model}.model").read_bytes(), rules)
+    tokenizer = SentencePieceTokenizer((folder / f"{model}.model").read_bytes(), rules)
     lines = rows(folder / "lines.jsonl")
     truth = [row[f"{model}_ids"] for row in lines]
     for form in ("nfc", "nfd"):
@@ -147,7 +147,7 @@ def test_korean_composed_and_decomposed(golden: Path, model: str, rules: str) ->
 
 def test_korean_under_google_rules(golden: Path) -> None:
     folder = golden / "korean"
-    tokenizer = AlbertTokenizer((folder / "spiece.model").read_bytes(), "google")
+    tokenizer = SentencePieceTokenizer((folder / "spiece.model").read_bytes(), "google")
     for row in rows(folder / "lines.jsonl"):
         if any(mark in row["nfc"] for mark in ("[MASK]", "[SEP]", "<pad>")):
             continue

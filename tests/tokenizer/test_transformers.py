@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.tokenizer import AlbertTokenizer, fast, rules
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, fast, rules
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
@@ -50,15 +50,15 @@ def test_english(golden: Path, data: Path, tmp_path: Path, rule: str) -> None:
         wikipedia = [line for line in stream.read().split("\n") if line.strip()][:3000]
     assert differing(ours, theirs, wikipedia) == []
     hard = without_specials(golden_texts(golden / "tokenizer" / "lines.jsonl", "text"))
-    # `none` leaves decomposed accents to the normaliser, which `tokenizers` applies by grapheme: stacked marks differ
-    assert len(differing(ours, theirs, hard)) <= (24 if rule == "none" else 0)
+    # Rules that leave decomposed accents to the normaliser, which `tokenizers` applies by grapheme: stacked marks differ
+    assert len(differing(ours, theirs, hard)) <= (24 if rule == "none" or rule.endswith("accents") else 0)
 
 
 @pytest.mark.parametrize("form", ["nfc", "nfd"])
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_korean(golden: Path, tmp_path: Path, rule: str, model: str, form: str) -> None:
-    ours = AlbertTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
+    ours = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
     texts = without_specials(golden_texts(golden / "korean" / "lines.jsonl", form))
     assert len(texts) == 398
     assert differing(ours, written(ours, tmp_path), texts) == []

@@ -1,15 +1,20 @@
-"""Text to ids and back: text rules, SentencePiece with ALBERT's ids, training, and the file transformers reads."""
+"""Text to ids and back: text rules, SentencePiece with ALBERT's ids, WordPiece, training, checks, `tokenizer.json`."""
 
 from importlib import import_module
 from typing import Any
 
 _WHERE = {
     "AlbertTokenizer": "albertkit.tokenizer.tokenizer",
+    "CheckReport": "albertkit.tokenizer.check",
+    "JsonTokenizer": "albertkit.tokenizer.json_tokenizer",
     "RaggedIds": "albertkit.tokenizer.ragged",
+    "SentencePieceTokenizer": "albertkit.tokenizer.sentencepiece_tokenizer",
+    "WordPieceTokenizer": "albertkit.tokenizer.wordpiece",
+    "check_tokenizer": "albertkit.tokenizer.check",
     "train_tokenizer": "albertkit.tokenizer.train",
 }
 
-__all__ = ["AlbertTokenizer", "RaggedIds", "train_tokenizer"]
+__all__ = [*_WHERE]
 
 
 def __getattr__(name: str) -> Any:

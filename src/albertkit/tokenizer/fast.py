@@ -17,6 +17,7 @@ import unicodedata
 from typing import Any
 
 from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer.rules import google_family
 from albertkit.tokenizer.sentencepiece_model import (
     NORMAL,
     SPECIAL_PIECES,
@@ -64,12 +65,13 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     return tokenizer.to_str(pretty=False)
 
 
-def tokenizer_config(special_names: list[str], text_rules: str) -> dict[str, Any]:
+def tokenizer_config(special_names: list[str], text_rules: str | None, model_max_length: int) -> dict[str, Any]:
     """Content of `tokenizer_config.json`.
 
     Args:
-        special_names: Names of ids 0 to 4.
-        text_rules: Name of the text rules; albertkit's own key.
+        special_names: Names of the tokens for padding, unknown, start, separation, mask.
+        text_rules: Name of the text rules, albertkit's own key; None if the tokenizer brings its rules with it.
+        model_max_length: Longest sequence.
     """
     pad, unk, cls, sep, mask = special_names
     return {
@@ -78,7 +80,7 @@ def tokenizer_config(special_names: list[str], text_rules: str) -> dict[str, Any
         # Without this list transformers 5 gives a pair no segment ids.
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        "model_max_length": 512,
+        "model_max_length": model_max_length,
         "padding_side": "right",
         "truncation_side": "right",
         "cls_token": cls,
@@ -86,12 +88,13 @@ def tokenizer_config(special_names: list[str], text_rules: str) -> dict[str, Any
         "pad_token": pad,
         "unk_token": unk,
         "mask_token": mask,
-        "text_rules": text_rules,
+        **({} if text_rules is None else {"text_rules": text_rules}),
     }
 
 
 def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
     """Pieces with scores that make a plain Unigram model do what SentencePiece does."""
+    digit_comma = google_family(text_rules) is not None
     best = max((score for _, score, kind in facts.pieces if kind == NORMAL), default=0.0)
     rows = []
     for piece, score, kind in facts.pieces:
@@ -99,7 +102,7 @@ def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
             score = len(piece.encode()) * best - 0.1
         elif kind == UNUSED:
             score = _NEVER
-        elif kind == NORMAL and text_rules == "google" and piece[-1:] == "," and piece[-2:-1].isdigit():
+        elif kind == NORMAL and digit_comma and piece[-1:] == "," and piece[-2:-1].isdigit():
             score -= _DIGIT_COMMA_PENALTY
         rows.append((piece, score))
     return rows
@@ -109,17 +112,16 @@ def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
     if text_rules == "none":
         return []
     steps = [normalizers.Replace(regex(f"{_BLANK}+"), " "), normalizers.Strip()]
-    if text_rules == "multilingual":
+    family = google_family(text_rules)
+    if family is None:
         return [*steps, normalizers.NFC()]
-    return [
-        *steps,
-        normalizers.NFKD(),
+    if family.strip:
         # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
-        normalizers.Replace(regex(_combining_class()), ""),
+        steps += [normalizers.NFKD(), normalizers.Replace(regex(_combining_class()), "")]
+    if family.lower:
         # `Lowercase` goes by single characters, Python minds the final sigma.
-        normalizers.Replace(regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"),
-        normalizers.Lowercase(),
-    ]
+        steps += [normalizers.Replace(regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()]
+    return steps
 
 
 def _combining_class() -> str:

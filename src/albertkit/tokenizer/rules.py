@@ -4,6 +4,9 @@
     `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space collapsed with
     `str.split`, NFKD, characters with a non-zero combining class removed, lower-cased. Google's digit-comma rule
     belongs to it, too; it rewrites ids, not text, and lives in `digit_comma.py`.
+`google-cased`, `google-accents`, `google-cased-accents`
+    The same without the lower-casing (`lower=False`), without NFKD and the removal of marks, without both. The last two
+    are transformers' `keep_accents=True`; a folder's `do_lower_case` and `keep_accents` choose among the four.
 `multilingual`
     White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a Hindi, Japanese or
     Korean text is lost, and decomposed Hangul (macOS file names) equals composed Hangul.
@@ -17,7 +20,8 @@ one in `_ALIGNMENTS`.
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from albertkit.errors import ConfigError, near_miss
 
@@ -52,7 +56,7 @@ def apply(rules: str, text: str) -> str:
 
 def align(rules: str, text: str) -> AlignedText:
     """`apply`, with the origin of every character; slower."""
-    return _ALIGNMENTS[rules](_encodable(text))
+    return _ALIGNMENTS[rules](encodable(text))
 
 
 def check(rules: str) -> str:
@@ -66,10 +70,46 @@ def check(rules: str) -> str:
     return rules
 
 
+class GoogleRules(NamedTuple):
+    """What rules of Google's family do beyond collapsing white space and the digit-comma rule."""
+
+    lower: bool
+    strip: bool
+
+
+_GOOGLE = {
+    "google": GoogleRules(lower=True, strip=True),
+    "google-cased": GoogleRules(lower=False, strip=True),
+    "google-accents": GoogleRules(lower=True, strip=False),
+    "google-cased-accents": GoogleRules(lower=False, strip=False),
+}
+
+
+def google_family(rules: str) -> GoogleRules | None:
+    """What the rules of this name do; None if they are not of Google's family."""
+    return _GOOGLE.get(rules)
+
+
+def named_by(settings: Any) -> str:
+    """The rules that a folder's `tokenizer_config.json` asks for.
+
+    Args:
+        settings: Its content. `text_rules` is albertkit's own key; `do_lower_case` (default true) and `keep_accents`
+            (default false) are those of transformers' `AlbertTokenizer`.
+    """
+    if not isinstance(settings, dict):
+        return "google"
+    if "text_rules" in settings:
+        return settings["text_rules"]
+    wanted = GoogleRules(bool(settings.get("do_lower_case", True)), not settings.get("keep_accents", False))
+    return next(name for name, family in _GOOGLE.items() if family == wanted)
+
+
 # --- the rules --------------------------------------------------------------------------------------------------------
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
+    """The text with U+FFFD in place of lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -77,26 +117,32 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _google(text: str) -> str:
+def _google(text: str, lower: bool, strip: bool) -> str:
     text = " ".join(text.split())
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", _encodable(text))
-        # Asking each kind of character once is twice as fast as asking every character of a line.
-        for mark in filter(unicodedata.combining, set(_BEYOND_ASCII.findall(text))):
-            text = text.replace(mark, "")
-    return text.lower()
+        text = encodable(text)
+        if strip:
+            text = unicodedata.normalize("NFKD", text)
+            # Asking each kind of character once is twice as fast as asking every character of a line.
+            for mark in filter(unicodedata.combining, set(_BEYOND_ASCII.findall(text))):
+                text = text.replace(mark, "")
+    return text.lower() if lower else text
 
 
 def _multilingual(text: str) -> str:
     text = " ".join(text.split())
-    return text if text.isascii() else unicodedata.normalize("NFC", _encodable(text))
+    return text if text.isascii() else unicodedata.normalize("NFC", encodable(text))
 
 
 def _none(text: str) -> str:
-    return text if text.isascii() else _encodable(text)
+    return text if text.isascii() else encodable(text)
 
 
-_RULES: dict[str, Callable[[str], str]] = {"google": _google, "multilingual": _multilingual, "none": _none}
+_RULES: dict[str, Callable[[str], str]] = {
+    **{name: partial(_google, lower=family.lower, strip=family.strip) for name, family in _GOOGLE.items()},
+    "multilingual": _multilingual,
+    "none": _none,
+}
 NAMES = tuple(_RULES)
 
 
@@ -123,24 +169,32 @@ def _collapse(text: str) -> AlignedText:
     return AlignedText("".join(kept), starts, ends)
 
 
-def _align_google(text: str) -> AlignedText:
-    collapsed = _collapse(text)
-    if collapsed.text.isascii():
-        return AlignedText(collapsed.text.lower(), collapsed.starts, collapsed.ends)
+def _align_google(text: str, lower: bool, strip: bool) -> AlignedText:
+    aligned = _collapse(text)
+    if strip and not aligned.text.isascii():
+        aligned = _without_marks(aligned)
+    if not lower:
+        return aligned
+    # Lower-casing the whole, since a final sigma depends on its neighbours. One character, U+0130, becomes two.
+    widths = [len(character.lower()) for character in aligned.text]
+    starts = [start for start, width in zip(aligned.starts, widths, strict=True) for _ in range(width)]
+    ends = [end for end, width in zip(aligned.ends, widths, strict=True) for _ in range(width)]
+    return AlignedText(aligned.text.lower(), starts, ends)
+
+
+def _without_marks(text: AlignedText) -> AlignedText:
     kept: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
     # Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
-    for character, start, end in zip(*collapsed, strict=True):
+    for character, start, end in zip(*text, strict=True):
         bases = [c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c)]
         if not bases and ends:
             ends[-1] = end
         kept.extend(bases)
         starts.extend([start] * len(bases))
         ends.extend([end] * len(bases))
-    # Lower-casing the whole, since a final sigma depends on its neighbours. It keeps the length: the one character that
-    # grows, U+0130, has been decomposed.
-    return AlignedText("".join(kept).lower(), starts, ends)
+    return AlignedText("".join(kept), starts, ends)
 
 
 def _align_multilingual(text: str) -> AlignedText:
@@ -181,7 +235,7 @@ def _nfc(text: str) -> str:
 
 
 _ALIGNMENTS: dict[str, Callable[[str], AlignedText]] = {
-    "google": _align_google,
+    **{name: partial(_align_google, lower=family.lower, strip=family.strip) for name, family in _GOOGLE.items()},
     "multilingual": _align_multilingual,
     "none": _align_none,
 }

@@ -1,127 +1,112 @@
-"""`AlbertTokenizer`: text to ids and back, over a SentencePiece model with ALBERT's special ids."""
+"""`AlbertTokenizer`: text to ids and back, whatever the kind of tokenizer a folder holds."""
 
 import itertools
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, read_json, sha256_bytes, write_json
-from albertkit.tokenizer import rules
-from albertkit.tokenizer.batch import BatchEncoder
-from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor
-from albertkit.tokenizer.word_starts import word_starts
-
-CONFIG_NAME = "tokenizer_config.json"
-MODEL_NAME = "spiece.model"
-_DEFAULT_RULES = "google"
 
 
-class AlbertTokenizer:
-    """SentencePiece with ALBERT's ids and a choice of text rules. Make one with `from_pretrained`.
+class AlbertTokenizer(ABC):
+    """What every tokenizer of an ALBERT can do. `from_pretrained` gives the kind that a folder holds:
+
+    - `SentencePieceTokenizer` of a `*.model` file: Google's English models, and all that albertkit trains;
+    - `WordPieceTokenizer` of a `vocab.txt`: Google's Chinese models and some Korean ones;
+    - `JsonTokenizer` of a `tokenizer.json` alone, which is all that transformers 5 saves.
 
     It can be pickled, and one tokenizer may be used by several threads.
 
     Attributes:
-        text_rules: "google", "multilingual" or "none"; see `albertkit.tokenizer.rules`.
+        text_rules: What happens to a text before it is cut into pieces; see `albertkit.tokenizer.rules`. "bert…" for
+            WordPiece, "tokenizer.json" for the rules in such a file.
         vocab_size: Number of pieces.
-        fingerprint: SHA-256 of the model file and the text rules; equal fingerprints give equal ids.
+        fingerprint: SHA-256 of the vocabulary and the rules; equal fingerprints give equal ids.
+        pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the others.
+        model_max_length: What `tokenizer_config.json` says; else 512.
     """
 
-    pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
-
-    def __init__(
-        self, model: bytes, text_rules: str = _DEFAULT_RULES, source: str | os.PathLike[str] = "the model"
-    ) -> None:
-        """Use `from_pretrained` unless the model file is in memory.
-
-        Args:
-            model: Content of a SentencePiece model file.
-            text_rules: Name of the text rules.
-            source: Where the model came from, for messages.
-
-        Raises:
-            CheckpointError: broken-tokenizer, special-ids.
-            ConfigError: bad-text-rules.
-        """
-        self.text_rules = rules.check(text_rules)
-        self._model = model
-        self._processor = load_processor(model, Path(source))
-        self.vocab_size: int = self._processor.get_piece_size()
-        self.fingerprint = sha256_bytes(model + b"\0" + text_rules.encode())
-        self._digit_comma = digit_comma_rule(self._processor) if text_rules == "google" else None
-        self._batch = BatchEncoder(self._processor, model, text_rules, self._digit_comma)
+    text_rules: str
+    vocab_size: int
+    fingerprint: str
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    model_max_length: int = 512
 
     # --- files --------------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], text_rules: str | None = None) -> "AlbertTokenizer":
-        """Read a tokenizer from a folder that holds exactly one `*.model` file.
+        """Read the tokenizer of a folder: of `*.model`, else of `vocab.txt`, else of `tokenizer.json`.
 
         Args:
             folder: A checkpoint or tokenizer folder.
-            text_rules: Name of the text rules. By default those in `tokenizer_config.json`, else "google".
+            text_rules: Name of the text rules of a SentencePiece model. By default those in `tokenizer_config.json`
+                (also under transformers' names `do_lower_case` and `keep_accents`), else "google".
 
         Raises:
-            CheckpointError: no-tokenizer, several-tokenizers, broken-tokenizer, special-ids.
+            CheckpointError: no-tokenizer, several-tokenizers, broken-tokenizer, special-ids, added-tokens.
             ConfigError: bad-text-rules.
             DataError: broken-json.
         """
-        path = Path(folder)
-        models = sorted(path.glob("*.model"))
-        if not models:
-            raise CheckpointError(
-                "no-tokenizer",
-                f"no SentencePiece model (*.model) in `{path}`" + ("" if path.is_dir() else ", which is no folder"),
-                "train one: `albertkit tokenizer train FILES --out DIR`",
-            )  # fmt: skip
-        if len(models) > 1:
-            raise CheckpointError(
-                "several-tokenizers", f"`{path}` holds {len(models)} models: {', '.join(m.name for m in models)}",
-                "name a folder that holds the one you mean",
-            )  # fmt: skip
-        if text_rules is None:
-            config = path / CONFIG_NAME
-            settings = read_json(config, "tokenizer configuration") if config.exists() else {}
-            text_rules = settings.get("text_rules", _DEFAULT_RULES) if isinstance(settings, dict) else _DEFAULT_RULES
-        return cls(models[0].read_bytes(), text_rules, source=models[0])
+        from albertkit.tokenizer.loading import load_tokenizer
 
+        return load_tokenizer(Path(folder), text_rules)
+
+    @abstractmethod
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`, each whole or not at all.
-
-        transformers' `AutoTokenizer` reads the folder and gives the same ids; `albertkit.tokenizer.fast` says how far.
+        """Write what `from_pretrained` and transformers' `AutoTokenizer` read, each file whole or not at all.
 
         Args:
             folder: Made if missing; other files in it are left alone.
 
         Raises:
-            CheckpointError: several-tokenizers if the folder holds a model of another name.
+            CheckpointError: several-tokenizers if the folder holds one that would be read instead.
         """
-        from albertkit.tokenizer.fast import fast_tokenizer_json, tokenizer_config
-
-        path = Path(folder)
-        others = [m.name for m in sorted(path.glob("*.model")) if m.name != MODEL_NAME]
-        if others:
-            raise CheckpointError(
-                "several-tokenizers",
-                f"`{path}` already holds {', '.join(others)}; with `{MODEL_NAME}` it would hold several",
-                "choose another folder",
-            )  # fmt: skip
-        fast = fast_tokenizer_json(self._model, self.text_rules)
-        with atomic_file(path / MODEL_NAME) as stream:
-            stream.write(self._model)
-        with atomic_file(path / "tokenizer.json", "w") as stream:
-            stream.write(fast)
-        write_json(path / CONFIG_NAME, tokenizer_config(self._special_names(), self.text_rules))
-
-    def __reduce__(self) -> tuple:
-        return type(self), (self._model, self.text_rules)
 
     # --- encoding -----------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        text_pair: str | Sequence[str] | None = None,
+        *,
+        padding: bool | str | None = None,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        return_tensors: str | None = None,
+    ) -> dict[str, Any]:
+        """The model's inputs, as transformers' tokenizers give them: `model(**tokenizer(texts, return_tensors="pt"))`.
+
+        A literal `[MASK]` is the mask; names of other special tokens are plain text.
+
+        Args:
+            text: A text or N texts.
+            text_pair: As many second texts.
+            padding: False, True (to the longest) or "max_length". Default: only if there are to be tensors.
+            truncation: False, True or "longest_first", "only_first", "only_second".
+            max_length: Ids of a sequence at most, the special tokens counted. Default `model_max_length`.
+            return_tensors: "pt" for torch's, "np" for numpy's, None for lists.
+
+        Returns:
+            `input_ids`, `token_type_ids`, `attention_mask`: int64 [N, length], or lists; of one text without tensors,
+            lists of integers.
+
+        Raises:
+            ConfigError: bad-argument.
+            DataError: cannot-truncate, if the text that may be shortened is too short for that.
+        """
+        from albertkit.tokenizer.model_inputs import model_inputs
+
+        return model_inputs(self, text, text_pair, padding, truncation, max_length, return_tensors)
 
     def encode(
         self, text: str, pair: str | None = None, special_tokens: bool = False, mask_literal: bool = False
@@ -152,6 +137,7 @@ class AlbertTokenizer:
         first = ids.index(self.sep_id) + 1 if self.sep_id in ids else len(ids)
         return [0] * first + [1] * (len(ids) - first)
 
+    @abstractmethod
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """Ids of many texts, without special tokens; the same ids as `encode` gives.
 
@@ -162,13 +148,10 @@ class AlbertTokenizer:
         Returns:
             ids int32 [T] and offsets int64 [N+1].
         """
-        return self._batch.encode(texts, num_threads)
 
+    @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids, and the characters of the original text that each of them stands for.
-
-        The span of a word's first piece includes the white space before it, as in SentencePiece and transformers. A
-        character that becomes several pieces (a ligature) is in the span of each of them.
 
         Args:
             text: Any text.
@@ -176,57 +159,28 @@ class AlbertTokenizer:
         Returns:
             The ids of `encode(text)` and as many spans (start, end), counted in characters of `text`.
         """
-        aligned = rules.align(self.text_rules, text)
-        if not aligned.text:
-            return [], []
-        encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
-        ids: list[int] = []
-        spans: list[tuple[int, int]] = []
-        for piece_id, piece, (start, end) in zip(encoded["ids"], encoded["pieces"], encoded["offsets"], strict=True):
-            new_ids, widths = self._split_digit_comma(piece_id, piece)
-            last = end
-            ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
-            for new_id, first, last in zip(new_ids, [start, *ends[:-1]], ends, strict=True):
-                ids.append(new_id)
-                spans.append(
-                    (aligned.starts[first], aligned.ends[last - 1]) if last > first else self._point(aligned, first)
-                )
-        return ids, spans
 
+    @abstractmethod
     def pieces(self, text: str) -> list[str]:
-        """Pieces of a text, as in the vocabulary; unknown characters are shown as they are.
+        """Pieces of a text, as in the vocabulary; unknown ones are shown as they are in the text.
 
         Args:
             text: Any text.
         """
-        shown: list[str] = []
-        for piece in self._processor.encode(rules.apply(self.text_rules, text), out_type=str):
-            ids, _ = self._split_digit_comma(self._processor.piece_to_id(piece), piece)
-            shown.extend([piece] if len(ids) == 1 else [self.id_to_piece(i) for i in ids])
-        return shown
 
     # --- decoding and the vocabulary ----------------------------------------------------------------------------------
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Text of ids, the inverse of SentencePiece's encoding. What text rules removed stays removed.
+        """Text of ids. What text rules removed stays removed.
 
         Args:
             ids: Any ids below `vocab_size`.
-            skip_special_tokens: Leave control and unknown pieces out rather than write their names.
+            skip_special_tokens: Leave special pieces out rather than write their names.
 
         Raises:
             CheckpointError: id-out-of-range.
         """
-        parts: list[str] = []
-        special = set(self.special_ids())
-        for is_special, run in itertools.groupby(self._checked(ids), key=special.__contains__):
-            members = list(run)
-            if not is_special:  # SentencePiece drops the space before the first piece of what it is given
-                space = " " if parts and self.id_to_piece(members[0]).startswith(SPACE) else ""
-                parts.append(space + self._processor.decode(members))
-            elif not skip_special_tokens:
-                parts.extend(self.id_to_piece(i) for i in members)
-        return "".join(parts)
+        return self._decode(self._checked(ids), skip_special_tokens)
 
     def id_to_piece(self, piece_id: int) -> str:
         """Text of a piece.
@@ -234,58 +188,37 @@ class AlbertTokenizer:
         Raises:
             CheckpointError: id-out-of-range.
         """
-        return self._processor.id_to_piece(self._checked([piece_id])[0])
+        return self._piece(self._checked([piece_id])[0])
 
+    @abstractmethod
     def special_ids(self) -> list[int]:
-        """Ids of control and unknown pieces, ascending."""
-        # Asking 30,000 pieces takes 5 ms; `decode` asks every time.
-        if not hasattr(self, "_special_ids"):
-            is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
-            self._special_ids = [i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)]
-        return list(self._special_ids)
+        """Ids of special and unknown pieces, ascending."""
 
+    @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Whether a piece starts a word for whole-word masking, bool [vocab_size].
-
-        The rule of google-research/albert's create_pretraining_data.py; see `albertkit.tokenizer.word_starts`.
-        """
-        starts = np.array(word_starts([self._processor.id_to_piece(i) for i in range(self.vocab_size)]))
-        starts[self.special_ids()] = True
-        return starts
+        """Whether a piece starts a word for whole-word masking, bool [vocab_size]."""
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _encode_plain(self, text: str) -> list[int]:
-        text = rules.apply(self.text_rules, text)
-        ids: list[int] = self._processor.encode(text)
-        if self._digit_comma is None or "," not in text:
-            return ids
-        return [new for old in ids for new in self._split_digit_comma(old, "")[0]]
+    def __reduce__(self) -> tuple:
+        return type(self), self._arguments(), {"model_max_length": self.model_max_length}
+
+    @abstractmethod
+    def _arguments(self) -> tuple:
+        """What the constructor made it of."""
+
+    @abstractmethod
+    def _encode_plain(self, text: str) -> list[int]: ...
+
+    @abstractmethod
+    def _decode(self, ids: list[int], skip_special_tokens: bool) -> str: ...
+
+    @abstractmethod
+    def _piece(self, piece_id: int) -> str: ...
 
     def _encode_masked(self, text: str) -> list[int]:
-        mask = SPECIAL_PIECES[self.mask_id]
-        parts = text.split(mask)
-        ids = self._encode_plain(parts[0])
-        for part in parts[1:]:
-            ids += [self.mask_id, *self._encode_plain(part)]
-        return ids
-
-    def _split_digit_comma(self, piece_id: int, piece: str) -> tuple[list[int], list[int]]:
-        """Ids that a piece becomes under the digit-comma rule, and their widths in characters."""
-        table = self._digit_comma
-        if table is None or table.counts[piece_id] == 1:
-            return [piece_id], [len(piece.removeprefix(SPACE))]
-        row = slice(table.starts[piece_id], table.starts[piece_id] + table.counts[piece_id])
-        return table.ids[row].tolist(), table.widths[row].tolist()
-
-    @staticmethod
-    def _point(aligned: rules.AlignedText, position: int) -> tuple[int, int]:
-        """An empty span, for a piece that stands for nothing in the text (the space put before it)."""
-        place = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
-        return place, place
-
-    def _special_names(self) -> list[str]:
-        return [self.id_to_piece(i) for i in range(len(SPECIAL_PIECES))]
+        parts = [self._encode_plain(part) for part in text.split(self._piece(self.mask_id))]
+        return [*parts[0], *itertools.chain.from_iterable([self.mask_id, *part] for part in parts[1:])]
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         plain = [int(i) for i in ids]

@@ -12,8 +12,8 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineErro
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
+from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import read_lines
-from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 # Google's list for 30k-clean. A list, since SentencePiece reads a string as CSV, in which the quotation mark opens a
 # field and the rest becomes one piece (0.2.3).
@@ -30,7 +30,7 @@ def train_tokenizer(
     user_defined_symbols: Sequence[str] = GOOGLE_SYMBOLS,
     text_rules: str = "google",
     num_threads: int = 0,
-) -> AlbertTokenizer:
+) -> SentencePieceTokenizer:
     """Train a tokenizer and write its folder.
 
     The settings of 30k-clean: unigram, pad 0, unknown 1, control pieces [CLS] [SEP] [MASK] at 2 3 4, no begin or end of
@@ -79,7 +79,7 @@ def train_tokenizer(
             "empty-input", "there is no text to train a tokenizer on", "name files with at least one line of text"
         )
     model = _train(sample, vocab_size, coverage, list(user_defined_symbols), num_threads or available_cores())
-    tokenizer = AlbertTokenizer(model, text_rules, source=out)
+    tokenizer = SentencePieceTokenizer(model, text_rules, source=out)
     tokenizer.save_pretrained(out)
     return tokenizer
 

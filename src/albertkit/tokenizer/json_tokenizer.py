@@ -1,0 +1,170 @@
+"""`JsonTokenizer`: a folder whose only tokenizer file is `tokenizer.json`, run by the `tokenizers` library.
+
+transformers 5 saves no other file, and a model fine-tuned with it has learned from the ids of that file, its faults
+included (`albertkit tokenizer check` names them). So it is run as it is, rather than turned back into SentencePiece. Two
+things are albertkit's: padding and truncation that the file may ask for are left out, and the names of the five special
+tokens in a text are plain text, not ids.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertkit.errors import CheckpointError
+from albertkit.files import atomic_file, sha256_bytes, write_json
+from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, make_room
+from albertkit.tokenizer.ragged import RaggedIds, ragged
+from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.word_starts import word_starts
+
+_USUAL_NAMES = {
+    "pad": ("<pad>", "[PAD]"), "unk": ("<unk>", "[UNK]"), "cls": ("[CLS]", "<cls>"), "sep": ("[SEP]", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+}  # fmt: skip
+_UNMATCHED = "\uffff"  # before a special token's name in a Unigram vocabulary: no text holds this noncharacter
+
+
+class JsonTokenizer(AlbertTokenizer):
+    """The tokenizer of a `tokenizer.json`. Make one with `AlbertTokenizer.from_pretrained`."""
+
+    def __init__(
+        self,
+        content: str,
+        names: Mapping[str, str] | None = None,
+        text_rules: str = "tokenizer.json",
+        source: str | os.PathLike[str] = JSON_NAME,
+    ) -> None:
+        """Use `from_pretrained` unless the file is in memory.
+
+        Args:
+            content: Content of a `tokenizer.json` with a Unigram or WordPiece model.
+            names: What the special tokens are called, by role: "pad", "unk", "cls", "sep", "mask". Default: ALBERT's or
+                BERT's usual names, whichever the vocabulary has.
+            text_rules: What to call its rules.
+            source: Where it came from, for messages.
+
+        Raises:
+            CheckpointError: broken-tokenizer, special-ids, unsupported-tokenizer.
+        """
+        self.text_rules = text_rules
+        self._content, self._source = content, str(source)
+        parts = self._parts()
+        self._kind: str = parts["model"]["type"]
+        self._whole = self._read(parts)
+        vocabulary = self._whole.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values()) + 1
+        self._names = self._found_names(vocabulary, names or {})
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
+        self._backend = self._read(_without_specials(parts, set(self._names.values())))
+        self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
+
+    def _arguments(self) -> tuple:
+        return (self._content, self._names, self.text_rules, self._source)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write `tokenizer.json`, unchanged, and `tokenizer_config.json`. See `AlbertTokenizer.save_pretrained`."""
+        from albertkit.tokenizer.fast import tokenizer_config
+
+        path = Path(folder)
+        make_room(path, JSON_NAME)
+        with atomic_file(path / JSON_NAME, "w") as stream:
+            stream.write(self._content)
+        write_json(path / CONFIG_NAME, tokenizer_config(list(self._names.values()), None, self.model_max_length))
+
+    # --- encoding -----------------------------------------------------------------------------------------------------
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
+        """See `AlbertTokenizer.encode_batch`. `tokenizers` decides on the number of threads by itself."""
+        encoded = self._backend.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
+        return ragged([np.array(text.ids, dtype=np.int32) for text in encoded])
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """See `AlbertTokenizer.encode_with_offsets`; the spans are those of the `tokenizers` library."""
+        encoded = self._backend.encode(encodable(text), add_special_tokens=False)
+        return encoded.ids, encoded.offsets
+
+    def pieces(self, text: str) -> list[str]:
+        """See `AlbertTokenizer.pieces`."""
+        ids, spans = self.encode_with_offsets(text)
+        return [
+            text[a:b] if i == self.unk_id else self._piece(i) for i, (a, b) in zip(ids, spans, strict=True)
+        ]  # fmt: skip
+
+    # --- the vocabulary -----------------------------------------------------------------------------------------------
+
+    def special_ids(self) -> list[int]:
+        """Ids of the five special tokens, ascending."""
+        return sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
+
+    def word_starts(self) -> np.ndarray:
+        """See `AlbertTokenizer.word_starts`: of WordPiece all but those that begin with `##`, else Google's rule."""
+        pieces = [self._piece(i) for i in range(self.vocab_size)]
+        wordpiece = self._kind == "WordPiece"
+        starts = np.array([not p.startswith("##") for p in pieces] if wordpiece else word_starts(pieces))
+        starts[self.special_ids()] = True
+        return starts
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _encode_plain(self, text: str) -> list[int]:
+        return self._backend.encode(encodable(text), add_special_tokens=False).ids
+
+    def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        return self._whole.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def _piece(self, piece_id: int) -> str:
+        return self._whole.id_to_token(piece_id) or ""
+
+    def _parts(self) -> dict[str, Any]:
+        try:
+            parts = json.loads(self._content)
+            kind = parts["model"]["type"]
+        except (ValueError, KeyError, TypeError):
+            raise self._broken("it is not the JSON of one") from None
+        if kind not in ("Unigram", "WordPiece"):
+            raise CheckpointError(
+                "unsupported-tokenizer", f"`{self._source}` holds a {kind} model",
+                "albertkit reads Unigram and WordPiece, which ALBERTs have; train one: `albertkit tokenizer train`",
+            )  # fmt: skip
+        parts["padding"] = parts["truncation"] = None
+        return parts
+
+    def _read(self, parts: dict[str, Any]) -> Any:
+        from tokenizers import Tokenizer
+
+        try:
+            return Tokenizer.from_str(json.dumps(parts))
+        except Exception as error:  # the library raises nothing more particular
+            raise self._broken(str(error)) from None
+
+    def _broken(self, why: str) -> CheckpointError:
+        return CheckpointError(
+            "broken-tokenizer", f"`{self._source}` is no tokenizer: {why}", "fetch it again, or save it again"
+        )
+
+    def _found_names(self, vocabulary: Mapping[str, int], given: Mapping[str, str]) -> dict[str, str]:
+        names = {}
+        for role in SPECIAL_ROLES:
+            wanted = (given[role],) if role in given else _USUAL_NAMES[role]
+            present = [name for name in wanted if name in vocabulary]
+            if not present:
+                raise CheckpointError(
+                    "special-ids", f"`{self._source}` has no {role} token ({' or '.join(wanted)})",
+                    f"name it in {CONFIG_NAME}: \"{role}_token\": …",
+                )  # fmt: skip
+            names[role] = present[0]
+        return names
+
+
+def _without_specials(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """The parts of a tokenizer to which the names of its special tokens mean nothing."""
+    model = dict(parts["model"])
+    if model["type"] == "Unigram":
+        model["vocab"] = [[_UNMATCHED + piece if piece in names else piece, score] for piece, score in model["vocab"]]
+    added = [token for token in parts.get("added_tokens") or [] if token["content"] not in names]
+    return {**parts, "model": model, "added_tokens": added, "post_processor": None}

@@ -1,0 +1,148 @@
+"""Which tokenizer a folder holds, and what the files beside it say about it.
+
+Evidence for the kinds (public folders of ALBERT models, 2019 to 2026):
+
+- `30k-clean.model` or `spiece.model`: Google's English models and everything fine-tuned from them with transformers 4.
+- `vocab_chinese.txt`: Google's Chinese archives; `vocab.txt`: their transformers folders (voidful, uer: `do_lower_case`
+  true, `strip_accents` null), ckiplab (`do_lower_case` false), and Korean ones: kykim (`do_lower_case` true,
+  `strip_accents` false, no `tokenizer_class`) and lots-o (`do_lower_case` false, `strip_accents` false).
+- `tokenizer.json` alone: whatever transformers 5 has saved.
+- Korean SentencePiece models with `[PAD]` and `[UNK]` and transformers' `keep_accents` true (bongsoo).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import read_json
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+
+CONFIG_NAME = "tokenizer_config.json"
+MODEL_NAME = "spiece.model"
+VOCAB_NAME = "vocab.txt"
+JSON_NAME = "tokenizer.json"
+SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
+_NO_LIMIT = 10**6  # transformers writes 10^30 for "none"
+
+
+def load_tokenizer(folder: Path, text_rules: str | None) -> AlbertTokenizer:
+    """See `AlbertTokenizer.from_pretrained`."""
+    settings = read_settings(folder)
+    tokenizer = _load(folder, settings, text_rules)
+    beyond = [token for token, number in _added_tokens(folder, settings).items() if number >= tokenizer.vocab_size]
+    if beyond:
+        if not (folder / JSON_NAME).exists() or text_rules is not None:
+            raise CheckpointError(
+                "added-tokens",
+                f"`{folder}` adds {len(beyond)} tokens to its vocabulary of {tokenizer.vocab_size:,} "
+                f"({' '.join(beyond[:5])}{' …' * (len(beyond) > 5)}); only a {JSON_NAME} says where they match",
+                f"write one with transformers: AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
+            )  # fmt: skip
+        tokenizer = _from_json(folder, settings)
+    limit = settings.get("model_max_length")
+    if isinstance(limit, int) and 2 < limit < _NO_LIMIT:
+        tokenizer.model_max_length = limit
+    return tokenizer
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Content of `tokenizer_config.json`, with the names of `special_tokens_map.json`; empty if there are none.
+
+    Raises:
+        DataError: broken-json.
+    """
+    settings: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", CONFIG_NAME):
+        content = read_json(folder / name, "tokenizer configuration") if (folder / name).exists() else {}
+        settings.update(content if isinstance(content, dict) else {})
+    return settings
+
+
+def special_names(settings: dict[str, Any]) -> dict[str, str]:
+    """What a folder calls its special tokens: role to name, for the roles that it names."""
+    names = {}
+    for role in SPECIAL_ROLES:
+        token = settings.get(f"{role}_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            names[role] = token
+    return names
+
+
+def make_room(folder: Path, own: str) -> None:
+    """Make sure that a tokenizer saved in a folder as `own` would be the one that is read from it.
+
+    Raises:
+        CheckpointError: several-tokenizers.
+    """
+    others = [path.name for path in sorted(folder.glob("*.model")) if path.name != own]
+    if own == JSON_NAME:
+        others += [path.name for path in _vocabularies(folder)]
+    if others:
+        raise CheckpointError(
+            "several-tokenizers",
+            f"`{folder}` already holds {', '.join(others)}; with `{own}` it would hold several",
+            "choose another folder",
+        )
+
+
+def _load(folder: Path, settings: dict[str, Any], text_rules: str | None) -> AlbertTokenizer:
+    models = sorted(folder.glob("*.model"))
+    if len(models) > 1:
+        raise CheckpointError(
+            "several-tokenizers", f"`{folder}` holds {len(models)} models: {', '.join(m.name for m in models)}",
+            "name a folder that holds the one you mean",
+        )  # fmt: skip
+    if models:
+        from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+
+        chosen = text_rules if text_rules is not None else rules.named_by(settings)
+        return SentencePieceTokenizer(models[0].read_bytes(), chosen, source=models[0])
+    vocabularies = _vocabularies(folder)
+    if not vocabularies and not (folder / JSON_NAME).exists():
+        raise CheckpointError(
+            "no-tokenizer",
+            f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`"
+            + ("" if folder.is_dir() else ", which is no folder"),
+            "train one: `albertkit tokenizer train FILES --out DIR`",
+        )  # fmt: skip
+    if text_rules is not None:
+        raise ConfigError(
+            "bad-text-rules",
+            f"text rules `{text_rules}` are for SentencePiece models; the tokenizer in `{folder}` brings its own",
+            "leave them out",
+        )
+    if not vocabularies:
+        return _from_json(folder, settings)
+    from albertkit.tokenizer.wordpiece import WordPieceTokenizer, bert_rules, read_vocabulary
+
+    vocabulary = read_vocabulary(vocabularies[0])
+    return WordPieceTokenizer(vocabulary, bert_rules(settings), special_names(settings), source=vocabularies[0])
+
+
+def _vocabularies(folder: Path) -> list[Path]:
+    """`vocab.txt`, or the one file of another such name."""
+    exact = folder / VOCAB_NAME
+    others = sorted(folder.glob("vocab*.txt"))
+    return [exact] if exact.exists() else others if len(others) == 1 else []
+
+
+def _from_json(folder: Path, settings: dict[str, Any]) -> AlbertTokenizer:
+    from albertkit.tokenizer.json_tokenizer import JsonTokenizer
+    from albertkit.tokenizer.wordpiece import WordPieceTokenizer, bert_vocabulary
+
+    file = folder / JSON_NAME
+    content, names = read_json(file, "tokenizer"), special_names(settings)
+    bert = bert_vocabulary(content)
+    if bert:
+        return WordPieceTokenizer(*bert, names, source=file)
+    return JsonTokenizer(file.read_text(encoding="utf-8"), names, source=file)
+
+
+def _added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
+    """Tokens that `added_tokens.json` and `tokenizer_config.json` list, and their ids."""
+    file = folder / "added_tokens.json"
+    listed = read_json(file, "list of added tokens") if file.exists() else {}
+    decoder = settings.get("added_tokens_decoder") or {}
+    return {**listed, **{token["content"]: int(number) for number, token in decoder.items()}}

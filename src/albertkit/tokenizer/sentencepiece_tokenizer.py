@@ -1,0 +1,166 @@
+"""`SentencePieceTokenizer`: a SentencePiece model with ALBERT's special ids and a choice of text rules."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from albertkit.files import atomic_file, sha256_bytes, write_json
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.batch import BatchEncoder
+from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
+from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, MODEL_NAME, make_room
+from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.word_starts import word_starts
+
+
+class SentencePieceTokenizer(AlbertTokenizer):
+    """SentencePiece with ALBERT's ids. Make one with `AlbertTokenizer.from_pretrained`."""
+
+    pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
+
+    def __init__(self, model: bytes, text_rules: str = "google", source: str | os.PathLike[str] = "the model") -> None:
+        """Use `from_pretrained` unless the model file is in memory.
+
+        Args:
+            model: Content of a SentencePiece model file.
+            text_rules: Name of the text rules, one of `albertkit.tokenizer.rules.NAMES`.
+            source: Where the model came from, for messages.
+
+        Raises:
+            CheckpointError: broken-tokenizer, special-ids.
+            ConfigError: bad-text-rules.
+        """
+        self.text_rules = rules.check(text_rules)
+        self._model = model
+        self._processor = load_processor(model, Path(source))
+        self.vocab_size = self._processor.get_piece_size()
+        self.fingerprint = sha256_bytes(model + b"\0" + text_rules.encode())
+        self._digit_comma = digit_comma_rule(self._processor) if rules.google_family(text_rules) else None
+        table = self._digit_comma
+        self._with_digit_comma = set() if table is None else set(np.flatnonzero(table.counts > 1).tolist())
+        self._batch = BatchEncoder(self._processor, model, text_rules, self._digit_comma)
+
+    def _arguments(self) -> tuple:
+        return (self._model, self.text_rules)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`, each whole or not at all.
+
+        transformers' `AutoTokenizer` reads the folder and gives the same ids; `albertkit.tokenizer.fast` says how far.
+
+        Args:
+            folder: Made if missing; other files in it are left alone.
+
+        Raises:
+            CheckpointError: several-tokenizers if the folder holds a model of another name.
+        """
+        from albertkit.tokenizer.fast import fast_tokenizer_json, tokenizer_config
+
+        path = Path(folder)
+        make_room(path, MODEL_NAME)
+        fast = fast_tokenizer_json(self._model, self.text_rules)
+        with atomic_file(path / MODEL_NAME) as stream:
+            stream.write(self._model)
+        with atomic_file(path / JSON_NAME, "w") as stream:
+            stream.write(fast)
+        names = [self._piece(i) for i in range(len(SPECIAL_PIECES))]
+        write_json(path / CONFIG_NAME, tokenizer_config(names, self.text_rules, self.model_max_length))
+
+    # --- encoding -----------------------------------------------------------------------------------------------------
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
+        """See `AlbertTokenizer.encode_batch`."""
+        return self._batch.encode(texts, num_threads)
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """See `AlbertTokenizer.encode_with_offsets`.
+
+        The span of a word's first piece includes the white space before it, as in SentencePiece and transformers. A
+        character that becomes several pieces (a ligature) is in the span of each of them.
+        """
+        aligned = rules.align(self.text_rules, text)
+        if not aligned.text:
+            return [], []
+        encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
+        ids: list[int] = []
+        spans: list[tuple[int, int]] = []
+        for piece_id, piece, (start, end) in zip(encoded["ids"], encoded["pieces"], encoded["offsets"], strict=True):
+            new_ids, widths = self._split_digit_comma(piece_id, piece)
+            last = end
+            ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
+            for new_id, first, last in zip(new_ids, [start, *ends[:-1]], ends, strict=True):
+                ids.append(new_id)
+                spans.append(
+                    (aligned.starts[first], aligned.ends[last - 1]) if last > first else self._point(aligned, first)
+                )
+        return ids, spans
+
+    def pieces(self, text: str) -> list[str]:
+        """See `AlbertTokenizer.pieces`."""
+        shown: list[str] = []
+        for piece in self._processor.encode(rules.apply(self.text_rules, text), out_type=str):
+            ids, _ = self._split_digit_comma(self._processor.piece_to_id(piece), piece)
+            shown.extend([piece] if len(ids) == 1 else [self._piece(i) for i in ids])
+        return shown
+
+    # --- the vocabulary -----------------------------------------------------------------------------------------------
+
+    def special_ids(self) -> list[int]:
+        """Ids of control and unknown pieces, ascending."""
+        # Asking 30,000 pieces takes 5 ms; `decode` asks every time.
+        if not hasattr(self, "_special_ids"):
+            is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
+            self._special_ids = [i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)]
+        return list(self._special_ids)
+
+    def word_starts(self) -> np.ndarray:
+        """See `AlbertTokenizer.word_starts`.
+
+        The rule of google-research/albert's create_pretraining_data.py; see `albertkit.tokenizer.word_starts`.
+        """
+        starts = np.array(word_starts([self._piece(i) for i in range(self.vocab_size)]))
+        starts[self.special_ids()] = True
+        return starts
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _encode_plain(self, text: str) -> list[int]:
+        ids: list[int] = self._processor.encode(rules.apply(self.text_rules, text))
+        if self._with_digit_comma.isdisjoint(ids):
+            return ids
+        return [new for old in ids for new in self._split_digit_comma(old, "")[0]]
+
+    def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """The inverse of SentencePiece's encoding."""
+        parts: list[str] = []
+        special = set(self.special_ids())
+        for is_special, run in itertools.groupby(ids, key=special.__contains__):
+            members = list(run)
+            if not is_special:  # SentencePiece drops the space before the first piece of what it is given
+                space = " " if parts and self._piece(members[0]).startswith(SPACE) else ""
+                parts.append(space + self._processor.decode(members))
+            elif not skip_special_tokens:
+                parts.extend(self._piece(i) for i in members)
+        return "".join(parts)
+
+    def _piece(self, piece_id: int) -> str:
+        return self._processor.id_to_piece(piece_id)
+
+    def _split_digit_comma(self, piece_id: int, piece: str) -> tuple[list[int], list[int]]:
+        """Ids that a piece becomes under the digit-comma rule, and their widths in characters."""
+        table = self._digit_comma
+        if table is None or table.counts[piece_id] == 1:
+            return [piece_id], [len(piece.removeprefix(SPACE))]
+        row = slice(table.starts[piece_id], table.starts[piece_id] + table.counts[piece_id])
+        return table.ids[row].tolist(), table.widths[row].tolist()
+
+    @staticmethod
+    def _point(aligned: rules.AlignedText, position: int) -> tuple[int, int]:
+        """An empty span, for a piece that stands for nothing in the text (the space put before it)."""
+        place = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
+        return place, place

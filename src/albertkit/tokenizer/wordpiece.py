@@ -1,0 +1,203 @@
+"""`WordPieceTokenizer`: the tokenizer of BERT, which Google's Chinese ALBERTs and some Korean ones use.
+
+The rules are those of transformers' `BertTokenizer`, computed by the same library (`tokenizers`): control characters go,
+Chinese characters stand alone, accents go (NFD, then marks), lower case; then words are cut at white space and punctuation,
+and each becomes the longest pieces that fit, from the left. `tokenizer_config.json` decides on the flags; without one, as in
+Google's archives, they are those of uncased BERT, Google's default.
+
+Known differences, transformers followed in each: Google's own class lets words be 200 characters long before they become
+`[UNK]`, transformers 100; Google's gives a line that stands in the vocabulary twice the id of the first, transformers of the
+last; the Python class of transformers 4 composed a text (NFC) before anything else, the fast one and transformers 5 do not,
+so that with `strip_accents` false decomposed Hangul is unknown. Stripping accents decomposes Hangul by itself.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from albertkit.errors import CheckpointError
+from albertkit.files import atomic_file, sha256_bytes, write_json
+from albertkit.tokenizer.json_tokenizer import JsonTokenizer
+from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, VOCAB_NAME, make_room
+from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.rules import encodable
+
+# The blocks that BERT calls Chinese: `_is_chinese_char` of its tokenization.py.
+_CHINESE = "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"  # fmt: skip # noqa: E501
+_BLANK = " \t\n\r"  # of the characters that separate words, those that all Unicode versions agree on
+_LONGEST_REMEMBERED = 40  # characters; longer runs hardly come twice
+_MOST_REMEMBERED = 262_144  # runs: about 60 MB
+
+
+class BertRules(NamedTuple):
+    """Flags of BERT's normaliser."""
+
+    lower: bool = True
+    strip_accents: bool = True
+    split_chinese: bool = True
+
+    @property
+    def name(self) -> str:
+        """For `text_rules`."""
+        return " ".join(["bert", *(flag for flag, on in zip(self._fields, self, strict=True) if on)])
+
+
+def bert_rules(settings: Mapping[str, Any]) -> BertRules:
+    """The flags that a `tokenizer_config.json` asks for, under transformers' names and defaults."""
+    lower = bool(settings.get("do_lower_case", True))
+    strip = settings.get("strip_accents")
+    return BertRules(lower, lower if strip is None else bool(strip), bool(settings.get("tokenize_chinese_chars", True)))
+
+
+def read_vocabulary(file: Path) -> list[str]:
+    """Lines of a `vocab.txt`; the number of a line is its id.
+
+    Raises:
+        CheckpointError: broken-tokenizer if it is not UTF-8.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")  # lines end in \n, \r\n or \r; U+2028, a line of its own, ends none
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            "broken-tokenizer", f"`{file}` is not UTF-8 (byte {error.start:,})", "fetch it again"
+        ) from None
+    return text.removesuffix("\n").split("\n")
+
+
+def bert_vocabulary(content: Any) -> tuple[list[str], BertRules] | None:
+    """Vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other."""
+    try:
+        model, normalizer = content["model"], content["normalizer"]
+        tokens = sorted(model["vocab"], key=model["vocab"].get)
+        plain = (
+            (model["type"], model["continuing_subword_prefix"], model["max_input_chars_per_word"]) == ("WordPiece", "##", 100)
+            and normalizer["type"] == "BertNormalizer" and normalizer["clean_text"]
+            and content["pre_tokenizer"]["type"] == "BertPreTokenizer"
+            and [model["vocab"][token] for token in tokens] == list(range(len(tokens)))
+            and all(token["special"] and token["content"] in model["vocab"] for token in content["added_tokens"])
+            and len(content["added_tokens"]) <= 5
+        )  # fmt: skip
+        lower, strip = normalizer["lowercase"], normalizer["strip_accents"]
+        chinese = normalizer["handle_chinese_chars"]
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return (tokens, BertRules(lower, lower if strip is None else strip, chinese)) if plain else None
+
+
+class WordPieceTokenizer(JsonTokenizer):
+    """BERT's tokenizer over a vocabulary. Make one with `AlbertTokenizer.from_pretrained`."""
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        rules: BertRules = BertRules(),  # noqa: B008
+        names: Mapping[str, str] | None = None,
+        source: str | os.PathLike[str] = VOCAB_NAME,
+    ) -> None:
+        """Use `from_pretrained` unless the vocabulary is in memory.
+
+        Args:
+            vocabulary: Pieces by id; of a piece listed twice, the last counts.
+            rules: What happens to a text first.
+            names: What the special tokens are called, by role; default `[PAD] [UNK] [CLS] [SEP] [MASK]`.
+            source: Where the vocabulary came from, for messages.
+
+        Raises:
+            CheckpointError: special-ids.
+        """
+        self._vocabulary, self._rules = list(vocabulary), rules
+        super().__init__(_bert_json(self._vocabulary, rules, names or {}, source), names, rules.name, source)
+        self.vocab_size = len(self._vocabulary)
+        identity = "\n".join([*self._vocabulary, "", rules.name, *self._names.values()])
+        self.fingerprint = sha256_bytes(identity.encode())
+        self._run = re.compile(f"[{_CHINESE}]|[^{_BLANK}{_CHINESE}]+" if rules.split_chinese else f"[^{_BLANK}]+")
+        self._remembered: dict[str, tuple[int, ...]] = {}
+
+    def _arguments(self) -> tuple:
+        return (self._vocabulary, self._rules, self._names, self._source)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write `vocab.txt`, `tokenizer.json`, `tokenizer_config.json`. See `AlbertTokenizer.save_pretrained`."""
+        from albertkit.tokenizer.fast import tokenizer_config
+
+        path = Path(folder)
+        make_room(path, VOCAB_NAME)
+        with atomic_file(path / VOCAB_NAME, "w") as stream:
+            stream.write("".join(piece + "\n" for piece in self._vocabulary))
+        with atomic_file(path / JSON_NAME, "w") as stream:
+            stream.write(self._content)
+        flags = {
+            "do_lower_case": self._rules.lower,
+            "strip_accents": self._rules.strip_accents,
+            "tokenize_chinese_chars": self._rules.split_chinese,
+        }
+        settings = tokenizer_config(list(self._names.values()), None, self.model_max_length)
+        write_json(path / CONFIG_NAME, {**settings, "tokenizer_class": "BertTokenizer", **flags})
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
+        """See `AlbertTokenizer.encode_batch`.
+
+        No rule looks across white space or past a Chinese character, so a text is cut there and each run is looked up
+        among those seen before. Only new ones are computed, on threads of which `tokenizers` decides.
+        """
+        cut = [self._run.findall(text if text.isascii() else encodable(text)) for text in texts]
+        runs = list(itertools.chain.from_iterable(cut))
+        found = list(map(self._remembered.get, runs))
+        if None in found:
+            learned = self._learn({run for run, ids in zip(runs, found, strict=True) if ids is None})
+            found = [learned[run] if ids is None else ids for run, ids in zip(runs, found, strict=True)]
+        rows = cast("list[tuple[int, ...]]", found)
+        ends = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=ends[1:])
+        last = np.cumsum([0, *map(len, cut)])  # run of each text
+        return RaggedIds(np.fromiter(itertools.chain.from_iterable(rows), np.int32, ends[-1]), ends[last])
+
+    def _learn(self, runs: set[str]) -> dict[str, tuple[int, ...]]:
+        """Compute and remember the ids of runs."""
+        new = list(runs)
+        encoded = self._backend.encode_batch_fast(new, add_special_tokens=False)
+        learned = {run: tuple(text.ids) for run, text in zip(new, encoded, strict=True)}
+        if len(self._remembered) > _MOST_REMEMBERED:
+            self._remembered = {}
+        self._remembered.update((run, ids) for run, ids in learned.items() if len(run) <= _LONGEST_REMEMBERED)
+        return learned
+
+    def _piece(self, piece_id: int) -> str:
+        return self._vocabulary[piece_id]
+
+
+def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str], source: Any) -> str:
+    """Content of `tokenizer.json`, as transformers' `BertTokenizer` builds it."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    pad, unk, cls, sep, mask = (
+        names.get(role, usual) for role, usual in zip(("pad", "unk", "cls", "sep", "mask"), _USUAL, strict=True)
+    )
+    missing = [name for name in (pad, unk, cls, sep, mask) if name not in ids]
+    if missing:
+        raise CheckpointError(
+            "special-ids", f"`{source}` ({len(vocabulary):,} lines) has no {' and no '.join(missing)}",
+            f"is it a WordPiece vocabulary? Other names go into {CONFIG_NAME}: \"cls_token\": …",
+        )  # fmt: skip
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=rules.split_chinese, strip_accents=rules.strip_accents,
+        lowercase=rules.lower,
+    )  # fmt: skip
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False) for n in (pad, unk, cls, sep, mask)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
+    )  # fmt: skip
+    return tokenizer.to_str(pretty=False)
+
+
+_USUAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

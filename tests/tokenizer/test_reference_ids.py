@@ -1,12 +1,16 @@
 """Ids, pieces and types against Google's code, transformers 4.57.6 and SentencePiece."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer
+from albertkit.tokenizer import rules as text_rules
+from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 # The reference ids of transformers' tests/models/albert/test_tokenization_albert.py.
 TRANSFORMERS_SENTENCE = (
@@ -62,75 +66,173 @@ def test_accents_kept(data: Path) -> None:
     assert tokenizer.encode(text) == [31, 23, 386, 19, 561, 3050, 15, 17, 48, 25, 8256, 18, 1, 9]
 
 
-@pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("none", "raw")])
+def exact_rows(file: Path) -> list[dict]:
+    """All lines; under another SentencePiece than the references', without those that its rounding decides."""
+    exact = sentencepiece.__version__ == "0.2.3"
+    return [row for row in rows(file) if exact or not row["differs_with"]]
+
+
+@pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")])
 def test_hard_lines(golden: Path, data: Path, rules: str, key: str) -> None:
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
-    lines = [row for row in rows(golden / "tokenizer" / "lines.jsonl") if not row["differs_with"]]
-    assert len(lines) == 1872
+    lines = exact_rows(golden / "tokenizer" / "lines.jsonl")
+    assert len(lines) >= 1872
     for row in lines:
         assert tokenizer.encode(row["text"]) == row[key]["ids"], row["id"]
         assert tokenizer.pieces(row["text"]) == row[key]["pieces"], row["id"]
+        assert tokenizer.encode_with_offsets(row["text"])[0] == row[key]["ids"], row["id"]
+        if rules != "none":
+            assert text_rules.apply(rules, row["text"]) == row[key]["text"], row["id"]
     batch = tokenizer.encode_batch([row["text"] for row in lines])
     assert [ids.tolist() for ids in batch.texts()] == [row[key]["ids"] for row in lines]
 
 
-def test_digit_comma_rule_where_it_matters(golden: Path) -> None:
+def test_one_rule_left_out_is_noticed(golden: Path, data: Path) -> None:
+    lines = rows(golden / "tokenizer" / "lines.jsonl")
+    for rules, key, least in (
+        ("google-accents", "lower", 100),
+        ("google-cased", "lower", 500),
+        ("none", "cased", 300),
+    ):
+        tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
+        assert sum(tokenizer.encode(row["text"]) != row[key]["ids"] for row in lines) >= least
+
+
+@pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")])
+def test_digit_comma_rule_where_it_matters(golden: Path, rules: str, key: str) -> None:
     folder = golden / "tokenizer"
-    tokenizer = SentencePieceTokenizer((folder / "digit_comma_toy.model").read_bytes())
-    raw = SentencePieceTokenizer((folder / "digit_comma_toy.model").read_bytes(), "none")
-    lines = [row for row in rows(folder / "digit_comma_toy.jsonl") if not row["differs_with"]]
-    changed = 0
+    tokenizer = SentencePieceTokenizer((folder / "digit_comma_toy.model").read_bytes(), rules)
+    lines = exact_rows(folder / "digit_comma_toy.jsonl")
+    assert len(lines) >= 386
     for row in lines:
-        assert tokenizer.encode(row["text"]) == row["lower"]["ids"], row["id"]
-        assert tokenizer.pieces(row["text"]) == row["lower"]["pieces"], row["id"]
-        assert raw.encode(row["text"]) == row["raw"]["ids"], row["id"]
-        changed += row["lower"]["ids"] != row["raw"]["ids"]
-    assert changed > 200  # the rule had something to do
+        assert tokenizer.encode(row["text"]) == row[key]["ids"], row["id"]
+        assert tokenizer.pieces(row["text"]) == row[key]["pieces"], row["id"]
+        assert tokenizer.encode_with_offsets(row["text"])[0] == row[key]["ids"], row["id"]
+    assert sum(row["lower"]["ids"] != row["raw"]["ids"] for row in lines) > 200  # the rule had something to do
     batch = tokenizer.encode_batch([row["text"] for row in lines])
-    assert [ids.tolist() for ids in batch.texts()] == [row["lower"]["ids"] for row in lines]
+    assert [ids.tolist() for ids in batch.texts()] == [row[key]["ids"] for row in lines]
+
+
+def test_fault_of_googles_code_under_python_3(golden: Path) -> None:
+    """`gr_py3`: it compares str with bytes, so the mark of a space that the second encoding puts before a number stays."""
+    folder = golden / "tokenizer"
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "digit_comma_toy.model"))
+
+    def faulty(text: str) -> list[int]:
+        pieces = []
+        for piece in processor.encode(text, out_type=str):
+            if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+                pieces += [*processor.encode(piece[:-1].replace("▁", ""), out_type=str), ","]
+            else:
+                pieces.append(piece)
+        return [processor.piece_to_id(piece) for piece in pieces]
+
+    explained = 0
+    for row in exact_rows(folder / "digit_comma_toy.jsonl"):
+        for key in ("lower", "cased"):
+            theirs = (row["gr_py3"] or {}).get(key) or row[key]
+            assert faulty(row[key]["text"]) == theirs["ids"], row["id"]
+            explained += theirs["ids"] != row[key]["ids"]
+    assert explained > 300
+    assert not any(row["gr_py3"] for row in rows(folder / "lines.jsonl"))  # with the released model it does no harm
+
+
+# --- transformers 4.57.6, slow class ----------------------------------------------------------------------------------
+# All its differences from Google's rules, which are ours. Each is undone on one side here, and then the numbers are equal.
+# 1. It rewrites `` and '' to " before anything else. Google's code does not.
+# 2. The names of all special tokens in a text become their ids; of Google's, none; here [MASK], if asked for.
+# 3. Its `decode` puts a space after every unknown piece, also within a word ("hi<unk> iaka"), and strips the text.
+
+
+def requoted(text: str) -> str:
+    return text.replace("``", '"').replace("''", '"')
+
+
+def with_names(tokenizer: AlbertTokenizer, text: str) -> list[int]:
+    """Ids of a text in which the names of all special tokens are ids."""
+    names = {name: number for number, name in enumerate(SPECIAL_PIECES)}
+    ids: list[int] = []
+    for part in re.split("(" + "|".join(map(re.escape, SPECIAL_PIECES)) + ")", requoted(text)):
+        ids += [names[part]] if part in names else tokenizer.encode(part)
+    return ids
+
+
+def spaced_unknown(text: str) -> str:
+    return text.replace("<unk> ", "<unk>").strip()
+
+
+def test_single_texts_of_transformers(golden: Path, data: Path, google: AlbertTokenizer) -> None:
+    lines = rows(golden / "hf" / "tokenizer_single.jsonl")
+    cased = AlbertTokenizer.from_pretrained(data / "albert", "google-cased-accents")
+    differing = []
     for row in lines:
-        assert tokenizer.encode_with_offsets(row["text"])[0] == row["lower"]["ids"]
-
-
-# transformers' slow class knows more than Google's rules: `` and '' become ", and every special token's name in a text
-# becomes its id. The API offers the latter for [MASK] alone.
-def _beyond_google(text: str) -> bool:
-    return any(mark in text for mark in ("``", "''", "[CLS]", "[SEP]", "<pad>", "<unk>"))
-
-
-def test_single_texts_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
-    lines = [row for row in rows(golden / "hf" / "tokenizer_single.jsonl") if not _beyond_google(row["text"])]
-    assert len(lines) == 296
-    for row in lines:
-        ids = google.encode(row["text"], special_tokens=True, mask_literal=True)
-        assert ids == row["input_ids"], row["i"]
-        if google.unk_id not in ids:
-            assert google.decode(ids, skip_special_tokens=True) == row["decode_skip_special"], row["i"]
-            assert google.decode(ids) == row["decode"], row["i"]
+        ours = google(row["text"])
+        if (ours["input_ids"], ours["token_type_ids"]) != (row["input_ids"], row["token_type_ids"]):
+            differing.append(row["i"])
+            assert [2, *with_names(google, row["text"]), 3] == row["input_ids"], row["i"]
+        kept = row["cased_keep_accents_no_space_cleanup_ids"]
+        if cased(row["text"])["input_ids"] != kept:
+            assert row["i"] in differing
+            assert [2, *with_names(cased, row["text"]), 3] == kept, row["i"]
+        for key, skip in (("decode", False), ("decode_skip_special", True)):
+            decoded = google.decode(row["input_ids"], skip_special_tokens=skip)
+            assert spaced_unknown(decoded) == spaced_unknown(row[key]), row["i"]
+            assert (decoded == row[key]) or google.unk_id in row["input_ids"], row["i"]
+    assert (len(lines), differing) == (300, [9, 10, 14, 15])
 
 
 def test_offsets_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
-    lines = [row for row in rows(golden / "hf" / "tokenizer_single.jsonl") if row["offsets"] and row["text"].isascii()]
-    lines = [
-        row
-        for row in lines
-        if not _beyond_google(row["text"]) and "[MASK]" not in row["text"] and row["text"].isprintable()
-    ]
-    assert len(lines) > 40
-    for row in lines:
+    """Of the 145 lines with offsets, all but for what is said here."""
+    compared = 0
+    for row in rows(golden / "hf" / "tokenizer_single.jsonl"):
         ids, spans = google.encode_with_offsets(row["text"])
-        # transformers lets a mark of a space that stands for nothing cover the character after it
+        # the other ids differ on purpose: quotes, names of special tokens
+        if row["offsets"] is None or [2, *ids, 3] != row["input_ids"]:
+            continue
+        compared += 1
         for piece_id, ours, theirs in zip(ids, spans, row["offsets"][1:-1], strict=True):
-            assert list(ours) == theirs or (google.id_to_piece(piece_id) == "▁" and ours == (0, 0)), row["i"]
+            if google.id_to_piece(piece_id) == "▁" and ours == (0, 0):
+                continue  # a mark of a space that stands for nothing: theirs covers the character after it
+            if row["i"] in (21, 30, 51):
+                continue  # theirs loses count within words that lose characters: "\x07bell\x1besc" has nine, it says eight
+            # what the rules remove (marks, variation selectors) is in the span of the character before it, not lost
+            removed = row["text"][theirs[1] : ours[1]]
+            assert ours[0] == theirs[0], row["i"]
+            assert not text_rules.apply("google", removed) or removed in "\ufe0f", row["i"]
+    assert compared >= 139
 
 
 def test_pairs_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
-    pairs = [r for r in rows(golden / "hf" / "tokenizer_pairs.jsonl") if not _beyond_google(r["text_a"] + r["text_b"])]
-    assert len(pairs) == 56
+    """Types, and truncated and padded forms, of all 60 pairs."""
+    pairs = rows(golden / "hf" / "tokenizer_pairs.jsonl")
+    forms = {
+        "longest_first_max24": dict(truncation="longest_first", max_length=24),
+        "only_first_max80": dict(truncation="only_first", max_length=80),
+        "only_second_max80": dict(truncation="only_second", max_length=80),
+    }
+    cut = 0
     for row in pairs:
-        ids = google.encode(row["text_a"], row["text_b"], mask_literal=True)
-        assert ids == row["input_ids"], row["i"]
-        assert google.token_type_ids(ids) == row["token_type_ids"], row["i"]
+        first, second = requoted(row["text_a"]), requoted(row["text_b"])
+        if any(name in first + second for name in SPECIAL_PIECES if name != "[MASK]"):
+            both = [2, *with_names(google, first), 3, *with_names(google, second), 3]
+            assert row["input_ids"] == both  # by hand; our class takes the names for text
+            continue
+        ours = google(first, second)
+        assert (ours["input_ids"], ours["token_type_ids"]) == (row["input_ids"], row["token_type_ids"]), row["i"]
+        assert ours["input_ids"] == google.encode(first, second, mask_literal=True)
+        assert google.token_type_ids(ours["input_ids"]) == row["token_type_ids"]
+        for name, arguments in forms.items():
+            ours = google(first, second, padding="max_length", **arguments)
+            assert ours == row[name], (row["i"], name)
+            cut += ours["input_ids"] != row["input_ids"][: len(ours["input_ids"])]
+        decoded = google.decode(row["input_ids"])
+        assert spaced_unknown(decoded) == spaced_unknown(row["decode"]), row["i"]
+    assert len(pairs) == 60
+    assert cut > 100  # the forms are no copies of the whole
+    wrong = google(
+        pairs[20]["text_a"], pairs[20]["text_b"], padding="max_length", truncation="only_first", max_length=24
+    )
+    assert wrong != pairs[20]["longest_first_max24"]
 
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])

@@ -1,6 +1,7 @@
-"""LAMB, AdamW, clipping and schedules against trajectories printed by google-research/albert."""
+"""LAMB, AdamW, clipping and schedules against trajectories of google-research/albert and TensorFlow's Model Garden."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -32,9 +33,27 @@ def replay(arrays, optimizer_name, **options):
     return worst
 
 
+def google_rate(step, run):
+    """Our learning rate for the settings of a recorded run or schedule."""
+    return learning_rate(
+        step, peak=run["init_lr"], total_steps=run["num_train_steps"], warmup_steps=run["num_warmup_steps"],
+        power=run["poly_power"], start_warmup_step=run["start_warmup_step"],
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("file", "optimizer"), [("lamb", "lamb"), ("adamw", "adamw"), ("lamb_start", "lamb")])
 def test_trajectory_equals_google(golden, file, optimizer):
-    worst = replay(np.load(golden / "optim" / f"{file}.npz"), optimizer)
+    arrays = np.load(golden / "optim" / f"{file}.npz")
+    recorded = json.loads((golden / "optim" / "optim.json").read_text())
+    kinds = ("grad", "param", "m", "v")
+    shapes = {f"{kind}:{name.replace('/', '.')}": shape for name, shape in recorded["variables"] for kind in kinds}
+    assert set(arrays) == shapes.keys() | {"lr", "grad_global_norm"}  # all of which `replay` reads
+    assert all(list(arrays[name].shape[1:]) == shape for name, shape in shapes.items())
+    run = recorded["runs"][file]
+    assert run["optimizer"] == optimizer
+    for step, expected in enumerate(arrays["lr"]):
+        assert google_rate(step, run) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+    worst = replay(arrays, optimizer)
     assert max(worst.values()) < 2e-6, worst
 
 
@@ -45,18 +64,75 @@ def test_the_trajectory_test_can_fail(golden):
     assert replay(arrays, "lamb", weight_decay=0.0)["param"] > 1e-5
 
 
-def test_corrected_adamw_equals_torch():
+def test_corrected_adamw_is_torchs_with_another_epsilon():
     torch.manual_seed(0)
     ours = torch.nn.Parameter(torch.randn(7, 5))
     theirs = torch.nn.Parameter(ours.detach().clone())
-    mine = make_optimizer("adamw", [("weight", ours)], lr=0.01, eps=1e-8, bias_correction=True)
-    reference = torch.optim.AdamW([theirs], lr=0.01, eps=1e-8, weight_decay=0.01)
-    for _ in range(20):
-        gradient = torch.randn(7, 5)
+    mine = make_optimizer("adamw", [("weight", ours)], lr=0.01, bias_correction=True)
+    reference = torch.optim.AdamW([theirs], lr=0.01, weight_decay=0.01)
+    for update in range(1, 21):
+        gradient = 1e-5 * torch.randn(7, 5)
         ours.grad, theirs.grad = gradient.clone(), gradient.clone()
         mine.step()
+        reference.param_groups[0]["eps"] = 1e-6 / math.sqrt(1 - 0.999**update)
         reference.step()
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+# Printed by Model Garden, tf-models-official 2.20.0 on TensorFlow 2.21: official.nlp.optimization.create_optimizer(
+# init_lr=0.1, num_train_steps=8, num_warmup_steps=2, end_lr=0.02, optimizer_type=…), seven updates of three variables.
+# AdamWeightDecay clips gradients to a norm of 1, LAMB does not. Sizes of the gradients: epsilon matters in the first three.
+GRADIENT_SCALES = (1e-5, 1e-5, 1e-4, 2.0, 0.0, 3.0, 0.05)
+MODEL_GARDEN_RATES = [0.0, 0.050000001, 0.079999998, 0.069999993, 0.059999999, 0.049999997, 0.039999999, 0.029999999, 0.02, 0.02, 0.02]  # fmt: skip # noqa: E501
+MODEL_GARDEN_WEIGHTS = {
+    "adamw": {
+        "dense/kernel": [0.89361191, 0.62632233, -0.32642111, -0.88814211, -0.73791152, 0.19474179],
+        "layer_norm/gamma": [-0.88457882, -0.083240442, 0.75223005],
+        "dense/bias": [0.4960891, -0.45890403, -0.89665955],
+    },
+    "lamb": {
+        "dense/kernel": [0.8326357, 0.62978899, -0.3075648, -0.8456406, -0.73673695, 0.17749318],
+        "layer_norm/gamma": [-0.8449105, -0.075492881, 0.75992221],
+        "dense/bias": [0.48621219, -0.46597511, -0.90208858],
+    },
+}
+
+
+def model_garden_trajectory(optimizer_name, clip_norm, **options):
+    """The same seven updates by our optimizer; the largest deviation from Model Garden's weights."""
+    expected = MODEL_GARDEN_WEIGHTS[optimizer_name]
+    angles = {name: 10 * number + np.arange(len(values)) for number, (name, values) in enumerate(expected.items())}
+
+    def tensor(values, name):
+        return torch.from_numpy(values.astype(np.float32)).view((2, 3) if name == "dense/kernel" else 3)
+
+    weights = {name: torch.nn.Parameter(tensor(np.cos(angle), name)) for name, angle in angles.items()}
+    optimizer = make_optimizer(optimizer_name, weights.items(), lr=0.0, **options)
+    for step, scale in enumerate(GRADIENT_SCALES):
+        for name, weight in weights.items():
+            weight.grad = tensor(scale * np.sin(angles[name] + 3.0 * step), name)
+        clip_gradients(weights.values(), clip_norm)
+        optimizer.set_learning_rate(learning_rate(step, peak=0.1, total_steps=8, warmup_steps=2, end_lr=0.02))
+        optimizer.step()
+    return max((weights[n].detach().view(-1) - torch.tensor(expected[n])).abs().max().item() for n in expected)
+
+
+@pytest.mark.parametrize(("optimizer", "clip_norm"), [("adamw", 1.0), ("lamb", 0.0)])
+def test_bias_correction_is_model_gardens(optimizer, clip_norm):
+    assert model_garden_trajectory(optimizer, clip_norm, bias_correction=True) < 1e-6
+
+
+@pytest.mark.parametrize("wrong", [{}, {"bias_correction": True, "weight_decay": 0.0}, {"eps": 1e-8}])
+def test_the_comparison_with_model_garden_can_fail(wrong):
+    for optimizer, clip_norm in (("adamw", 1.0), ("lamb", 0.0)):
+        assert model_garden_trajectory(optimizer, clip_norm, **wrong) > 1e-4
+        assert model_garden_trajectory(optimizer, 1.0 - clip_norm, bias_correction=True) > 1e-4
+
+
+def test_the_schedule_with_an_end_is_model_gardens():
+    for step, expected in enumerate(MODEL_GARDEN_RATES):
+        ours = learning_rate(step, peak=0.1, total_steps=8, warmup_steps=2, end_lr=0.02)
+        assert ours == pytest.approx(expected, rel=1e-6)
 
 
 def test_excluded_parameters_are_neither_decayed_nor_adapted():
@@ -92,14 +168,7 @@ def test_schedules_equal_google(golden):
     for name, entry in schedules.items():
         steps = entry.get("at_steps") or range(len(entry["lr"]))
         for step, expected in zip(steps, entry["lr"], strict=True):
-            ours = learning_rate(
-                step,
-                peak=entry["init_lr"],
-                total_steps=entry["num_train_steps"],
-                warmup_steps=entry["num_warmup_steps"],
-                power=entry["poly_power"],
-                start_warmup_step=entry["start_warmup_step"],
-            )
+            ours = google_rate(step, entry)
             assert ours == pytest.approx(expected, rel=1e-5, abs=1e-9), (name, step)
 
 
@@ -107,4 +176,5 @@ def test_cosine_and_constant_end_where_they_should():
     settings = dict(peak=2.0, total_steps=10)
     assert learning_rate(5, schedule="cosine", **settings) == pytest.approx(1.0)
     assert learning_rate(10, schedule="cosine", **settings) == pytest.approx(0.0)
+    assert learning_rate(10, schedule="cosine", end_lr=0.5, **settings) == pytest.approx(0.5)
     assert learning_rate(10, schedule="constant", **settings) == 2.0

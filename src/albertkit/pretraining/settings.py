@@ -39,9 +39,11 @@ class PretrainSettings:
         steps: Updates.
         lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
         optimizer: lamb or adamw, with decay 0.01.
-        bias_correction: Correct the moments' bias; Google's code does not.
+        bias_correction: Correct the moments' bias, as Model Garden's LAMB and AdamW; Google's first code does not.
+        clip_norm: Gradients of a larger norm are scaled down to it; 0 for no clipping, as Model Garden's LAMB.
         warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000.
         schedule: polynomial, cosine or constant.
+        end_lr: Learning rate that a polynomial or cosine schedule ends at.
         ema_decay: Keep a moving average of the weights and evaluate and export it; 0 for none.
         precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
@@ -71,8 +73,10 @@ class PretrainSettings:
     lr: float | None = None
     optimizer: Literal["lamb", "adamw"] = "lamb"
     bias_correction: bool = False
+    clip_norm: float = 1.0
     warmup_steps: int | None = None
     schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
+    end_lr: float = 0.0
     ema_decay: float = 0.0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     gradient_checkpointing: bool = False
@@ -96,7 +100,7 @@ class PretrainSettings:
                 found.append(f"{name} must be one of {known}, it is {getattr(self, name)}")
         at_least = dict(
             length=8, batch_tokens=1, accumulation=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
-            warmup_steps=0, eval_every=0, save_every=0,
+            warmup_steps=0, eval_every=0, save_every=0, clip_norm=0,
         )  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) is not None and getattr(self, name) < least:
@@ -108,6 +112,8 @@ class PretrainSettings:
             found.append(f"masked_lm_prob must be above 0 and below 1, it is {self.masked_lm_prob}")
         if self.lr is not None and not 0 < self.lr < 10:
             found.append(f"lr must be above 0 and below 10, it is {self.lr}")
+        if not 0 <= self.end_lr <= (self.lr or 10):
+            found.append(f"end_lr must be at least 0 and at most lr, it is {self.end_lr}")
         if self.batch_tokens < self.length:
             found.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
         if found:
@@ -183,7 +189,7 @@ class PretrainSettings:
         Raises:
             CheckpointError: other-settings, naming what differs.
         """
-        before = read_settings(path)
+        before = PretrainSettings().to_dict() | read_settings(path)  # a run may be older than a setting
         now = self.to_dict()
         keys = sorted((before.keys() | now.keys()) - _FREE)
         differing = [f"{k} was {before.get(k)}, now {now.get(k)}" for k in keys if before.get(k) != now.get(k)]

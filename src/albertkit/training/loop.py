@@ -73,6 +73,7 @@ class LoopSettings:
     bias_correction: bool = False
     weight_decay: float = 0.01
     schedule: str = "polynomial"
+    end_lr: float = 0.0
     warmup_steps: int = 0
     clip_norm: float = 1.0
     ema_decay: float = 0.0
@@ -227,7 +228,7 @@ def train(
             micro_batches = [batch.to(world.device) for batch in next(stream)]
             lr = learning_rate(
                 state.step, peak=settings.lr, total_steps=settings.steps,
-                warmup_steps=settings.warmup_steps, schedule=settings.schedule,
+                warmup_steps=settings.warmup_steps, schedule=settings.schedule, end_lr=settings.end_lr,
             )  # fmt: skip
             counts, tokens = _count_targets(task, micro_batches, world)
             for number, batch in enumerate(micro_batches):

@@ -20,8 +20,11 @@ class DecoupledAdam(torch.optim.Optimizer):
         m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  u = m / (√v + ε);  if decayed: u += λθ
         AdamW: θ ← θ − lr·u        LAMB: θ ← θ − lr·r·u,  r = ‖θ‖/‖u‖ per tensor if both are positive, else 1
 
-    ε stands outside the root. Google's code corrects no bias: its first update is (1−β₁)/√(1−β₂) ≈ 3.2 times the
-    corrected one. `bias_correction` gives the corrected form, which for AdamW equals `torch.optim.AdamW`.
+    ε stands outside the root. Google's first code corrects no bias: its first update is (1−β₁)/√(1−β₂) ≈ 3.2 times the
+    corrected one. `bias_correction` is how Model Garden trains. Its LAMB, TensorFlow Addons', adds ε to the corrected
+    root: u = (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε). Its AdamW, Keras's, to the uncorrected one: u = (m/(√v + ε))·√(1−β₂ᵗ)/(1−β₁ᵗ),
+    `torch.optim.AdamW` with ε/√(1−β₂ᵗ) for ε, 32 times as much at the first update. It also decays before it updates,
+    θ ← θ(1 − lr·λ) − lr·u, which is the same number.
 
     Args:
         named_parameters: (name, parameter) pairs. Names that match `EXCLUDED` are neither decayed nor adapted.
@@ -30,9 +33,10 @@ class DecoupledAdam(torch.optim.Optimizer):
         betas: Decay of the two moments.
         eps: Added to the root of the second moment.
         weight_decay: λ.
-        bias_correction: Divide the moments by 1 − βᵗ.
+        bias_correction: Model Garden's form.
 
-    Source: google-research/albert lamb_optimizer.py, optimization.py; You et al. 2019, algorithm 2.
+    Source: google-research/albert lamb_optimizer.py, optimization.py; You et al. 2019, algorithm 2; Model Garden
+    official/modeling/optimization/lamb.py, legacy_adamw.py.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class DecoupledAdam(torch.optim.Optimizer):
     ) -> None:
         named = list(named_parameters)
         self.names = {id(parameter): name for name, parameter in named}
+        self.trust_ratio = trust_ratio
         groups = [
             {
                 "params": [p for n, p in named if not EXCLUDED.search(n)],
@@ -81,12 +86,15 @@ class DecoupledAdam(torch.optim.Optimizer):
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, value=1 - beta2)
 
-        scale = 1.0
+        scale, eps = 1.0, group["eps"]
         roots = torch._foreach_sqrt(second)
         if group["bias_correction"]:
+            correction = (1 - beta2**self.num_updates) ** 0.5
             scale = 1 / (1 - beta1**self.num_updates)
-            torch._foreach_div_(roots, (1 - beta2**self.num_updates) ** 0.5)
-        torch._foreach_add_(roots, group["eps"])
+            torch._foreach_div_(roots, correction)
+            if not self.trust_ratio:
+                eps /= correction
+        torch._foreach_add_(roots, eps)
         updates = torch._foreach_div(first, roots)
         if scale != 1.0:
             torch._foreach_mul_(updates, scale)
@@ -138,9 +146,13 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients by min(1, max_norm / norm) and return their global norm before.
 
     Unlike `torch.nn.utils.clip_grad_norm_`, adds no 1e-6 to the norm: `tf.clip_by_global_norm` does not.
+
+    Args:
+        parameters: Those without a gradient do not count.
+        max_norm: 0 for no clipping, as Model Garden's LAMB.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
-    if norm > max_norm:  # False for NaN, which the loop's guard sees
+    if 0 < max_norm < norm:  # False for NaN, which the loop's guard sees
         torch._foreach_mul_(gradients, max_norm / norm)
     return norm

@@ -2,8 +2,6 @@
 
 import math
 
-SCHEDULES = ("polynomial", "linear", "cosine", "constant")
-
 
 def learning_rate(
     step: int,
@@ -12,21 +10,25 @@ def learning_rate(
     total_steps: int,
     warmup_steps: int = 0,
     schedule: str = "polynomial",
+    end_lr: float = 0.0,
     power: float = 1.0,
     start_warmup_step: int = 0,
 ) -> float:
-    """The learning rate of update `step`, counted from 0, as Google's optimization.py computes it.
+    """The learning rate of update `step`, counted from 0, as Google's and Model Garden's optimization.py compute it.
 
     The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the rate drops from
-    0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has rate 0. Before `start_warmup_step`
-    the rate is negative, as in the original.
+    0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has rate 0.
+
+    `power` and `start_warmup_step` are arguments of the original that its scripts leave at these defaults; they are here
+    to be compared with it and no setting of a run reaches them. Before `start_warmup_step` the rate is negative, as there.
 
     Args:
         step: Number of updates made before this one.
         peak: Rate that the warm-up aims at.
-        total_steps: Steps after which the rate is 0 (polynomial, linear, cosine).
+        total_steps: Steps after which the rate is `end_lr` (polynomial, cosine).
         warmup_steps: Length of the linear warm-up; 0 for none.
-        schedule: "polynomial", "linear" (polynomial with power 1), "cosine" or "constant".
+        schedule: "polynomial", "cosine" or "constant".
+        end_lr: Where the decay ends; Model Garden's `end_lr`.
         power: Exponent of the polynomial decay.
         start_warmup_step: Step at which the warm-up begins; it ends at `start_warmup_step + warmup_steps`.
 
@@ -35,9 +37,8 @@ def learning_rate(
     """
     if warmup_steps and step - start_warmup_step < warmup_steps:
         return peak * (step - start_warmup_step) / warmup_steps
-    progress = min(step, total_steps) / total_steps
     if schedule == "constant":
         return peak
-    if schedule == "cosine":
-        return peak * 0.5 * (1 + math.cos(math.pi * progress))
-    return peak * (1 - progress) ** (power if schedule == "polynomial" else 1.0)
+    progress = min(step, total_steps) / total_steps
+    remaining = 0.5 * (1 + math.cos(math.pi * progress)) if schedule == "cosine" else (1 - progress) ** power
+    return end_lr + (peak - end_lr) * remaining

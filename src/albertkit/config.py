@@ -1,6 +1,7 @@
 """ALBERT's configuration: transformers' field names, the published sizes, exact parameter and FLOP counts."""
 
 import dataclasses
+import json
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,10 @@ from albertkit.files import read_json, write_json
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu_new", "gelu", "relu")
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
-# Keys that other programs write into `config.json`. They change nothing here; they are kept and written back unchanged.
+# Keys that other programs write into `config.json`. They are kept and written back unchanged; the labels of task heads
+# (`id2label`, `label2id`, `num_labels`, `problem_type`) are read through properties, the others change nothing here.
 FOREIGN_KEYS = frozenset(
     """
     architectures model_type transformers_version torch_dtype dtype output_past down_scale_factor gap_size
@@ -37,7 +40,7 @@ SIZES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, unsafe_hash=True)  # as good as frozen: see `__setattr__`
 class AlbertConfig:
     """What an ALBERT is made of. Field names and defaults are transformers'; the defaults are therefore xxlarge's.
 
@@ -65,7 +68,7 @@ class AlbertConfig:
         eos_token_id: Id of `[SEP]`.
         parameter_sharing: What layers share: "all"; only "attention"; only "ffn"; "none". For all but "all",
             `num_hidden_groups` equals `num_hidden_layers`, so that transformers loads the folder and computes the same.
-        foreign: Keys of other programs found in a file; kept and written back.
+        foreign: Keys of other programs found in a file; kept and written back. Each is also an attribute.
     """
 
     vocab_size: int = 30000
@@ -90,6 +93,20 @@ class AlbertConfig:
     parameter_sharing: str = "all"
     foreign: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Fields never change once they are set (use `replace`); a foreign key may be set, as transformers' Trainer does."""
+        if name in FOREIGN_KEYS:
+            self.foreign[name] = value
+        elif name in self.__dict__ or name not in self.__dataclass_fields__:
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}; use `replace({name}=…)`")
+        else:
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:  # asked only for what is no field
+        if name in FOREIGN_KEYS and name in self.__dict__.get("foreign", {}):
+            return self.foreign[name]
+        raise AttributeError(f"the configuration has no {name!r}")
+
     def __post_init__(self) -> None:
         problems = self.problems()
         if problems:
@@ -105,6 +122,27 @@ class AlbertConfig:
     def head_size(self) -> int:
         """Width of one attention head (D)."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_labels(self) -> int:
+        """Width of a task head: as many as `id2label` names, else the file's `num_labels`, else 2."""
+        return len(self.foreign.get("id2label") or ()) or self.foreign.get("num_labels", 2)
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        """The name of each label; `LABEL_0`, `LABEL_1`, … where the file has none."""
+        named = self.foreign.get("id2label") or {i: f"LABEL_{i}" for i in range(self.num_labels)}
+        return {int(number): label for number, label in named.items()}
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """The number of each label."""
+        return {label: number for number, label in self.id2label.items()}
+
+    @property
+    def problem_type(self) -> str | None:
+        """What a sequence classifier is trained for; None until its first labels say so."""
+        return self.foreign.get("problem_type")
 
     def problems(self) -> list[str]:
         """Everything that makes this configuration impossible; empty if nothing does."""
@@ -129,9 +167,12 @@ class AlbertConfig:
             found.append(
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
             )
-        for name, allowed in (("hidden_act", ACTIVATIONS), ("parameter_sharing", SHARING)):
+        if not isinstance(self.num_labels, int) or self.num_labels < 1:
+            found.append(f"num_labels must be a whole number of at least 1, it is {self.num_labels!r}")
+        known = {"hidden_act": ACTIVATIONS, "parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
+        for name, allowed in known.items():
             if getattr(self, name) not in allowed:
-                found.append(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(allowed)}")
+                found.append(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(map(str, allowed))}")
         if self.parameter_sharing != "all" and self.num_hidden_groups != self.num_hidden_layers:
             found.append(
                 f"parameter_sharing {self.parameter_sharing!r} needs num_hidden_groups equal to num_hidden_layers "
@@ -179,7 +220,7 @@ class AlbertConfig:
         """A configuration from a dictionary; unknown keys are an error.
 
         Args:
-            values: Field names to values.
+            values: Field names to values. `num_labels` other than the number of names in `id2label` drops the names.
             source: Where they came from, for messages.
 
         Raises:
@@ -189,10 +230,10 @@ class AlbertConfig:
         unknown = [key for key in values if key not in own and key not in FOREIGN_KEYS]
         if unknown:
             raise ConfigError("unknown-key", f"`{unknown[0]}` in {source}", near_miss(unknown[0], own))
-        return cls(
-            **{key: value for key, value in values.items() if key in own},
-            foreign={key: value for key, value in values.items() if key in FOREIGN_KEYS},
-        )
+        foreign = {key: value for key, value in values.items() if key in FOREIGN_KEYS}
+        if foreign.get("num_labels") not in (None, len(foreign.get("id2label") or ())):
+            foreign = {key: value for key, value in foreign.items() if key not in ("id2label", "label2id")}
+        return cls(**{key: value for key, value in values.items() if key in own}, foreign=foreign)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "AlbertConfig":
@@ -221,13 +262,17 @@ class AlbertConfig:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"}
         return {"model_type": "albert", **{k: v for k, v in self.foreign.items() if k != "model_type"}, **own}
 
+    def to_json_string(self) -> str:
+        """`config.json` as a text; loggers of transformers' Trainer ask for it."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write `config.json` into a folder."""
         write_json(Path(folder) / "config.json", self.to_dict())
 
     def replace(self, **changes: Any) -> "AlbertConfig":
         """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **{"foreign": dict(self.foreign), **changes})
 
     # --- sizes --------------------------------------------------------------------------------------------------------
 

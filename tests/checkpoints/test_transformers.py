@@ -79,7 +79,7 @@ def test_we_load_what_transformers_saves(tmp_path: Path, inputs: dict[str, torch
     ours = AlbertForPreTraining.from_pretrained(tmp_path)
     assert_same(ours, theirs, inputs)
     assert list(ours.state_dict()) == list(dict.fromkeys(ours.state_dict()))
-    assert set(ours.state_dict()) == set(theirs.state_dict())
+    assert set(ours.state_dict()) == set(theirs.state_dict()) - set(ours.tied)
 
 
 @pytest.mark.parametrize("name", ["AlbertModel", "AlbertForMaskedLM"])

@@ -6,71 +6,110 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
-from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    PackedBatch,
+)
 
-CASES = [
-    ("pretraining_g1", AlbertForPreTraining),
-    ("pretraining_g2_inner2", AlbertForPreTraining),
-    ("masked_lm", AlbertForMaskedLM),
-]
+# Folder, class, and which logits there are; True for one logit (or row of them) a token.
+CASES = {
+    "pretraining_g1": (AlbertForPreTraining, {"prediction_logits": True, "sop_logits": False}),
+    "pretraining_g2_inner2": (AlbertForPreTraining, {"prediction_logits": True, "sop_logits": False}),
+    "masked_lm": (AlbertForMaskedLM, {"logits": True}),
+    "seqcls_3class": (AlbertForSequenceClassification, {"logits": False}),
+    "seqcls_multilabel": (AlbertForSequenceClassification, {"logits": False}),
+    "seqcls_regression": (AlbertForSequenceClassification, {"logits": False}),
+    "token_cls": (AlbertForTokenClassification, {"logits": True}),
+    "question_answering": (AlbertForQuestionAnswering, {"start_logits": False, "end_logits": False}),  # padding too
+    "multiple_choice": (AlbertForMultipleChoice, {"logits": False}),
+}
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 
-def load(folder: Path, model_class: type[PretrainedAlbert], **changes: object):
+def load(folder: Path, **changes: object):
     inputs = {name: torch.from_numpy(array) for name, array in np.load(folder / "inputs.npz").items()}
     outputs = {name: torch.from_numpy(array) for name, array in np.load(folder / "outputs.npz").items()}
-    return model_class.from_pretrained(folder, **changes), inputs, outputs
+    return CASES[folder.name][0].from_pretrained(folder, **changes), inputs, outputs
 
 
-@pytest.mark.parametrize(("name", "model_class"), CASES)
-def test_forward_and_gradients(golden: Path, name: str, model_class: type[PretrainedAlbert]) -> None:
-    model, inputs, expected = load(golden / "hf" / name, model_class)
+@pytest.mark.parametrize("name", CASES)
+def test_forward_and_gradients(golden: Path, name: str) -> None:
+    model, inputs, expected = load(golden / "hf" / name)
     output = model(**inputs, output_hidden_states=True, output_attentions=True)
-    real = inputs["attention_mask"].bool()
+    real = inputs["attention_mask"].flatten(0, -2).bool()
     torch.testing.assert_close(output.loss, expected["loss"].reshape(()), atol=1e-5, rtol=0)
-    logits = "logits" if name == "masked_lm" else "prediction_logits"
-    torch.testing.assert_close(output[logits][real], expected[logits][real], atol=3e-5, rtol=0)
-    assert not output[logits][~real].any()  # zeros at padding, also in the hole
-    if name != "masked_lm":
-        torch.testing.assert_close(output.sop_logits, expected["sop_logits"], atol=3e-5, rtol=0)
+    for logits, per_token in CASES[name][1].items():
+        chosen = real if per_token else slice(None)
+        torch.testing.assert_close(output[logits][chosen], expected[logits][chosen], atol=3e-5, rtol=0)
+        assert not per_token or not output[logits][~real].any()  # zeros at padding, also in the hole
     for ours, theirs in zip(output.hidden_states, expected["hidden_states"], strict=True):
         torch.testing.assert_close(ours[real], theirs[real], atol=3e-5, rtol=0)
+        assert not ours[~real].any()
     for ours, theirs in zip(output.attentions, expected["attentions"], strict=True):
         torch.testing.assert_close(ours.transpose(1, 2)[real], theirs.transpose(1, 2)[real], atol=1e-6, rtol=0)
 
     output.loss.backward()
     parameters = dict(model.named_parameters())
     compared = [key.removeprefix("grad::") for key in expected if key.startswith("grad::")]
-    assert compared
+    assert len(compared) == 3
     for key in compared:
         torch.testing.assert_close(parameters[key].grad, expected[f"grad::{key}"], atol=1e-5, rtol=0)
+    if name == "question_answering":  # computes padding; transformers' embedding passes nothing to the padding row
+        parameters["albert.embeddings.word_embeddings.weight"].grad[model.config.pad_token_id] = 0
     norm = torch.stack([parameter.grad.double().norm() for parameter in parameters.values()]).norm()
     torch.testing.assert_close(norm, expected["grad_global_norm"].reshape(()), atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "model_class"), CASES)
-def test_double_precision_and_bare_input(golden: Path, name: str, model_class: type[PretrainedAlbert]) -> None:
-    model, inputs, expected = load(golden / "hf" / name, model_class)
-    logits = "logits" if name == "masked_lm" else "prediction_logits"
-    bare = model(inputs["input_ids"])[logits]
-    torch.testing.assert_close(bare, expected[f"bare_input_ids_only::{logits}"], atol=3e-5, rtol=0)
+@pytest.mark.parametrize("name", CASES)
+def test_double_precision_and_bare_input(golden: Path, name: str) -> None:
+    model, inputs, expected = load(golden / "hf" / name)
+    bare = model(inputs["input_ids"])
+    for logits in CASES[name][1]:
+        torch.testing.assert_close(bare[logits], expected[f"bare_input_ids_only::{logits}"], atol=3e-5, rtol=0)
     loss = model.double()(**inputs).loss
     torch.testing.assert_close(loss, expected["loss_float64"].reshape(()), atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_any_one_perturbed_weight_is_noticed(golden: Path, name: str) -> None:
+    """One element of every parameter in turn, moved by 0.1, against ten times the tolerances above."""
+    model, inputs, expected = load(golden / "hf" / name)
+    model.double()
+    for key, parameter in model.named_parameters():
+        place = [0] * parameter.dim()
+        for table, ids in (("word_embeddings", "input_ids"), ("token_type_embeddings", "token_type_ids")):
+            if table in key:
+                place[0] = int(inputs[ids].flatten()[0])
+        if key.endswith("attention.key.bias"):  # adds the same to all scores of a query: no effect at all
+            continue
+        with torch.no_grad():
+            parameter[tuple(place)] += 0.1
+            output = model(**inputs)
+            parameter[tuple(place)] -= 0.1
+        real = inputs["attention_mask"].bool()
+        of_loss = (output.loss - expected["loss_float64"]).abs()
+        of_logits = [
+            (output[logits] - expected[logits])[real if per_token else slice(None)].abs().max()
+            for logits, per_token in CASES[name][1].items()
+        ]
+        assert of_loss > 1e-8 or max(of_logits) > 3e-4, key  # a bias common to all classes changes no softmax
+
+
 @pytest.mark.parametrize("wrong", [{"hidden_act": "gelu"}, {"layer_norm_eps": 1e-3}, {"hidden_act": "relu"}])
 def test_the_comparison_can_fail(golden: Path, wrong: dict[str, object]) -> None:
-    model, inputs, expected = load(golden / "hf" / "pretraining_g1", AlbertForPreTraining, **wrong)
+    model, inputs, expected = load(golden / "hf" / "pretraining_g1", **wrong)
     real = inputs["attention_mask"].bool()
     difference = (model(**inputs).prediction_logits - expected["prediction_logits"])[real].abs().max()
     assert difference > 1e-4  # three times the tolerance above
 
 
 def test_pretraining_losses_are_the_same_losses(golden: Path) -> None:
-    from albertkit.model import PackedBatch
-
-    model, inputs, expected = load(golden / "hf" / "pretraining_g2_inner2", AlbertForPreTraining)
+    model, inputs, expected = load(golden / "hf" / "pretraining_g2_inner2")
     batch = PackedBatch.from_padded(
         inputs["input_ids"], inputs["attention_mask"], inputs["token_type_ids"],
         labels=inputs["labels"], sentence_order_labels=inputs["sentence_order_label"],
@@ -85,3 +124,12 @@ def test_pretraining_losses_are_the_same_losses(golden: Path) -> None:
     parameters = dict(model.named_parameters())
     for key in (key for key in expected if key.startswith("grad::")):
         torch.testing.assert_close(parameters[key.removeprefix("grad::")].grad, expected[key], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["seqcls_3class", "seqcls_multilabel", "seqcls_regression"])
+def test_the_problem_type_is_inferred_as_transformers_does(golden: Path, name: str) -> None:
+    model, inputs, expected = load(golden / "hf" / name)
+    stated = model.config.problem_type
+    model.config.problem_type = None
+    assert model(**inputs).loss.item() == pytest.approx(expected["loss"].item(), abs=1e-5)
+    assert model.config.problem_type == stated

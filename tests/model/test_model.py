@@ -10,7 +10,8 @@ from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel, PackedBatch
 from albertkit.model.attention import _padded_attention, attention_probabilities, packed_attention
-from albertkit.model.heads import MaskedLMHead, class_loss
+from albertkit.model.heads import MaskedLMHead
+from albertkit.model.losses import class_loss
 
 Make = Callable[..., AlbertForPreTraining]
 
@@ -120,7 +121,7 @@ def test_the_last_pass_at_some_positions_is_the_whole_pass_there(make_model: Mak
 def test_fused_projections_are_the_three_projections(make_model: Make) -> None:
     layer = make_model().albert.encoder.albert_layer_groups[0].albert_layers[0]
     hidden = torch.randn(50, 64)
-    fused = F.linear(hidden, *layer.weights(torch.float32).qkv)
+    fused = layer.weights(torch.float32).qkv(hidden)
     parts = [projection(hidden) for projection in (layer.attention.query, layer.attention.key, layer.attention.value)]
     torch.testing.assert_close(fused, torch.cat(parts, 1), atol=1e-6, rtol=1e-6)
 
@@ -129,7 +130,7 @@ def test_each_block_is_made_ready_once(make_model: Make) -> None:
     passes = make_model(inner_group_num=2).albert.encoder.passes(torch.bfloat16)
     assert len(passes) == 6
     assert len({id(weights) for _, weights in passes}) == 2
-    assert passes[0][1].qkv[0].dtype == torch.bfloat16
+    assert passes[0][1].qkv.keywords["weight"].dtype == torch.bfloat16
 
 
 def test_layers_are_divided_as_the_original_divides_them() -> None:
@@ -268,7 +269,7 @@ def test_outputs_read_like_transformers(make_model: Make, padded: dict[str, torc
     assert output[0] is output.loss is output["loss"]
     assert len(output.to_tuple()) == 4
     assert output.attentions is None
-    logits, sop_logits = model(padded["input_ids"], padded["attention_mask"])
+    logits, sop_logits = model(padded["input_ids"], padded["attention_mask"]).to_tuple()
     assert logits.shape == (5, 17, 90)
     assert sop_logits.shape == (5, 2)
     only = AlbertForMaskedLM(model.config)(padded["input_ids"], padded["attention_mask"])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import PackedBatch
+from albertkit.model.packing import unpack
 
 sequences = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=5)
 
@@ -50,7 +51,7 @@ def test_a_hole_in_the_mask_keeps_the_padded_positions() -> None:
     assert batch.position_ids.tolist() == [0, 2, 3, 0, 1]
     assert batch.masked_positions is not None
     assert batch.masked_positions.tolist() == [1, 3]  # the labels 6 and 12 stand at padding
-    assert batch.unpack(batch.input_ids, mask).tolist() == [[5, 0, 7, 8], [9, 10, 0, 0]]
+    assert unpack(batch.input_ids, mask).tolist() == [[5, 0, 7, 8], [9, 10, 0, 0]]
 
 
 def test_moving_keeps_every_field() -> None:

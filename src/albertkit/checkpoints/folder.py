@@ -13,9 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from albertkit.checkpoints.hub import local_folder
 from albertkit.checkpoints.matching import match
 from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError, DataError
+from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file
 from albertkit.model.pretrained import PretrainedAlbert
 
@@ -27,7 +28,11 @@ logger = logging.getLogger("albertkit")
 
 
 def load_checkpoint(
-    folder: str | Path, model_class: type[Model], allow_missing: Collection[str] = (), **changes: Any
+    folder: str | Path,
+    model_class: type[Model],
+    allow_missing: Collection[str] = (),
+    revision: str | None = None,
+    **changes: Any,
 ) -> Model:
     """Make a model of a class from a checkpoint folder.
 
@@ -35,23 +40,21 @@ def load_checkpoint(
     encoder: the heads are left out, and that is logged.
 
     Args:
-        folder: Holds `config.json` and `model.safetensors`, or `pytorch_model.bin` (read without unpickling objects).
+        folder: Holds `config.json` and `model.safetensors`, or `pytorch_model.bin` (read without unpickling objects); or
+            `org/name` of the Hugging Face hub.
         model_class: The class to make, for example `AlbertForPreTraining`.
         allow_missing: First parts of parameter names that may be missing and are then initialised afresh.
+        revision: Of a model of the hub.
         **changes: Configuration fields to set otherwise.
 
     Returns:
         The model in fp32 on the CPU, in evaluation mode.
 
     Raises:
-        DataError: not-found or broken-json. ConfigError: unknown-key, bad-config, wrong-model.
+        DataError: not-found or broken-json. MachineError: hub-unreachable. ConfigError: unknown-key, bad-config, wrong-model.
         CheckpointError: no-weights, broken-weights, weights-mismatch.
     """
-    path = Path(folder)
-    if not path.is_dir():
-        raise DataError(
-            "not-found", f"no checkpoint folder at `{path}`", "give the path of a folder with a config.json"
-        )
+    path = local_folder(folder, revision)
     config = AlbertConfig.from_pretrained(path)
     if changes:
         config = AlbertConfig.from_dict({**config.to_dict(), **changes}, source="the arguments")
@@ -73,7 +76,7 @@ def load_checkpoint(
 def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any = None) -> None:
     """Write a model, in fp32, as transformers reads it.
 
-    Every file appears whole or not at all. Tied tensors are stored once. A block that several groups share is stored
+    Every file appears whole or not at all. A block that several groups share is stored
     for each of them, because transformers has no name for sharing.
 
     Args:
@@ -85,10 +88,9 @@ def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any 
     tensors: dict[str, Tensor] = {}
     stored: set[int] = set()
     for name, tensor in model.state_dict().items():
-        if name not in model.tied:
-            tensor = tensor.detach().to("cpu", torch.float32).contiguous()
-            tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
-            stored.add(tensor.data_ptr())
+        tensor = tensor.detach().to("cpu", torch.float32).contiguous()
+        tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
+        stored.add(tensor.data_ptr())
     write_tensors(path / WEIGHTS, tensors)
     if tokenizer is not None:
         tokenizer.save_pretrained(path)

@@ -11,7 +11,9 @@ from albertkit.model.pretrained import PretrainedAlbert
 
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
-HEADS = ("predictions", "sop_classifier", "classifier", "qa_outputs")
+HEADS = (
+    "predictions", "sop_classifier", "classifier", "qa_outputs", "start_logits", "end_logits", "answer_class",
+)  # fmt: skip
 PREFIX = "albert."  # what classes with a head put before the encoder's names
 
 
@@ -20,7 +22,7 @@ class Matched:
     """The outcome.
 
     Attributes:
-        tensors: A tensor for each of the model's names, tied ones included.
+        tensors: A tensor for each of the model's names.
         left_out: Names in the file of heads that the model does not have.
         fresh: Names of the model that were allowed to be missing, and are.
     """
@@ -46,11 +48,11 @@ def match(
     """
     wanted = model.state_dict(keep_vars=True)
     given = _with_prefix(tensors, any(name.startswith(PREFIX) for name in wanted))
+    differing = []
     for alias, name in model.tied.items():  # either name may carry the tensor
-        if alias in given:
-            given.setdefault(name, given[alias])
-        if name in given:
-            given.setdefault(alias, given[name])
+        copy = given.pop(alias, None)
+        if copy is not None and not torch.equal(given.setdefault(name, copy), copy):
+            differing.append(f"{alias} and {name}")
     missing = [name for name in wanted if name not in given]
     fresh = [name for name in missing if name.split(".")[0] in allow_missing or name in allow_missing]
     unmatched = [name for name in given if name not in wanted]
@@ -66,7 +68,8 @@ def match(
         _listed("other shapes", shapes),
     ]
     if not any(problems):
-        problems = [_listed("shared in the model but different in the file", _differing_copies(wanted, given))]
+        differing += _differing_copies(wanted, given)
+        problems = [_listed("shared in the model but different in the file", differing)]
     if any(problems):
         raise CheckpointError(
             "weights-mismatch",

@@ -1,19 +1,29 @@
-"""The public classes. Arguments, outputs and parameter names are transformers'; inside, only real tokens are computed.
+"""The encoder and the classes that are pretrained. Arguments, outputs and parameter names are transformers'.
 
-Padded input is packed on entry and laid out again on exit, with zeros at padding. A mask may have holes: the tokens
-around a hole keep their positions. The sentence is pooled from its first real token.
+Padded input goes through `PaddedPass`, which lets only real tokens be computed; packed batches have methods of their own.
 """
 
+from typing import Unpack
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
 from albertkit.model.encoder import AlbertEmbeddings, AlbertEncoder
-from albertkit.model.heads import MaskedLMHead, SentenceOrderHead, class_loss
-from albertkit.model.outputs import BaseModelOutput, MaskedLMOutput, PackedOutput, PretrainingLosses, PreTrainingOutput
-from albertkit.model.packing import IGNORED, PackedBatch, unpack
-from albertkit.model.pretrained import PretrainedAlbert, Trace, pack
+from albertkit.model.heads import MaskedLMHead, SentenceOrderHead
+from albertkit.model.losses import class_loss
+from albertkit.model.outputs import (
+    BaseModelOutput,
+    LogitsOutput,
+    PackedOutput,
+    PretrainingLosses,
+    PreTrainingOutput,
+    SummedLoss,
+)
+from albertkit.model.packing import IGNORED, PackedBatch
+from albertkit.model.padded import PaddedBatch, PaddedPass, PassOptions, Trace
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.projections import linear
 
 TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
@@ -42,56 +52,51 @@ class AlbertModel(PretrainedAlbert):
         """This model itself."""
         return self
 
-    def encode(self, batch: PackedBatch, trace: Trace | None = None, positions: Tensor | None = None) -> PackedOutput:
+    def encode(
+        self,
+        batch: PackedBatch | PaddedBatch,
+        trace: Trace | None = None,
+        positions: Tensor | None = None,
+        words: Tensor | None = None,
+    ) -> PackedOutput:
         """Run a packed batch.
 
         Args:
             batch: T tokens of N sequences, on the model's device.
             trace: Collects hidden states and attentions.
             positions: int64 [Q] into the T tokens, when only these states are wanted; the last pass computes no others.
+            words: [T, E] in place of the word embeddings of the batch's ids.
 
         Returns:
             hidden [T, H], or [Q, H], and pooled [N, H], in `compute_dtype`.
         """
-        starts = batch.offsets[:-1]
+        starts = batch.starts
         rows = None if positions is None else torch.cat([starts, positions])
-        embedded = self.embeddings(batch)
+        embedded = self.embeddings(batch, words)
         embedded = embedded.to(self.compute_dtype or embedded.dtype)
         lists = (trace.hidden_states, trace.attentions) if trace else ()
         hidden = self.encoder(embedded, batch, rows, *lists)
         first = hidden.index_select(0, starts) if rows is None else hidden[: len(starts)]
         hidden = hidden if rows is None else hidden[len(starts) :]
-        if self.pooler is None:
-            return PackedOutput(hidden, None)
-        weight, bias = self.pooler.weight.to(hidden.dtype), self.pooler.bias.to(hidden.dtype)
-        return PackedOutput(hidden, torch.tanh(F.linear(first, weight, bias)))
+        pooled = None if self.pooler is None else torch.tanh(linear(hidden.dtype, self.pooler)(first))
+        return PackedOutput(hidden, pooled)
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
+        inputs_embeds: Tensor | None = None,
+        **options: Unpack[PassOptions],
     ) -> BaseModelOutput:
-        """Run padded input.
-
-        Args:
-            input_ids: int64 [B, S].
-            attention_mask: [B, S], 0 at padding. Default: no padding.
-            token_type_ids: int64 [B, S]. Default: 0.
-            position_ids: int64 [S] or [B, S]. Default: 0 to S-1.
-            output_hidden_states: Return the output of every pass.
-            output_attentions: Return the attention probabilities of every pass.
+        """Run padded input: arguments as `PaddedPass`, options as `PassOptions`.
 
         Raises:
-            ConfigError: bad-shape. DataError: empty-sequence or too-long.
+            ConfigError: bad-shape. DataError: empty-sequence, too-long or id-out-of-range.
         """
-        batch, mask = pack(input_ids, attention_mask, token_type_ids, position_ids)
-        trace = Trace(output_hidden_states, output_attentions)
-        hidden, pooled = self.encode(batch, trace)
-        return BaseModelOutput(unpack(hidden, mask), pooled, **trace.padded(mask))
+        run = PaddedPass(self, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        return run.output(BaseModelOutput, last_hidden_state=run.rows(run.hidden), pooler_output=run.pooled)
 
 
 class AlbertForPreTraining(PretrainedAlbert):
@@ -110,6 +115,15 @@ class AlbertForPreTraining(PretrainedAlbert):
         self.sop_classifier = SentenceOrderHead(config)
         self.initialize(ready=self.albert.parameters())
 
+    def get_output_embeddings(self) -> nn.Linear:
+        """The masked-LM decoder."""
+        return self.predictions.decoder
+
+    def packed_logits(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """Logits [P, V] at the batch's masked positions, or [T, V] if it has none given; and of the order, [N, 2]."""
+        hidden, pooled = self.albert.encode(batch, positions=batch.masked_positions)
+        return self.predictions(hidden), self.sop_classifier(pooled)
+
     def pretraining_losses(self, batch: PackedBatch) -> PretrainingLosses:
         """Both losses of a packed batch; the masked-LM head sees only the masked positions.
 
@@ -119,9 +133,7 @@ class AlbertForPreTraining(PretrainedAlbert):
         Returns:
             Sums and counts. Without a masked token, or a sentence-order label, the sum is 0.
         """
-        positions, labels = batch.masked_positions, batch.masked_labels
-        if positions is None or labels is None:
-            positions = labels = batch.offsets[:0]
+        positions, labels = batch.masked_targets()
         hidden, pooled = self.albert.encode(batch, positions=positions)
         masked_sum, masked_correct = self.predictions.loss(hidden, labels)
         order_labels = batch.sentence_order_labels
@@ -135,41 +147,44 @@ class AlbertForPreTraining(PretrainedAlbert):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         sentence_order_label: Tensor | None = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
+        **options: Unpack[PassOptions],
     ) -> PreTrainingOutput:
         """Run padded input; logits at every real position. For training use `pretraining_losses`.
 
+        With `num_items_in_batch`, which counts `labels` only, the sentence-order loss is weighted by this part's share of them.
+
         Args:
-            input_ids: int64 [B, S].
-            attention_mask: [B, S], 0 at padding. Default: no padding.
-            token_type_ids: int64 [B, S]. Default: 0.
-            position_ids: int64 [S] or [B, S]. Default: 0 to S-1.
+            input_ids: This and what follows it as `PaddedPass`, options as `PassOptions`.
+            attention_mask: As there.
+            token_type_ids: As there.
+            position_ids: As there.
+            inputs_embeds: As there.
             labels: int64 [B, S], -100 where nothing is to be predicted; labels at padding do not count.
             sentence_order_label: int64 [B], 0 original order, 1 swapped, -100 none.
-            output_hidden_states: Return the output of every pass.
-            output_attentions: Return the attention probabilities of every pass.
+            **options: As `PassOptions`.
 
         Raises:
-            ConfigError: bad-shape. DataError: empty-sequence or too-long.
+            ConfigError: bad-shape. DataError: empty-sequence, too-long or id-out-of-range.
         """
-        batch, mask = pack(input_ids, attention_mask, token_type_ids, position_ids)
-        trace = Trace(output_hidden_states, output_attentions)
-        hidden, pooled = self.albert.encode(batch, trace)
-        logits, order_logits = self.predictions(hidden), self.sop_classifier(pooled)
-        losses = []
+        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        logits, order_logits = self.predictions(run.hidden), self.sop_classifier(run.pooled)
+        loss, share = None, torch.ones((), device=logits.device)
         if labels is not None:
-            losses.append(class_loss(logits, labels[mask != 0]).mean())
+            masked_lm = class_loss(logits, run.labels(labels))
+            loss = run.mean(masked_lm)
+            if run.num_items is not None:
+                share = masked_lm.label_count / run.num_items
         if sentence_order_label is not None:
-            losses.append(class_loss(order_logits, sentence_order_label.reshape(-1)).mean())
-        loss = torch.stack(losses).sum() if losses else None
-        return PreTrainingOutput(loss, unpack(logits, mask), order_logits, **trace.padded(mask))
+            order = class_loss(order_logits, sentence_order_label.reshape(-1)).mean() * share
+            loss = order if loss is None else loss + order
+        return run.output(PreTrainingOutput, loss=loss, prediction_logits=run.rows(logits), sop_logits=order_logits)
 
 
 class AlbertForMaskedLM(PretrainedAlbert):
@@ -187,19 +202,32 @@ class AlbertForMaskedLM(PretrainedAlbert):
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
         self.initialize(ready=self.albert.parameters())
 
+    def get_output_embeddings(self) -> nn.Linear:
+        """The masked-LM decoder."""
+        return self.predictions.decoder
+
+    def packed_logits(self, batch: PackedBatch) -> Tensor:
+        """Logits [P, V] at the batch's masked positions, or [T, V] if it has none given."""
+        return self.predictions(self.albert.encode(batch, positions=batch.masked_positions).hidden)
+
+    def packed_loss(self, batch: PackedBatch) -> SummedLoss:
+        """The loss at the masked positions, without ever holding all logits. Without one, the sum is 0."""
+        positions, labels = batch.masked_targets()
+        loss_sum, correct = self.predictions.loss(self.albert.encode(batch, positions=positions).hidden, labels)
+        return SummedLoss(loss_sum, correct, torch.full_like(correct, len(labels)))
+
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> MaskedLMOutput:
+        **options: Unpack[PassOptions],
+    ) -> LogitsOutput:
         """Run padded input; arguments as `AlbertForPreTraining.forward`."""
-        batch, mask = pack(input_ids, attention_mask, token_type_ids, position_ids)
-        trace = Trace(output_hidden_states, output_attentions)
-        logits = self.predictions(self.albert.encode(batch, trace).hidden)
-        loss = None if labels is None else class_loss(logits, labels[mask != 0]).mean()
-        return MaskedLMOutput(loss, unpack(logits, mask), **trace.padded(mask))
+        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        logits = self.predictions(run.hidden)
+        loss = None if labels is None else run.mean(class_loss(logits, run.labels(labels)))
+        return run.output(LogitsOutput, loss=loss, logits=run.rows(logits))

@@ -16,7 +16,8 @@ sequences at once take half to a third of the time (17 of <= 64, H 192, bf16: 1.
 against 21.3; from 64 of <= 128, H 384, on there is no difference).
 
 CUDA: `torch.nn.attention.varlen` in half precision (its defaults mean bidirectional in every version); where that cannot
-do it (fp32, dropout, odd head sizes), one padded SDPA call.
+do it (fp32, dropout, odd head sizes), one padded SDPA call. A compiled model uses the same two: their shapes do not depend on
+the lengths of each sequence. Padded batches are one SDPA call everywhere.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from albertkit.model.packing import PackedBatch, unpack
+from albertkit.model.packing import PackedBatch
+from albertkit.model.padded import PaddedBatch
 
 
 @cache
@@ -42,7 +44,7 @@ def _varlen_attention() -> Callable[..., Any] | None:
         return None
 
 
-def packed_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float = 0.0) -> Tensor:
+def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int, dropout: float = 0.0) -> Tensor:
     """Scaled dot-product attention; a token sees the tokens of its own sequence.
 
     Args:
@@ -54,7 +56,9 @@ def packed_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: f
     Returns:
         [T, H].
     """
-    if qkv.device.type == "cpu":
+    if isinstance(batch, PaddedBatch):
+        return _masked_attention(qkv.view(*batch.mask.shape, -1), batch.mask, num_heads, dropout).flatten(0, 1)
+    if qkv.device.type == "cpu" and not torch.compiler.is_compiling():
         if _short_and_even(batch.lengths):
             return _even_attention(qkv, batch, num_heads, dropout)
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
@@ -62,8 +66,7 @@ def packed_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: f
     fits = qkv.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
     if qkv.is_cuda and dropout == 0 and fits and (attend := _varlen_attention()):
         offsets = batch.offsets.int()
-        longest = max(batch.lengths)
-        return attend(query, key, value, offsets, offsets, longest, longest).reshape(len(qkv), -1)
+        return attend(query, key, value, offsets, offsets, batch.longest, batch.longest).reshape(len(qkv), -1)
     return _padded_attention(qkv, batch, num_heads, dropout)
 
 
@@ -74,7 +77,7 @@ def _short_and_even(lengths: tuple[int, ...]) -> bool:
 
 def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
     """All sequences at once, the little padding there is hidden by a large negative score."""
-    count, longest = batch.num_sequences, max(batch.lengths)
+    count, longest = batch.num_sequences, batch.longest
     mask = None
     if count * longest > len(qkv):
         mask = batch.padding_mask()
@@ -89,8 +92,16 @@ def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: fl
     return context if mask is None else context.index_select(0, places)
 
 
-def attention_probabilities(qkv: Tensor, batch: PackedBatch, num_heads: int) -> list[Tensor]:
-    """What `packed_attention` weighs values with: N tensors [A, S, S]. For people to look at; not on the fast path."""
+def attention_probabilities(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int) -> list[Tensor] | Tensor:
+    """What `packed_attention` weighs values with, for people to look at; not on the fast path.
+
+    Returns:
+        N tensors [A, S, S], each of its sequence's length; of a padded batch one tensor [B, A, S, S].
+    """
+    if isinstance(batch, PaddedBatch):
+        query, key, _ = qkv.view(*batch.mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
+        scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+        return scores.masked_fill(~batch.mask[:, None, None], torch.finfo(scores.dtype).min).softmax(-1)
     probabilities = []
     for sequence in qkv.split(batch.lengths):
         query, key, _ = _heads(sequence, num_heads)
@@ -106,10 +117,15 @@ def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
-    mask = batch.padding_mask()
-    query, key, value = unpack(qkv, mask).view(*mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
+    context = _masked_attention(batch.unpack(qkv), batch.padding_mask(), num_heads, dropout)
+    return context.flatten(0, 1).index_select(0, batch.places())
+
+
+def _masked_attention(qkv: Tensor, mask: Tensor, num_heads: int, dropout: float) -> Tensor:
+    """[B, S, 3H] to [B, S, H]: everybody asks, nobody looks where the mask [B, S] is False."""
+    query, key, value = qkv.view(*mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout)
-    return context.transpose(1, 2)[mask].reshape(len(qkv), -1)
+    return context.transpose(1, 2).flatten(2)
 
 
 class _SequenceAttention(torch.autograd.Function):

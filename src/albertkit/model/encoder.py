@@ -17,6 +17,8 @@ from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
 from albertkit.model.attention import attention_probabilities, packed_attention
 from albertkit.model.packing import PackedBatch
+from albertkit.model.padded import PaddedBatch
+from albertkit.model.projections import Projection, layer_norm, linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": partial(F.gelu, approximate="tanh"),
@@ -36,21 +38,24 @@ class AlbertEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        longest, most = max(batch.lengths), self.position_embeddings.num_embeddings
-        if longest > most:
+    def forward(self, batch: PackedBatch | PaddedBatch, words: Tensor | None = None) -> Tensor:
+        """[T, E]; `words` [T, E] stand in for the word embeddings of `input_ids`."""
+        most = self.position_embeddings.num_embeddings
+        if batch.longest > most:
             raise DataError(
-                "too-long", f"a sequence has {longest} tokens, the model reads {most}", "cut it, or split it in windows"
+                "too-long",
+                f"a sequence has {batch.longest} tokens, the model reads {most}",
+                "cut it, or split it in windows",
             )
         try:
-            embedded = self.word_embeddings(batch.input_ids)
+            embedded = self.word_embeddings(batch.input_ids) if words is None else words
             embedded = embedded + self.position_embeddings(batch.position_ids)
             embedded = embedded + self.token_type_embeddings(batch.token_type_ids)
         except IndexError:  # on the CPU; CUDA asserts on the device
             raise self._out_of_range(batch) from None
         return self.dropout(self.LayerNorm(embedded))
 
-    def _out_of_range(self, batch: PackedBatch) -> DataError:
+    def _out_of_range(self, batch: PackedBatch | PaddedBatch) -> DataError:
         fields = (
             ("input_ids", batch.input_ids, self.word_embeddings),
             ("position_ids", batch.position_ids, self.position_embeddings),
@@ -67,17 +72,17 @@ class AlbertEmbeddings(nn.Module):
 
 
 class BlockWeights(NamedTuple):
-    """One block's weights as a forward pass uses them: QKV side by side, everything in the dtype of the computation.
+    """One block's parts as a forward pass uses them, in the dtype of the computation.
 
     Made once per forward and used by every pass through the block, so that concatenating and casting cost 1/L.
     """
 
-    qkv: tuple[Tensor, Tensor]  # [3H, H], [3H]
-    attention_output: tuple[Tensor, Tensor]  # [H, H], [H]
-    attention_norm: tuple[Tensor, Tensor]  # [H], [H]
-    ffn: tuple[Tensor, Tensor]  # [I, H], [I]
-    ffn_output: tuple[Tensor, Tensor]  # [H, I], [H]
-    ffn_norm: tuple[Tensor, Tensor]  # [H], [H]
+    qkv: Projection  # [T, H] to [T, 3H]
+    attention_output: Projection  # [T, H] to [T, H]
+    attention_norm: Projection
+    ffn: Projection  # [T, H] to [T, I]
+    ffn_output: Projection  # [T, I] to [T, H]
+    ffn_norm: Projection
 
 
 class AlbertAttention(nn.Module):
@@ -106,43 +111,33 @@ class AlbertLayer(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.hidden_dropout = config.hidden_dropout_prob
         self.attention_dropout = config.attention_probs_dropout_prob
-        self.eps = config.layer_norm_eps
 
     def weights(self, dtype: torch.dtype) -> BlockWeights:
         """The block's weights for one forward pass through the model."""
-
-        def pair(module: nn.Linear | nn.LayerNorm) -> tuple[Tensor, Tensor]:
-            return module.weight.to(dtype), module.bias.to(dtype)
-
-        parts = (self.attention.query, self.attention.key, self.attention.value)
+        attention = self.attention
         return BlockWeights(
-            qkv=(
-                torch.cat([part.weight for part in parts]).to(dtype),
-                torch.cat([part.bias for part in parts]).to(dtype),
-            ),
-            attention_output=pair(self.attention.dense),
-            attention_norm=pair(self.attention.LayerNorm),
-            ffn=pair(self.ffn),
-            ffn_output=pair(self.ffn_output),
-            ffn_norm=pair(self.full_layer_layer_norm),
+            qkv=linear(dtype, attention.query, attention.key, attention.value),
+            attention_output=linear(dtype, attention.dense),
+            attention_norm=layer_norm(dtype, attention.LayerNorm),
+            ffn=linear(dtype, self.ffn),
+            ffn_output=linear(dtype, self.ffn_output),
+            ffn_norm=layer_norm(dtype, self.full_layer_layer_norm),
         )
 
     def forward(
-        self, hidden: Tensor, weights: BlockWeights, batch: PackedBatch, positions: Tensor | None = None
+        self, hidden: Tensor, weights: BlockWeights, batch: PackedBatch | PaddedBatch, positions: Tensor | None = None
     ) -> Tensor:
         """One pass: [T, H] to [T, H], or to [Q, H] at Q positions when nobody looks at the others."""
-        qkv = F.linear(hidden, *weights.qkv)
         dropout = self.attention_dropout if self.training else 0.0
-        context = packed_attention(qkv, batch, self.num_heads, dropout)
+        context = packed_attention(weights.qkv(hidden), batch, self.num_heads, dropout)
         if positions is not None:
             context, hidden = context.index_select(0, positions), hidden.index_select(0, positions)
-        hidden = self._add_norm(hidden, F.linear(context, *weights.attention_output), weights.attention_norm)
-        inner = self.activation(F.linear(hidden, *weights.ffn))
-        return self._add_norm(hidden, F.linear(inner, *weights.ffn_output), weights.ffn_norm)
+        hidden = weights.attention_norm(hidden + self._drop(weights.attention_output(context)))
+        inner = self.activation(weights.ffn(hidden))
+        return weights.ffn_norm(hidden + self._drop(weights.ffn_output(inner)))
 
-    def _add_norm(self, hidden: Tensor, update: Tensor, norm: tuple[Tensor, Tensor]) -> Tensor:
-        update = F.dropout(update, self.hidden_dropout, self.training)
-        return F.layer_norm(hidden + update, hidden.shape[-1:], *norm, self.eps)
+    def _drop(self, update: Tensor) -> Tensor:
+        return F.dropout(update, self.hidden_dropout, self.training)
 
 
 class AlbertLayerGroup(nn.Module):
@@ -187,10 +182,10 @@ class AlbertEncoder(nn.Module):
     def forward(
         self,
         embedded: Tensor,
-        batch: PackedBatch,
+        batch: PackedBatch | PaddedBatch,
         positions: Tensor | None = None,
         hidden_states: list[Tensor] | None = None,
-        attentions: list[list[Tensor]] | None = None,
+        attentions: list[list[Tensor] | Tensor] | None = None,
     ) -> Tensor:
         """Run all passes.
 
@@ -200,21 +195,19 @@ class AlbertEncoder(nn.Module):
             positions: int64 [Q] into the T tokens; the last pass is computed there only. With 15 % of the tokens that
                 is 0.63 of a pass less to do: 5 % of a step with 12 layers, 10 % with 6. Default: everywhere.
             hidden_states: A list that receives the projected embedding and the output of every pass, [T, H] each.
-            attentions: A list that receives the probabilities of every pass, N tensors [A, S, S] each.
+            attentions: A list that receives the probabilities of every pass, as `attention_probabilities` gives them.
 
         Returns:
             [T, H], or [Q, H].
         """
-        projection = self.embedding_hidden_mapping_in
-        dtype = embedded.dtype
-        hidden = F.linear(embedded, projection.weight.to(dtype), projection.bias.to(dtype))
+        hidden = linear(embedded.dtype, self.embedding_hidden_mapping_in)(embedded)
         if hidden_states is not None:
             hidden_states.append(hidden)
-        passes = self.passes(dtype)
+        passes = self.passes(embedded.dtype)
         for number, (layer, weights) in enumerate(passes, start=1):
             wanted = positions if number == len(passes) else None
             if attentions is not None:
-                attentions.append(attention_probabilities(F.linear(hidden, *weights.qkv), batch, layer.num_heads))
+                attentions.append(attention_probabilities(weights.qkv(hidden), batch, layer.num_heads))
             if self.gradient_checkpointing and torch.is_grad_enabled():
                 hidden = checkpoint(layer, hidden, weights, batch, wanted, use_reentrant=False)
             else:

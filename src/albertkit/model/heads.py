@@ -3,16 +3,16 @@
 P predictions, E embedding, H hidden, V vocabulary.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from albertkit.config import AlbertConfig
 from albertkit.model.encoder import ACTIVATIONS
-from albertkit.model.packing import IGNORED
+from albertkit.model.losses import class_loss
+from albertkit.model.projections import layer_norm, linear
 
 # Logits at a time: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients,
 # CPU time on one Zen 4 core in ms: bf16 125 (64 rows: 143, 256: 146; dense cross_entropy 211; torch 2.13's
@@ -20,6 +20,16 @@ from albertkit.model.packing import IGNORED
 # linear_cross_entropy 298).
 _LOGITS = {"cpu": 128 * 30_000}
 _LOGITS_ON_ACCELERATOR = 4096 * 30_000
+
+
+class TiedDecoder(nn.Linear):
+    """The output matrix. Its parameters are other modules', which store and load them."""
+
+    def _save_to_state_dict(self, *_: Any) -> None:
+        pass
+
+    def _load_from_state_dict(self, *_: Any) -> None:
+        pass
 
 
 class MaskedLMHead(nn.Module):
@@ -30,29 +40,36 @@ class MaskedLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dense = nn.Linear(config.hidden_size, config.embedding_size)
-        self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
-        self.decoder.weight = word_embeddings.weight
-        self.decoder.bias = self.bias
+        self.decoder = TiedDecoder(config.embedding_size, config.vocab_size)
         self.activation = ACTIVATIONS[config.hidden_act]
+        self.tie(word_embeddings)
+
+    def tie(self, word_embeddings: nn.Embedding) -> None:
+        """Let the decoder use the word embeddings and the head's bias."""
+        self.decoder.weight, self.decoder.bias = word_embeddings.weight, self.bias
+        self.decoder.out_features = len(self.bias)
 
     def transform(self, hidden: Tensor) -> Tensor:
         """[P, H] to [P, E]."""
-        dtype = hidden.dtype
-        inner = self.activation(F.linear(hidden, self.dense.weight.to(dtype), self.dense.bias.to(dtype)))
-        norm = self.LayerNorm
-        return F.layer_norm(inner, norm.normalized_shape, norm.weight.to(dtype), norm.bias.to(dtype), norm.eps)
+        inner = self.activation(linear(hidden.dtype, self.dense)(hidden))
+        return layer_norm(hidden.dtype, self.LayerNorm)(inner)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits [..., V] for hidden states [..., H]."""
-        return F.linear(self.transform(hidden), self.decoder.weight.to(hidden.dtype), self.bias.to(hidden.dtype))
+        return linear(hidden.dtype, self.decoder)(self.transform(hidden))
 
     def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Sum of the cross-entropies in fp32, and how many predictions are right; logits are made in pieces.
+
+        Compiled, or with a decoder that somebody replaced, they are made as a whole.
 
         Args:
             hidden: [P, H].
             labels: int64 [P].
         """
+        if torch.compiler.is_compiling() or type(self.decoder) is not TiedDecoder:
+            loss = class_loss(self(hidden), labels)
+            return loss.loss_sum, loss.correct
         return _VocabularyCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.bias, labels)
 
 
@@ -65,27 +82,7 @@ class SentenceOrderHead(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """[N, H] to [N, 2]: 0 original order, 1 swapped."""
-        return F.linear(pooled, self.classifier.weight.to(pooled.dtype), self.classifier.bias.to(pooled.dtype))
-
-
-class ClassLoss(NamedTuple):
-    """Cross-entropy over the labels that are there: sum (fp32), number right, number of labels; 0-d each."""
-
-    loss_sum: Tensor
-    correct: Tensor
-    label_count: Tensor
-
-    def mean(self) -> Tensor:
-        """The mean loss; 0, not NaN, when there is no label."""
-        return self.loss_sum / self.label_count.clamp(min=1)
-
-
-def class_loss(logits: Tensor, labels: Tensor) -> ClassLoss:
-    """Cross-entropy of logits [M, C] where labels [M] are not -100."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    there = labels != IGNORED
-    loss_sum = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-    return ClassLoss(loss_sum, ((logits.argmax(-1) == labels) & there).sum(), there.sum())
+        return linear(pooled.dtype, self.classifier)(pooled)
 
 
 class _VocabularyCrossEntropy(torch.autograd.Function):

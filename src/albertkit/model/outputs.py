@@ -1,28 +1,55 @@
-"""What forward passes return. Field names are transformers'; fields that were not asked for are None."""
+"""What forward passes return. Field names are transformers'; fields that were not asked for are None.
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+B rows of S places, T tokens of N sequences, H hidden, A heads, V vocabulary, C labels.
+"""
+
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.utils._pytree import register_pytree_node
 
 
-@dataclass
-class ModelOutput:
-    """Attributes by name; also `output["logits"]`, and `output[0]` or unpacking over the fields that are not None."""
+class ModelOutput(dict):
+    """A dictionary of the fields that are there, in order; also attributes by name, and `output[0]`.
+
+    It is a dictionary because transformers' Trainer, accelerate and `DataParallel` take outputs apart as one, and rebuild
+    them from one. Reading an attribute that was not computed gives None.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None, **named: Any) -> None:
+        given = {**(values or {}), **named}
+        fields = self.fields()
+        if unknown := set(given) - set(fields):
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        super().__init__({name: given[name] for name in fields if given.get(name) is not None})
+
+    def __init_subclass__(cls) -> None:
+        register_pytree_node(
+            cls,
+            lambda output: (list(output.values()), list(output)),
+            lambda values, names: cls(dict(zip(names, values, strict=True))),
+            serialized_type_name=f"{cls.__module__}.{cls.__name__}",
+        )
+
+    @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """The names of all fields, in order."""
+        return tuple(cls.__annotations__)
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """The fields that are not None, in order."""
-        return tuple(value for f in fields(self) if (value := getattr(self, f.name)) is not None)
+        """The values that are there, in order."""
+        return tuple(self.values())
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.fields():
+            return self.get(name)
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
     def __getitem__(self, key: int | slice | str) -> Any:
-        return getattr(self, key) if isinstance(key, str) else self.to_tuple()[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.to_tuple())
+        return super().__getitem__(key) if isinstance(key, str) else self.to_tuple()[key]
 
 
-@dataclass
 class BaseModelOutput(ModelOutput):
     """Of `AlbertModel`.
 
@@ -34,12 +61,11 @@ class BaseModelOutput(ModelOutput):
     """
 
     last_hidden_state: Tensor
-    pooler_output: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
+    pooler_output: Tensor | None
+    hidden_states: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor, ...] | None
 
 
-@dataclass
 class PreTrainingOutput(ModelOutput):
     """Of `AlbertForPreTraining`.
 
@@ -54,25 +80,70 @@ class PreTrainingOutput(ModelOutput):
     loss: Tensor | None
     prediction_logits: Tensor
     sop_logits: Tensor
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
+    hidden_states: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor, ...] | None
 
 
-@dataclass
-class MaskedLMOutput(ModelOutput):
-    """Of `AlbertForMaskedLM`.
+class LogitsOutput(ModelOutput):
+    """Of masked LM, classification of sequences and tokens, and multiple choice.
 
     Attributes:
         loss: 0-d, mean over the labels.
-        logits: [B, S, V], zeros at padding.
+        logits: [B, S, V] or [B, S, C] of tokens, zeros at padding; [B, C] of sequences; [B, choices].
+        hidden_states: As in `BaseModelOutput`; of multiple choice [B·choices, S, H].
+        attentions: As in `BaseModelOutput`; of multiple choice [B·choices, A, S, S].
+    """
+
+    loss: Tensor | None
+    logits: Tensor
+    hidden_states: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor, ...] | None
+
+
+class QuestionAnsweringOutput(ModelOutput):
+    """Of `AlbertForQuestionAnswering`.
+
+    Attributes:
+        loss: 0-d, mean of the start and the end loss.
+        start_logits: [B, S].
+        end_logits: [B, S].
         hidden_states: As in `BaseModelOutput`.
         attentions: As in `BaseModelOutput`.
     """
 
     loss: Tensor | None
-    logits: Tensor
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
+    start_logits: Tensor
+    end_logits: Tensor
+    hidden_states: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor, ...] | None
+
+
+class BeamQuestionAnsweringOutput(ModelOutput):
+    """Of `AlbertForBeamQuestionAnswering`; K starts, and for each of them M ends. Log-probabilities are fp32.
+
+    Attributes:
+        loss: 0-d. With labels there are `start_log_probs` and `end_log_probs`, without them the beams.
+        start_top_log_probs: [B, K], the likeliest starts, best first.
+        start_top_index: int64 [B, K], their places in the row.
+        end_top_log_probs: [B, K·M], for start k at k·M the likeliest ends given that start, best first.
+        end_top_index: int64 [B, K·M].
+        cls_logits: [B], above 0: rather no answer.
+        start_log_probs: [B, S], -1e30 where no answer may lie.
+        end_log_probs: [B, S], given the true start.
+        hidden_states: As in `BaseModelOutput`.
+        attentions: As in `BaseModelOutput`.
+    """
+
+    loss: Tensor | None
+    start_top_log_probs: Tensor | None
+    start_top_index: Tensor | None
+    end_top_log_probs: Tensor | None
+    end_top_index: Tensor | None
+    cls_logits: Tensor
+    start_log_probs: Tensor | None
+    end_log_probs: Tensor | None
+    hidden_states: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor, ...] | None
 
 
 class PackedOutput(NamedTuple):
@@ -80,6 +151,18 @@ class PackedOutput(NamedTuple):
 
     hidden: Tensor  # [T, H]
     pooled: Tensor | None  # [N, H]
+
+
+class SummedLoss(NamedTuple):
+    """A loss over the labels that are there: sum (fp32), number of right predictions, number of labels; 0-d each."""
+
+    loss_sum: Tensor
+    correct: Any  # a Tensor; None where nothing is right or wrong: regression
+    label_count: Tensor
+
+    def mean(self) -> Tensor:
+        """The mean loss; 0, not NaN, when there is no label."""
+        return self.loss_sum / self.label_count.clamp(min=1)
 
 
 class PretrainingLosses(NamedTuple):

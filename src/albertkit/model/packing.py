@@ -4,7 +4,7 @@ Shapes: N sequences of S tokens at most, T real tokens in all, P predictions; B 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import accumulate, chain
 
 import torch
@@ -28,6 +28,8 @@ class PackedBatch:
         masked_positions: int64 [P] into the T tokens, or None when there are no targets.
         masked_labels: int64 [P], the piece that was at each masked position.
         sentence_order_labels: int64 [N]; 0 original order, 1 swapped, -100 where there is none.
+        longest: Tokens of the longest sequence. A compiled model reads this and not `lengths`, which would make it compile
+            again for every batch.
     """
 
     input_ids: Tensor
@@ -38,6 +40,10 @@ class PackedBatch:
     masked_positions: Tensor | None = None
     masked_labels: Tensor | None = None
     sentence_order_labels: Tensor | None = None
+    longest: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "longest", max(self.lengths, default=0))
 
     @property
     def num_tokens(self) -> int:
@@ -48,6 +54,17 @@ class PackedBatch:
     def num_sequences(self) -> int:
         """N."""
         return len(self.lengths)
+
+    def masked_targets(self) -> tuple[Tensor, Tensor]:
+        """`masked_positions` and `masked_labels`, both empty where there are none."""
+        if self.masked_positions is None or self.masked_labels is None:
+            return self.offsets[:0], self.offsets[:0]
+        return self.masked_positions, self.masked_labels
+
+    @property
+    def starts(self) -> Tensor:
+        """int64 [N], where the first token of each sequence is."""
+        return self.offsets[:-1]
 
     @property
     def device(self) -> torch.device:
@@ -63,7 +80,7 @@ class PackedBatch:
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, change) -> "PackedBatch":  # type: ignore[no-untyped-def]
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         return PackedBatch(**{k: change(v) if isinstance(v, Tensor) else v for k, v in values.items()})
 
     # --- from and to other shapes -------------------------------------------------------------------------------------
@@ -170,19 +187,19 @@ class PackedBatch:
     def padding_mask(self) -> Tensor:
         """bool [N, S]: True at real tokens when each sequence stands at the left of a row of the longest length."""
         lengths = self.offsets.diff()
-        return torch.arange(max(self.lengths), device=self.device) < lengths[:, None]
+        return torch.arange(self.longest, device=self.device) < lengths[:, None]
 
-    def unpack(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Lay packed values out in padded rows; padding is zero.
+    def places(self) -> Tensor:
+        """int64 [T]: where each token stands in those rows, flattened. No shape depends on a value: nobody waits."""
+        token = torch.arange(len(self.input_ids), device=self.device)
+        row = torch.searchsorted(self.offsets[1:], token, right=True)
+        return row * self.longest + token - self.offsets[row]
 
-        Args:
-            values: [T, ...], one entry a token.
-            mask: [B, S], the attention mask that `from_padded` was given. Default: `padding_mask()`.
-
-        Returns:
-            [B, S, ...].
-        """
-        return unpack(values, self.padding_mask() if mask is None else mask)
+    def unpack(self, values: Tensor) -> Tensor:
+        """Lay packed values [T, ...] out in rows of the longest length: [N, longest, ...]; padding is zero."""
+        rows, rest = len(self.offsets) - 1, values.shape[1:]
+        padded = values.new_zeros(rows * self.longest, *rest).index_copy(0, self.places(), values)
+        return padded.view(rows, self.longest, *rest)
 
 
 def unpack(values: Tensor, mask: Tensor) -> Tensor:

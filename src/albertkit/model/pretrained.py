@@ -1,6 +1,6 @@
-"""What all public classes have in common: initialisation, numeric settings, loading and saving by name."""
+"""What all public classes have in common: initialisation, numeric settings, vocabulary size, loading and saving by name."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
-from albertkit.model.packing import PackedBatch, unpack
+from albertkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from albertkit.model.albert import AlbertModel
+    from albertkit.model.heads import MaskedLMHead
 
 
 class PretrainedAlbert(nn.Module):
@@ -22,10 +23,12 @@ class PretrainedAlbert(nn.Module):
         config: The configuration the model was made from.
         compute_dtype: Dtype of activations and of the weights during a forward pass, or None for the parameters' own.
             With bfloat16 each weight is cast once per forward, parameters and their gradients stay as they are.
-        tied: State-dict names that are another name's tensor and are not stored.
+        tied: Names under which other programs' files may hold a second copy of a tensor, and the name it has here.
+        accepts_loss_kwargs: Tells transformers' Trainer to pass `num_items_in_batch`.
     """
 
     tied: ClassVar[dict[str, str]] = {}
+    accepts_loss_kwargs: ClassVar[bool] = True
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
@@ -54,9 +57,88 @@ class PretrainedAlbert(nn.Module):
     def gradient_checkpointing(self, on: bool) -> None:
         self.encoder_model.encoder.gradient_checkpointing = on
 
-    def num_parameters(self) -> int:
-        """Parameters, each shared one counted once."""
-        return sum(parameter.numel() for parameter in self.parameters())
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """The same under transformers' name; PEFT asks."""
+        return self.gradient_checkpointing
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Mapping[str, Any] | None = None) -> None:
+        """Set `gradient_checkpointing`. Options of `torch.utils.checkpoint` change nothing: it is never reentrant."""
+        self.gradient_checkpointing = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keep all activations again."""
+        self.gradient_checkpointing = False
+
+    def activation_checkpointing_enable(
+        self,
+        activation_checkpointing_kwargs: Mapping[str, Any] | None = None,
+        every_n_layers: int = 1,
+        offload: bool = False,
+    ) -> None:
+        """What transformers' Trainer calls for `gradient_checkpointing=True`.
+
+        Raises:
+            ConfigError: bad-checkpointing for anything but every layer, on the device.
+        """
+        if every_n_layers != 1 or offload:
+            asked = f"every_n_layers={every_n_layers}, offload={offload}"
+            raise ConfigError(
+                "bad-checkpointing", f"{asked}: every pass is checkpointed, on the device", "leave both out"
+            )
+        self.gradient_checkpointing_enable(activation_checkpointing_kwargs)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters; `compute_dtype` may be another."""
+        return next(self.parameters()).dtype
+
+    def num_parameters(self, only_trainable: bool = False) -> int:
+        """Parameters, each shared one counted once; all of them, or those with `requires_grad`."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad or not only_trainable)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.encoder_model.embeddings.word_embeddings
+
+    def get_output_embeddings(self) -> nn.Linear | None:
+        """The masked-LM decoder, whose weight is the word embeddings'; None without that head."""
+        return None
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None) -> nn.Embedding:
+        """Change the number of pieces: rows are added at the end, as initialisation makes them, or cut off there.
+
+        The masked-LM head keeps sharing the embeddings; its bias gets zeros. `config.vocab_size` follows. An optimizer made
+        before this holds the old parameters.
+
+        Args:
+            new_num_tokens: Rows afterwards. Default: change nothing.
+
+        Returns:
+            The word embeddings.
+
+        Raises:
+            ConfigError: bad-config for less than 1.
+        """
+        words = self.get_input_embeddings()
+        if new_num_tokens is None or new_num_tokens == words.num_embeddings:
+            return words
+        config = self.config.replace(vocab_size=new_num_tokens)
+        words.weight = _with_rows(words.weight, new_num_tokens, config.initializer_range)
+        words.num_embeddings = new_num_tokens
+        if self.get_output_embeddings() is not None:
+            head: MaskedLMHead = self.predictions  # type: ignore[assignment]
+            head.bias = _with_rows(head.bias, new_num_tokens)
+            head.tie(words)
+        for module in self.modules():
+            if isinstance(module, PretrainedAlbert):
+                module.config = config
+        return words
 
     def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
         """Start afresh, as the original: normal(0, initializer_range) cut at two deviations, zero biases, plain norms.
@@ -81,27 +163,30 @@ class PretrainedAlbert(nn.Module):
                     nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
 
     # --- files: the work is done by `albertkit.checkpoints`, the room below -------------------------------------
-    # The model knows no files. These two methods belong to the class for its users' sake and reach the room by name, at
+    # The model knows no files. These methods belong to the class for its users' sake and reach the room by name, at
     # call time, so that importing and running a model never needs it.
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, allow_missing: Collection[str] = (), **changes: Any) -> Self:
+    def from_pretrained(
+        cls, folder: str | Path, allow_missing: Collection[str] = (), revision: str | None = None, **changes: Any
+    ) -> Self:
         """Load a checkpoint folder: `config.json` and `model.safetensors` (or `pytorch_model.bin`), strictly.
 
         Args:
-            folder: The folder.
+            folder: The folder, or a model of the Hugging Face hub as `org/name`, which is downloaded once.
             allow_missing: First parts of parameter names, for example "sop_classifier", that may be missing from
                 the file and are then initialised afresh. Anything else missing or unmatched is an error.
-            **changes: Configuration fields to set otherwise, for example `hidden_dropout_prob=0.1`.
+            revision: Branch, tag or commit of a model of the hub. Default: its main branch.
+            **changes: Configuration fields to set otherwise, for example `hidden_dropout_prob=0.1` or `num_labels=3`.
 
         Returns:
             The model in fp32 on the CPU, in evaluation mode.
 
         Raises:
             DataError: not-found or broken-json. ConfigError: as `AlbertConfig.from_pretrained`.
-            CheckpointError: no-weights, broken-weights or weights-mismatch.
+            CheckpointError: no-weights, broken-weights or weights-mismatch. MachineError: hub-unreachable.
         """
-        return import_module("albertkit.checkpoints").load_checkpoint(folder, cls, allow_missing, **changes)
+        return import_module("albertkit.checkpoints").load_checkpoint(folder, cls, allow_missing, revision, **changes)
 
     def save_pretrained(self, folder: str | Path, tokenizer: Any = None) -> None:
         """Write `config.json` and `model.safetensors`, each whole or not at all, as transformers reads them.
@@ -112,37 +197,31 @@ class PretrainedAlbert(nn.Module):
         """
         import_module("albertkit.checkpoints").save_checkpoint(folder, self, tokenizer)
 
+    def push_to_hub(
+        self, repo_id: str, tokenizer: Any = None, private: bool | None = None, commit_message: str = "Upload model"
+    ) -> str:
+        """Upload what `save_pretrained` writes to the Hugging Face hub, as the account that `hf auth login` knows.
 
-def pack(
-    input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None, position_ids: Tensor | None
-) -> tuple[PackedBatch, Tensor]:
-    """The real tokens of padded input, and the mask [B, S] that lays results out again."""
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    return PackedBatch.from_padded(input_ids, attention_mask, token_type_ids, position_ids), mask
+        Args:
+            repo_id: `org/name`; made if there is none.
+            tokenizer: An `AlbertTokenizer` to upload beside the weights.
+            private: Whether a new repository is private. Default: as the organisation says.
+            commit_message: First line of the commit.
 
+        Returns:
+            The commit's address.
 
-class Trace:
-    """Hidden states and attentions collected on the way, as far as they are asked for."""
-
-    def __init__(self, hidden_states: bool, attentions: bool) -> None:
-        self.hidden_states: list[Tensor] | None = [] if hidden_states else None
-        self.attentions: list[list[Tensor]] | None = [] if attentions else None
-
-    def padded(self, mask: Tensor) -> dict[str, tuple[Tensor, ...] | None]:
-        """In padded form, by their names in the outputs; zeros wherever padding is involved."""
-        hidden, attentions = self.hidden_states, self.attentions
-        return {
-            "hidden_states": None if hidden is None else tuple(unpack(of_pass, mask) for of_pass in hidden),
-            "attentions": None
-            if attentions is None
-            else tuple(_pad_attention(of_pass, mask) for of_pass in attentions),
-        }
+        Raises:
+            DataError: not-found. MachineError: hub-unreachable. MissingExtraError: without `huggingface_hub`.
+        """
+        push = import_module("albertkit.checkpoints").push_checkpoint
+        return push(repo_id, self, tokenizer, private, commit_message)
 
 
-def _pad_attention(probabilities: list[Tensor], mask: Tensor) -> Tensor:
-    rows, width = mask.shape
-    padded = probabilities[0].new_zeros(rows, probabilities[0].shape[0], width, width)
-    for row, of_sequence in enumerate(probabilities):
-        real = mask[row].nonzero().squeeze(1)
-        padded[row, :, real[:, None], real] = of_sequence
-    return padded
+def _with_rows(parameter: Tensor, rows: int, std: float = 0.0) -> nn.Parameter:
+    """The first `rows` rows of a table or a bias, and new ones where it has fewer: truncated normal, or 0."""
+    kept = parameter.detach()[:rows]
+    new = parameter.new_zeros(rows - len(kept), *parameter.shape[1:], requires_grad=False)
+    if std:
+        nn.init.trunc_normal_(new, std=std, a=-2 * std, b=2 * std)
+    return nn.Parameter(torch.cat([kept, new]), requires_grad=parameter.requires_grad)

@@ -1,0 +1,55 @@
+"""Linear layers and layer norms as functions, their weights made ready once and used as often as wanted.
+
+Made ready means: cast to the dtype of the computation and, for several layers that read the same input, laid side by side.
+That is done once per forward and not in each of ALBERT's passes. A module that is not a plain `nn.Linear` or `nn.LayerNorm`
+(PEFT's LoRA, a quantized or parametrized layer, one with hooks) is called as it is: reading only its weight would bypass
+what it adds, silently.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Projection = Callable[[Tensor], Tensor]
+
+
+def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
+    """One function for linear layers that read the same input; it returns their outputs side by side.
+
+    Args:
+        dtype: Of the input, and of the computation.
+        layers: Each [..., I] to [..., O].
+    """
+    if not all(_is_plain(layer, nn.Linear) for layer in layers):
+        return lambda values: torch.cat([_call(layer, values) for layer in layers], -1)
+    weights: list[Any] = [layer.weight for layer in layers]
+    biases: list[Any] = [layer.bias for layer in layers]
+    if len(layers) == 1:
+        bias = None if biases[0] is None else biases[0].to(dtype)
+        return partial(F.linear, weight=weights[0].to(dtype), bias=bias)
+    return partial(F.linear, weight=torch.cat(weights).to(dtype), bias=torch.cat(biases).to(dtype))
+
+
+def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
+    """A layer norm as a function of values in `dtype`."""
+    if not isinstance(norm, nn.LayerNorm) or not _is_plain(norm, nn.LayerNorm):
+        return partial(_call, norm)
+    return partial(
+        F.layer_norm,
+        normalized_shape=norm.normalized_shape, weight=norm.weight.to(dtype), bias=norm.bias.to(dtype), eps=norm.eps,
+    )  # fmt: skip
+
+
+def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def _call(module: nn.Module, values: Tensor) -> Tensor:
+    """The module's own output. Its parameters stay in their dtype, so in half precision autocast casts them."""
+    half = values.dtype in (torch.bfloat16, torch.float16)
+    with torch.autocast(values.device.type, values.dtype if half else None, enabled=half):
+        return module(values).to(values.dtype)

@@ -1,0 +1,214 @@
+"""Classes to fine-tune: sequences, tokens, answers in a text, one of several choices. Names, outputs and losses are
+transformers' (`modeling_albert.py`); the beam head is in `beam.py`.
+
+B rows of S places, T tokens of N sequences, H hidden, C labels. Each class takes padded rows in `forward`, and packed
+batches in `packed_logits`, which never pads.
+"""
+
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.config import AlbertConfig
+from albertkit.model.albert import AlbertModel
+from albertkit.model.losses import class_loss, multi_label_loss, regression_loss, span_loss
+from albertkit.model.outputs import LogitsOutput, QuestionAnsweringOutput, SummedLoss
+from albertkit.model.packing import PackedBatch
+from albertkit.model.padded import PaddedPass, PassOptions
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.projections import linear
+
+
+class Classifier(PretrainedAlbert):
+    """Base of the classes with dropout and a linear layer named `classifier` on top.
+
+    Args:
+        config: What to build. The head's parameters start as all others.
+        num_outputs: Width of the head.
+        pooled: Whether it reads the pooled output, [N, H], or every token, [T, H].
+    """
+
+    def __init__(self, config: AlbertConfig, num_outputs: int, pooled: bool) -> None:
+        super().__init__(config)
+        self.albert = AlbertModel(config, add_pooling_layer=pooled)
+        self.dropout = nn.Dropout(config.classifier_dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, num_outputs)
+        self.initialize(ready=self.albert.parameters())
+
+    def packed_logits(self, batch: PackedBatch) -> Tensor:
+        """Logits of a packed batch: [N, C], of token classification [T, C], of multiple choice [N, 1]."""
+        return self._head(*self.albert.encode(batch))
+
+    def _head(self, hidden: Tensor, pooled: Tensor | None) -> Tensor:
+        values = hidden if pooled is None else pooled
+        return linear(values.dtype, self.classifier)(self.dropout(values))
+
+
+class AlbertForSequenceClassification(Classifier):
+    """A class, several labels or numbers for each sequence, from the pooled output.
+
+    Args:
+        config: What to build; `num_labels` outputs. `problem_type` says what they are: "regression",
+            "single_label_classification" or "multi_label_classification". None: what the first labels say, and from then on
+            it is in the configuration.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__(config, config.num_labels, pooled=True)
+
+    def task_loss(self, logits: Tensor, labels: Tensor) -> SummedLoss:
+        """The loss that `config.problem_type` asks for.
+
+        Args:
+            logits: [N, C].
+            labels: int64 [N], -100 for none, or float [N, C] of several labels, or float [N] or [N, C] of a regression.
+        """
+        if self.config.problem_type is None:
+            whole = labels.dtype in (torch.int64, torch.int32)
+            single = "single_label_classification" if whole else "multi_label_classification"
+            self.config.foreign["problem_type"] = "regression" if logits.shape[1] == 1 else single
+        if self.config.problem_type == "regression":
+            return regression_loss(logits, labels)
+        if self.config.problem_type == "multi_label_classification":
+            return multi_label_loss(logits, labels)
+        return class_loss(logits, labels.reshape(-1).long())
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Unpack[PassOptions],
+    ) -> LogitsOutput:
+        """Run padded input: `labels` as `task_loss`, other arguments as `PaddedPass`, options as `PassOptions`."""
+        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        logits = self._head(run.hidden, run.pooled)
+        loss = None if labels is None else run.mean(self.task_loss(logits, labels))
+        return run.output(LogitsOutput, loss=loss, logits=logits)
+
+
+class AlbertForTokenClassification(Classifier):
+    """A class for each token.
+
+    Args:
+        config: What to build; `num_labels` classes.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__(config, config.num_labels, pooled=False)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Unpack[PassOptions],
+    ) -> LogitsOutput:
+        """Run padded input: `labels` int64 [B, S], -100 for none; other arguments as `PaddedPass`."""
+        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        logits = self._head(run.hidden, run.pooled)
+        loss = None if labels is None else run.mean(class_loss(logits, run.labels(labels)))
+        return run.output(LogitsOutput, loss=loss, logits=run.rows(logits))
+
+
+class AlbertForMultipleChoice(Classifier):
+    """One of several choices, each a sequence of its own.
+
+    Args:
+        config: What to build.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__(config, 1, pooled=True)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Unpack[PassOptions],
+    ) -> LogitsOutput:
+        """Run padded input [B, choices, S]: `labels` int64 [B], the right choice; other arguments as `PaddedPass`.
+
+        Returns:
+            Logits [B, choices]; hidden states and attentions with B·choices rows.
+        """
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        choices = next(values.shape[1] for values in (input_ids, inputs_embeds) if values is not None)
+        ids, mask, types, positions, embeds = (None if values is None else values.flatten(0, 1) for values in given)
+        run = PaddedPass(self.albert, ids, mask, types, positions, embeds, **options)
+        logits = self._head(run.hidden, run.pooled).view(-1, choices)
+        loss = None if labels is None else run.mean(class_loss(logits, labels))
+        return run.output(LogitsOutput, loss=loss, logits=logits)
+
+
+class AlbertForQuestionAnswering(PretrainedAlbert):
+    """Where an answer starts and ends. Also Google's SQuAD 1 model.
+
+    In transformers and at Google padding takes part in the softmax over the places of a row, so that the loss of a question
+    depends on how far it is padded. `forward` computes padding to give the same logits and loss; `packed_logits` has no padding.
+
+    Args:
+        config: What to build.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__(config)
+        self.albert = AlbertModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.initialize(ready=self.albert.parameters())
+
+    def packed_logits(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """Start and end logits of a packed batch for `span_loss`, softmax or argmax over the places of each sequence.
+
+        Returns:
+            Two tensors [N, longest]; the lowest finite number after a sequence's end.
+        """
+        hidden = self.albert.encode(batch).hidden
+        logits = batch.unpack(linear(hidden.dtype, self.qa_outputs)(hidden))
+        start, end = logits.masked_fill(~batch.padding_mask()[..., None], torch.finfo(logits.dtype).min).unbind(-1)
+        return start, end
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **options: Unpack[PassOptions],
+    ) -> QuestionAnsweringOutput:
+        """Run padded input.
+
+        Args:
+            input_ids: This and what follows it as `PaddedPass`, options as `PassOptions`.
+            attention_mask: As there.
+            token_type_ids: As there.
+            position_ids: As there.
+            inputs_embeds: As there.
+            start_positions: int64 [B], the place of the answer's first token. S and above do not count.
+            end_positions: int64 [B], of its last token, likewise.
+            **options: As `PassOptions`.
+        """
+        run = PaddedPass(
+            self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, True, **options
+        )
+        logits = linear(run.hidden.dtype, self.qa_outputs)(run.hidden)
+        start_logits, end_logits = logits.view(*run.mask.shape, 2).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            losses = span_loss(start_logits, start_positions), span_loss(end_logits, end_positions)
+            loss = (run.mean(losses[0]) + run.mean(losses[1])) / 2
+        return run.output(QuestionAnsweringOutput, loss=loss, start_logits=start_logits, end_logits=end_logits)

@@ -9,6 +9,8 @@ import pytest
 
 from albertkit.errors import AlbertKitError
 from albertkit.tensorflow_files.bundle import _MESSAGES, TensorBundle, shard_file, write_bundle
+from albertkit.tensorflow_files.encoding import MalformedError, crc32c, masked, write_varint
+from albertkit.tensorflow_files.strings import decode_strings, encode_strings
 from albertkit.tensorflow_files.table import read_table, write_table
 
 TF1 = (
@@ -241,6 +243,22 @@ def test_a_shard_cut_short(prefix):
 def test_impossible_entries(prefix, change):
     rewrite_entry(prefix, "kernel", change)
     assert slug_of(lambda: TensorBundle.open(prefix)) == "broken-tensorflow-file"
+
+
+@pytest.mark.parametrize("lengths", [[2, 2], [2, 4], [2, 2**64 - 1], [2**32]])
+def test_strings_whose_lengths_lie(lengths):
+    good, _ = encode_strings([b"ab", b"cde"])
+    assert decode_strings(b"".join(good), 2)[0].tolist() == [b"ab", b"cde"]
+    wide = b"".join(length.to_bytes(4 if length < 2**32 else 8, "little") for length in lengths)
+    stored = b"".join(map(write_varint, lengths)) + masked(crc32c(wide)).to_bytes(4, "little") + b"abcde"
+    with pytest.raises(MalformedError, match="do not fit their bytes"):
+        decode_strings(stored, len(lengths))
+
+
+def test_strings_whose_lengths_are_damaged():
+    (lengths, behind), _ = encode_strings([b"ab", b"cde"])
+    with pytest.raises(MalformedError, match="checksum"):
+        decode_strings(lengths[::-1] + behind, 2)  # 3 and 2: as many bytes
 
 
 def test_headers_that_are_refused(prefix):

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import random
 import tarfile
 from pathlib import Path
 
@@ -127,6 +128,15 @@ def test_hostile_archives(module, tmp_path):
     assert "more than 1000" in fact_of(lambda: open_and_close(pack(tmp_path / "c.tar.gz", many)))
     big = {**module, "saved_model.pb": bytes(70_000_000)}
     assert "unpacks to more than" in fact_of(lambda: open_and_close(pack(tmp_path / "d.tar.gz", big)))
+    holes = tarfile.TarInfo("saved_model.pb")  # one byte of data, a terabyte long
+    holes.pax_headers = {
+        f"GNU.sparse.{key}": value
+        for key, value in (("major", "1"), ("minor", "0"), ("name", "x"), ("realsize", "1099511627776"))
+    }
+    holes.size = 512
+    with tarfile.open(tmp_path / "f.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(holes, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
+    assert "no plain file" in fact_of(lambda: open_and_close(tmp_path / "f.tar"))
     twice = tarfile.TarInfo("tfhub_module.pb/inside")
     assert "no whole tar archive" in fact_of(lambda: open_and_close(pack(tmp_path / "e.tar.gz", module, twice)))
 
@@ -136,6 +146,11 @@ def test_damaged_archives(module, tmp_path):
     path = tmp_path / "damaged.tar.gz"
     for damaged in (b"", b"text", whole[:2], whole[: len(whole) // 2], gzip.compress(b"no tar" * 1000)):
         path.write_bytes(damaged)
+        assert "tar archive" in fact_of(lambda: open_and_close(path))
+    text = {**module, "assets/text": bytes(random.Random(0).choices(range(16), k=100_000))}
+    compressed = pack(tmp_path / "text.tar.gz", text).read_bytes()
+    for start in range(1000, len(compressed) - 100, len(compressed) // 60):
+        path.write_bytes(compressed[:start] + b"\xff" * 100 + compressed[start + 100 :])
         assert "tar archive" in fact_of(lambda: open_and_close(path))
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1

@@ -1,0 +1,136 @@
+"""How `albertkit inspect` shows its facts: tables for people, one JSON object for programs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from albertkit.report.card import ARCHITECTURE
+from albertkit.report.inspect import inspect_folder
+from albertkit.report.results import flatten
+from albertkit.report.sizes import LENGTH, SHARINGS, sizes
+
+NAME_WIDTH = 30  # of the longest name in a configuration, indented
+
+
+def print_inspection(
+    source: str | Path | None, length: int | None = None, as_json: bool = False, out: TextIO | None = None
+) -> None:
+    """Print the facts about a model, or without one the tables of sizes.
+
+    Args:
+        source: A checkpoint folder, or None.
+        length: As `inspect_folder`.
+        as_json: One JSON object.
+        out: Where to; standard output by default.
+    """
+    out = out or sys.stdout
+    facts: dict[str, Any] = {"sizes": sizes()} if source is None else inspect_folder(source, length)
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False), file=out)
+    elif source is None:
+        _print_sizes(facts["sizes"], out)
+    else:
+        _print_model(facts, out)
+
+
+def model_rows(facts: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The facts about a model as headings, each with names and texts."""
+    config, parameters, flops, memory = facts["config"], facts["parameters"], facts["flops"], facts["memory"]
+    stored = [(name, f"{count:,}") for name, count in parameters["parts"].items()]
+    stored.append(("total", f"{parameters['total']:,}"))
+    if parameters["stored"] != parameters["total"]:
+        copies = f"{parameters['stored']:,}: what is shared, once for each of the {config['num_hidden_layers']} layers"
+        stored.append(("in the file", copies))
+    types = ", ".join(f"{count:,} {name}" for name, count in facts["weights"]["types"].items())
+    stored.append((facts["weights"]["file"], f"{_bytes(facts['weights']['bytes'])} ({types})"))
+    rows = [
+        ("model", [("folder", facts["model"]), ("class", facts["class"] or "not said")]),
+        ("configuration", [(name, _text(config[name])) for name in ARCHITECTURE]),
+        ("parameters", stored),
+        (
+            f"computing, a token in a sequence of {flops['length']}",
+            [
+                ("forward", f"{flops['forward_per_token'] / 1e9:.3g} GFLOP, heads left out"),
+                ("pretraining step", f"{flops['train_per_token'] / 1e9:.3g} GFLOP, 15 % of the tokens predicted"),
+            ],
+        ),
+        (
+            "memory",
+            [
+                ("to load", f"{_bytes(memory['load_fp32'])} in fp32, {_bytes(memory['load_bf16'])} in bf16"),
+                ("to train", f"{_bytes(memory['train_fp32'])} (weights, gradients, two moments) and activations"),
+            ],
+        ),
+    ]
+    tokenizer = facts["tokenizer"]
+    known = tokenizer or {"kind": "none"}
+    rows.append(("tokenizer", [(name.replace("_", " "), _text(value)) for name, value in known.items()]))
+    told = [(name.replace("_", " "), str(value)) for name, value in flatten(facts["provenance"]).items()]
+    state = facts["training"] or {}
+    told += [(f"trained {name}", _text(state[name])) for name in ("step", "tokens", "seconds") if name in state]
+    told.append(("model card", "README.md" if facts["card"] else "none"))
+    return [*rows, ("provenance", told)]
+
+
+def _print_model(facts: dict[str, Any], out: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=out, highlight=False)
+    for number, (heading, rows) in enumerate(model_rows(facts)):
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, style="dim", min_width=NAME_WIDTH)
+        table.add_column(overflow="fold")
+        for name, text in rows:
+            table.add_row(f"  {name}", Text(text))
+        if number:
+            console.print()
+        console.print(Text(heading, "bold"))
+        console.print(table)
+    for problem in facts["problems"]:
+        console.print()
+        console.print(Text(f"! {problem}", "bold red"))
+
+
+def _print_sizes(rows: list[dict[str, Any]], out: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=out, highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    for heading in ("layers", "hidden", "embed", "parameters", "with heads", "paper", "GFLOP"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        counts = [f"{count:,}" if count else "" for count in (row["parameters"], row["with_heads"])]
+        shape = [str(row[name]) for name in ("layers", "hidden_size", "embedding_size")]
+        gigaflops = f"{row['forward_flops_per_token'] / 1e9:.2f}"
+        table.add_row(row["name"], *shape, *counts, row["paper"] or "", gigaflops)
+    console.print(table)
+    console.print(
+        "parameters: encoder and pooler; with heads: masked LM and sentence order too; paper: its table 1. "
+        f"GFLOP: forward, a token in a sequence of {LENGTH}. BERT with 30,522 pieces, ALBERT with 30,000.",
+        style="dim",
+    )
+    console.print()
+    shared = Table(
+        box=None, padding=(0, 2, 0, 0), header_style="dim", title="millions of parameters, by what layers share"
+    )
+    shared.title_justify, shared.title_style = "left", "bold"
+    shared.add_column("")
+    for heading in SHARINGS:
+        shared.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        if row["sharing"]:
+            shared.add_row(row["name"], *(f"{row['sharing'][name] / 1e6:.2f}" for name in SHARINGS))
+    console.print(shared)
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -17,7 +17,7 @@ from albertkit.checkpoints.hub import local_folder
 from albertkit.checkpoints.matching import match
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, read_json
 from albertkit.model.pretrained import PretrainedAlbert
 
 WEIGHTS = "model.safetensors"
@@ -125,20 +125,45 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
-    """Names and tensors of a folder's weights, as they are in the file.
+    """Names and tensors of a folder's weights, as they are in its file, or in the files that an index names.
 
     Raises:
-        CheckpointError: no-weights, or broken-weights with the reason.
+        CheckpointError: no-weights, missing-shard, or broken-weights with the reason.
     """
     path = Path(folder)
-    file = next((path / name for name in (WEIGHTS, OLD_WEIGHTS) if (path / name).exists()), None)
-    if file is None:
-        there = sorted(p.name for p in path.iterdir())
-        raise CheckpointError(
-            "no-weights", f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(there) or 'nothing'})"
-        )
+    for name in (WEIGHTS, OLD_WEIGHTS):
+        if (path / name).exists():
+            return _read_file(path / name)
+        if (path / f"{name}.index.json").exists():
+            return _read_shards(path / f"{name}.index.json")
+    there = sorted(p.name for p in path.iterdir())
+    raise CheckpointError(
+        "no-weights", f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(there) or 'nothing'})"
+    )
+
+
+def _read_shards(index: Path) -> Mapping[str, Tensor]:
+    """Every tensor of an index, each from the file that it names."""
     try:
-        if file.name == WEIGHTS:
+        files = {str(name): Path(str(file)).name for name, file in read_json(index, "index")["weight_map"].items()}
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError("broken-weights", f"`{index}` has no weight_map", "copy it again") from None
+    tensors: dict[str, Tensor] = {}
+    for file in dict.fromkeys(files.values()):
+        if not (index.parent / file).is_file():
+            raise CheckpointError(
+                "missing-shard", f"there is no `{index.parent / file}`, which `{index.name}` names",
+                "put all files of the checkpoint into one folder",
+            )  # fmt: skip
+        tensors.update(_read_file(index.parent / file))
+    if missing := files.keys() - tensors.keys():
+        raise CheckpointError("broken-weights", f"`{min(missing)}` is in no file of `{index}`", "copy them again")
+    return tensors
+
+
+def _read_file(file: Path) -> Mapping[str, Tensor]:
+    try:
+        if file.suffix == ".safetensors":
             return load_file(file)
         tensors = torch.load(file, map_location="cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError) as error:

@@ -1,0 +1,137 @@
+"""What a conversion writes: a checkpoint folder, or google-research/albert's files; and the tokenizer beside it."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from albertkit.checkpoints import names
+from albertkit.checkpoints.configurations import google_values
+from albertkit.checkpoints.folder import WEIGHTS, write_tensors
+from albertkit.checkpoints.matching import PREFIX
+from albertkit.checkpoints.tensorflow_source import NPZ
+from albertkit.config import AlbertConfig
+from albertkit.errors import AlbertKitError, CheckpointError
+from albertkit.files import atomic_file, write_json
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tensorflow_files.bundle import write_bundle
+from albertkit.tokenizer import AlbertTokenizer
+
+TF1_PREFIX = "model.ckpt-best"  # as in Google's archives
+_GOOGLE_EPSILON = 1e-12  # written into its code
+_TOKENIZER_FILES = (
+    "*.model", "*.vocab", "vocab*.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json",
+)  # fmt: skip
+
+
+def check_expressible(tensors: Mapping[str, Tensor], config: AlbertConfig, to: str, lossy: bool) -> None:
+    """Make sure that whoever reads the target computes what the source did.
+
+    Raises:
+        CheckpointError: not-expressible.
+    """
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    differing = [
+        layer for layer in range(layers) if int(layer / (layers / groups)) != int(layer / layers * groups)
+    ]  # fmt: skip
+    if differing:
+        raise CheckpointError(
+            "not-expressible",
+            f"with {layers} layers in {groups} groups, transformers and google-research/albert round differently and use "
+            f"another group in layer {differing[0]}",
+        )
+    if to == "transformers":
+        return
+    reasons = []
+    if config.layer_norm_eps != _GOOGLE_EPSILON:
+        reasons.append(f"layer_norm_eps {config.layer_norm_eps} (always {_GOOGLE_EPSILON})")
+    if config.hidden_act == "gelu":
+        reasons.append("hidden_act gelu, the erf (always the tanh approximation, gelu_new)")
+    if reasons and not lossy:
+        raise CheckpointError(
+            "not-expressible",
+            f"google-research/albert cannot compute what this model does: {'; '.join(reasons)}",
+            "to write it all the same, with outputs that differ, add --lossy",
+        )
+    if config.embedding_size == config.hidden_size and not _is_identity(tensors):
+        raise CheckpointError(
+            "not-expressible",
+            "google-research/albert has no projection from E to H when they are equal, and this model has one that changes "
+            "the embeddings",
+        )
+
+
+def write_transformers(
+    folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
+) -> None:
+    """`config.json` and `model.safetensors`; every tensor is kept, also those that the class has no use for."""
+    bare = all(name.startswith(PREFIX) for name in tensors)  # the encoder alone has no prefix
+    write_tensors(folder / WEIGHTS, {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()})
+    foreign = {key: value for key, value in config.foreign.items() if key != "torch_dtype"}
+    foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
+    config.replace(foreign=foreign).save_pretrained(folder)
+
+
+def write_tf1(
+    folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
+) -> None:
+    """`model.ckpt-best` and `albert_config.json`."""
+    write_bundle(folder / TF1_PREFIX, _variables(tensors, config))
+    write_json(folder / "albert_config.json", google_values(config))
+
+
+def write_npz(
+    folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
+) -> None:
+    """`model.npz`, the same names, and `albert_config.json`."""
+    with atomic_file(folder / NPZ) as stream:
+        np.savez(stream, allow_pickle=False, **_variables(tensors, config))
+    write_json(folder / "albert_config.json", google_values(config))
+
+
+Writer = Callable[[Path, Mapping[str, Tensor], AlbertConfig, type[PretrainedAlbert]], None]
+WRITERS: dict[str, Writer] = {"transformers": write_transformers, "tf1": write_tf1, "npz": write_npz}
+
+
+def carry_tokenizer(source: Path, target: Path, config: AlbertConfig) -> str:
+    """Save the tokenizer that lies beside the source beside the target, or copy its files if it cannot be loaded.
+
+    Returns:
+        What was done.
+    """
+    files = sorted({file for pattern in _TOKENIZER_FILES for file in source.glob(pattern)})
+    if not files:
+        return "no tokenizer beside the source: put its spiece.model or vocab.txt into the target"
+    try:
+        tokenizer = AlbertTokenizer.from_pretrained(source)
+        tokenizer.save_pretrained(target)
+    except AlbertKitError as error:
+        for file in files:
+            shutil.copyfile(file, target / file.name)
+        return f"tokenizer copied as it is, for it does not load: {error.message}"
+    said = f"tokenizer: {tokenizer.vocab_size:,} pieces"
+    if tokenizer.vocab_size == config.vocab_size:
+        return said
+    return f"{said}, but the model has {config.vocab_size:,}: is it the right one?"
+
+
+def _variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[str, NDArray[np.float32]]:
+    """The tensors under TensorFlow 1's names, in its layout."""
+    variables = {}
+    for name, tensor in tensors.items():
+        if name.startswith(names.MAPPING_IN) and config.embedding_size == config.hidden_size:
+            continue
+        found = names.tf1_variable(name)
+        assert found is not None  # a source's names are the table's
+        variables[found[0]] = names.to_tf1(tensor.numpy(), found[1])
+    return variables
+
+
+def _is_identity(tensors: Mapping[str, Tensor]) -> bool:
+    weight, bias = tensors[f"{names.MAPPING_IN}weight"], tensors[f"{names.MAPPING_IN}bias"]
+    return torch.equal(weight, torch.eye(len(weight))) and not bias.any()

@@ -1,0 +1,119 @@
+"""Is what was written what was read? Every tensor read again, and outputs beside transformers' where it is installed."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertkit.checkpoints.folder import load_checkpoint
+from albertkit.checkpoints.sources import open_source
+from albertkit.errors import MachineError
+from albertkit.model import AlbertForMultipleChoice
+from albertkit.model.pretrained import PretrainedAlbert
+
+_ROWS, _LENGTH = 2, 16
+_TOLERANCE = 1e-4  # of the largest output, or of 1: fp32 rounding of deep models; a wrong tensor changes far more
+
+
+def compare_tensors(folder: Path, tensors: Mapping[str, Tensor], model_class: type[PretrainedAlbert]) -> float:
+    """Read a target again, as a source, and if it is a checkpoint folder also as its class, strictly.
+
+    Args:
+        folder: The target.
+        tensors: What must be in it, bit for bit, under transformers' names.
+        model_class: The class that it is for.
+
+    Returns:
+        The largest difference: 0.
+
+    Raises:
+        MachineError: verification-failed.
+    """
+    with open_source(folder) as written:
+        if written.tensors.keys() != tensors.keys():
+            differing = sorted(written.tensors.keys() ^ tensors.keys())
+            raise MachineError(
+                "verification-failed", f"written and read again, these are not on both sides: {differing}"
+            )
+        for name, tensor in tensors.items():
+            _compare(name, written.tensors[name], tensor)
+    if (folder / "config.json").exists():
+        for name, tensor in load_checkpoint(folder, model_class).state_dict().items():
+            _compare(name, tensor, tensors[name] if name in tensors else tensors[f"albert.{name}"])
+    return 0.0
+
+
+def compare_outputs(folder: Path, model_class: type[PretrainedAlbert]) -> tuple[float | None, str]:
+    """Run our model and transformers' on the same random ids, if it is installed and has such a class.
+
+    Returns:
+        The largest difference of an output, None if it could not be run; and what was done, in words.
+
+    Raises:
+        MachineError: verification-failed for outputs that differ by more than rounding.
+    """
+    try:
+        import transformers
+    except ImportError:
+        return None, "transformers is not installed: tensors were compared, outputs were not"
+    their_class = getattr(transformers, model_class.__name__, None)
+    if their_class is None:
+        return None, f"transformers has no {model_class.__name__}: tensors were compared, outputs were not"
+    who = f"transformers {transformers.__version__}"
+    try:
+        with _quiet(transformers):
+            theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
+    except Exception as error:  # whatever another program's loader raises; the tensors are compared already
+        return None, f"{who} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
+    ours = load_checkpoint(folder, model_class)
+    inputs = _random_inputs(ours)
+    with torch.no_grad():
+        here, there = ours(**inputs), theirs(**inputs)
+    pairs = [(here[name], there[name]) for name in here if isinstance(there.get(name), Tensor)]
+    difference = max(float((a - b).abs().max()) for a, b in pairs)
+    largest = max(1.0, *(float(b.abs().max()) for _, b in pairs))
+    if not difference <= _TOLERANCE * largest:
+        raise MachineError(
+            "verification-failed",
+            f"the same weights give outputs that differ by {difference:.2g} from those of {who} (largest {largest:.2g})",
+            "please report this with the model's configuration",
+        )
+    return difference, f"outputs equal to those of {who} to {difference:.1e}, on random ids"
+
+
+def _compare(name: str, written: Tensor, tensor: Tensor) -> None:
+    if written.shape != tensor.shape or not torch.equal(written.view(torch.int32), tensor.view(torch.int32)):
+        difference = (written - tensor).abs().max() if written.shape == tensor.shape else "its shape"
+        raise MachineError("verification-failed", f"{name}, written and read again, differs by {difference}")
+
+
+def _random_inputs(model: PretrainedAlbert) -> dict[str, Tensor]:
+    config = model.config
+    rows = (_ROWS, 2) if isinstance(model, AlbertForMultipleChoice) else (_ROWS,)
+    shape = (*rows, min(_LENGTH, config.max_position_embeddings))
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "input_ids": torch.randint(config.vocab_size, shape, generator=generator),
+        "token_type_ids": torch.randint(config.type_vocab_size, shape, generator=generator),
+    }
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bars and no warnings of tensors that a class has no use for."""
+    logging = transformers.utils.logging
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()

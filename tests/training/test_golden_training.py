@@ -1,0 +1,92 @@
+"""Eight updates of a whole model, from one of Google's checkpoints to the next, moments included."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.checkpoints import names
+from albertkit.config import AlbertConfig
+from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.tensorflow_files.bundle import TensorBundle
+from albertkit.training.optimizers import clip_gradients, make_optimizer
+from albertkit.training.schedules import learning_rate
+
+SLOTS = {"m": "adam_m", "v": "adam_v"}
+# The README's tolerances: 1e-4 for losses and weights, what the worst of them, the key bias, leaves; moments are closer.
+TOLERANCE = {"loss": 1e-4, "norm": 1e-4, "weight": 1e-4, "m": 1e-6, "v": 1e-6}
+
+
+def read(bundle: TensorBundle, name: str, slot: str = "") -> torch.Tensor:
+    """A parameter of ours, or one of its moments, from Google's checkpoint."""
+    variable, layout = names.tf1_variable(name)
+    values = bundle.read("/".join(filter(None, (variable, slot))))
+    return torch.from_numpy(np.array(names.from_tensorflow(values, layout)))
+
+
+def read_batch(folder: Path) -> PackedBatch:
+    """The batch of every update; a weight of 0 marks predictions that pad."""
+    arrays = {name: torch.from_numpy(array).long() for name, array in np.load(folder / "inputs.npz").items()}
+    labels = torch.full_like(arrays["input_ids"], -100)
+    rows, columns = arrays["masked_lm_weights"].nonzero(as_tuple=True)
+    labels[rows, arrays["masked_lm_positions"][rows, columns]] = arrays["masked_lm_ids"][rows, columns]
+    return PackedBatch.from_padded(
+        arrays["input_ids"], arrays["input_mask"], arrays["segment_ids"],
+        labels=labels, sentence_order_labels=arrays["next_sentence_labels"][:, 0],
+    )  # fmt: skip
+
+
+def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, float]:
+    """Train from `start`; the largest deviation of losses, norms before clipping, final weights and moments."""
+    start, end, expected = (
+        TensorBundle.open(folder / "start"),
+        TensorBundle.open(folder),
+        np.load(folder / "outputs.npz"),
+    )
+    model = AlbertForPreTraining(AlbertConfig.from_pretrained(folder)).train()
+    parameters = dict(model.named_parameters())
+    trained = {name for name in start.names if not names.optimizer_slot(name)}
+    assert trained == {names.tf1_variable(name)[0] for name in parameters}
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(read(start, name))
+        model.predictions.bias[7] += perturbed
+    optimizer, batch = make_optimizer("lamb", parameters.items(), lr=0.0, **options), read_batch(folder)
+    worst = dict.fromkeys(TOLERANCE, 0.0)
+
+    def compare(what: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+        worst[what] = max(worst[what], (ours.detach() - theirs).abs().max().item())
+
+    for step in range(8):
+        losses = model.pretraining_losses(batch)
+        masked = losses.masked_lm_loss_sum / losses.masked_lm_count
+        loss = masked + losses.sentence_order_loss_sum / losses.sentence_order_count
+        loss.backward()
+        compare("loss", loss, torch.tensor(expected["train_losses"][step]))
+        norm = clip_gradients(parameters.values(), 1.0)
+        compare("norm", torch.tensor(norm), torch.tensor(expected["train_grad_global_norm"][step]))
+        optimizer.set_learning_rate(learning_rate(step, peak=0.02, total_steps=20, warmup_steps=3))
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, parameter in parameters.items():
+        compare("weight", parameter, read(end, name))
+        for slot, theirs in SLOTS.items():
+            compare(slot, optimizer.state[parameter][slot], read(end, name, theirs))
+    return worst
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+
+
+def test_eight_updates_end_at_googles_checkpoint(golden: Path) -> None:
+    worst = train(golden / "tf1" / "pretrain_a")
+    assert all(worst[what] < TOLERANCE[what] for what in TOLERANCE), worst
+
+
+def test_the_comparison_can_fail(golden: Path) -> None:
+    folder = golden / "tf1" / "pretrain_a"
+    worst = train(folder, perturbed=0.01)
+    assert all(worst[what] > TOLERANCE[what] for what in ("loss", "norm", "weight")), worst
+    worst = train(folder, bias_correction=True)
+    assert worst["weight"] > 100 * TOLERANCE["weight"]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from albertkit.errors import AlbertKitError
-from albertkit.tensorflow_files.bundle import _MESSAGES, TensorBundle, shard_file, write_bundle
+from albertkit.tensorflow_files.bundle import TensorBundle, shard_file, write_bundle
 from albertkit.tensorflow_files.encoding import MalformedError, crc32c, masked, write_varint
+from albertkit.tensorflow_files.index import MESSAGES
 from albertkit.tensorflow_files.strings import decode_strings, encode_strings
 from albertkit.tensorflow_files.table import read_table, write_table
 
@@ -47,7 +48,7 @@ def rewrite_entry(prefix: str, name: str, change) -> None:
     """Change what the index says of a tensor, or of everything (""); the checksums of the index stay good."""
     index = Path(f"{prefix}.index")
     entries = dict(read_table(index.read_bytes()))
-    message = _MESSAGES["Entry" if name else "Header"].FromString(entries[name.encode()])
+    message = MESSAGES["Entry" if name else "Header"].FromString(entries[name.encode()])
     change(message)
     entries[name.encode()] = message.SerializeToString()
     index.write_bytes(write_table(entries.items()))

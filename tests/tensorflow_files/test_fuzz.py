@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from albertkit.errors import AlbertKitError
-from albertkit.tensorflow_files.bundle import _MESSAGES, TensorBundle, write_bundle
+from albertkit.tensorflow_files.bundle import TensorBundle, write_bundle
 from albertkit.tensorflow_files.encoding import crc32c, masked, write_varint
+from albertkit.tensorflow_files.index import MESSAGES
 from albertkit.tensorflow_files.object_graph import OBJECT_GRAPH, _ObjectGraph
 from albertkit.tensorflow_files.saved_model import open_saved_model
 from albertkit.tensorflow_files.strings import encode_strings
@@ -120,11 +121,11 @@ def hostile_fields(rng, index, data):
     entries = dict(read_table(index))
     key = rng.choice(sorted(entries))
     if key == b"":
-        header = _MESSAGES["Header"].FromString(entries[key])
+        header = MESSAGES["Header"].FromString(entries[key])
         header.num_shards = rng.choice((-1, 0, 2, 2**31 - 1))
         entries[key] = header.SerializeToString()
         return write_table(entries.items()), data
-    entry = _MESSAGES["Entry"].FromString(entries[key])
+    entry = MESSAGES["Entry"].FromString(entries[key])
     for _ in range(rng.choice((1, 2, 4))):
         what = rng.choice(("dtype", "size", "offset", "shard_id", "dim", "dims", "rank", "slices"))
         if what in ("size", "offset"):
@@ -175,7 +176,7 @@ def hostile_graph(rng, index, data):
 
 def _added(index: bytes, data: bytes, name: str, stored: bytes, checksum: int, shape: list[int]) -> tuple[bytes, bytes]:
     entries = dict(read_table(index))
-    entry = _MESSAGES["Entry"](
+    entry = MESSAGES["Entry"](
         dtype=7,
         shape={"dim": [{"size": n} for n in shape]},
         offset=len(data),

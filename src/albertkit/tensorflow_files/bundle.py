@@ -1,13 +1,12 @@
 """Tensor bundles: the checkpoints of TensorFlow 1 and 2, `prefix.index` and `prefix.data-00000-of-00001`.
 
-The index is a sorted table of names and `BundleEntryProto`s, with a `BundleHeaderProto` under the empty name; the shards are
-the tensors' bytes, end to end. Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc, tensor_bundle.proto.
+The index says of every tensor what it is and where; the shards are the tensors' bytes, end to end.
+Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
 """
 
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,43 +18,11 @@ from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file
 from albertkit.tensorflow_files.dtypes import STRING, from_storage, storage_type, type_name, type_number
 from albertkit.tensorflow_files.encoding import MalformedError, crc32c, masked, reading
+from albertkit.tensorflow_files.index import MAX_INDEX_BYTES, MESSAGES, VERSION, Entry, read_index
 from albertkit.tensorflow_files.locating import find_prefix
-from albertkit.tensorflow_files.messages import define_messages
 from albertkit.tensorflow_files.object_graph import OBJECT_GRAPH, read_variable_names
 from albertkit.tensorflow_files.strings import decode_strings, encode_strings
-from albertkit.tensorflow_files.table import read_table, write_table
-
-MAX_INDEX_BYTES = (
-    4 << 20
-)  # 70,000 tensors; an ALBERT has about 100 with its optimizer. Bounds what a hostile index takes
-_MAX_RANK = 64  # numpy's
-_VERSION = 1  # kTensorBundleVersion
-
-_MESSAGES = define_messages(
-    "tensor_bundle",
-    {
-        "Header": {"num_shards": (1, "int32"), "endianness": (2, "int32"), "version": (3, "Version")},
-        "Version": {"producer": (1, "int32"), "min_consumer": (2, "int32")},
-        "Entry": {
-            "dtype": (1, "int32"), "shape": (2, "Shape"), "shard_id": (3, "int32"), "offset": (4, "int64"),
-            "size": (5, "int64"), "crc32c": (6, "fixed32"), "slices": (7, "repeated Slice"),
-        },
-        "Shape": {"dim": (2, "repeated Dimension"), "unknown_rank": (3, "bool")},
-        "Dimension": {"size": (1, "int64")},
-        "Slice": {},
-    },
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    dtype: int
-    shape: tuple[int, ...]
-    shard: int
-    offset: int
-    size: int
-    checksum: int
-    sliced: bool
+from albertkit.tensorflow_files.table import write_table
 
 
 class TensorBundle:
@@ -66,7 +33,7 @@ class TensorBundle:
         names: Every tensor, in the order of the bytes of its name, without the object graph.
     """
 
-    def __init__(self, prefix: str, entries: Mapping[str, _Entry], shards: Mapping[int, NDArray[np.uint8]]) -> None:
+    def __init__(self, prefix: str, entries: Mapping[str, Entry], shards: Mapping[int, NDArray[np.uint8]]) -> None:
         self.prefix = prefix
         self.names = [name for name in entries if name != OBJECT_GRAPH]
         self._entries = entries
@@ -90,7 +57,7 @@ class TensorBundle:
             size = index.stat().st_size
             if size > MAX_INDEX_BYTES:
                 raise MalformedError(f"has {size:,} bytes; an index of more than {MAX_INDEX_BYTES:,} is not read")
-            num_shards, entries = _read_index(index.read_bytes())
+            num_shards, entries = read_index(index.read_bytes())
         shards = {}
         for number in sorted({entry.shard for entry in entries.values()}):
             file = shard_file(prefix, number, num_shards)
@@ -169,48 +136,6 @@ def shard_file(prefix: str, number: int, num_shards: int) -> str:
     return f"{prefix}.data-{number:05d}-of-{num_shards:05d}"
 
 
-def _read_index(data: bytes) -> tuple[int, dict[str, _Entry]]:
-    """Number of shards, and every tensor with where it is."""
-    table = read_table(data)
-    key, value = next(table, (None, b""))
-    if key != b"":
-        raise MalformedError("has no header: it is not the index of a checkpoint")
-    header = _MESSAGES["Header"].FromString(value)
-    if header.endianness != 0:
-        raise MalformedError("was written on a big-endian machine")
-    if header.version.min_consumer > _VERSION:
-        raise MalformedError(f"needs a reader of version {header.version.min_consumer}; this is version {_VERSION}")
-    entries = {}
-    for key, value in table:
-        if key.startswith(b"\0"):  # a slice's own entry; reading the whole variable names it
-            continue
-        try:
-            name = key.decode()
-        except UnicodeDecodeError:
-            raise MalformedError(f"has a name that is not text: {key!r}") from None
-        entries[name] = _entry(name, _MESSAGES["Entry"].FromString(value), header.num_shards)
-    return header.num_shards, entries
-
-
-def _entry(name: str, stored: Any, num_shards: int) -> _Entry:
-    if stored.shape.unknown_rank or len(stored.shape.dim) > _MAX_RANK:
-        raise MalformedError(f"has a tensor of {len(stored.shape.dim)} dimensions, `{name}`")
-    shape = tuple(dimension.size for dimension in stored.shape.dim)
-    if any(length < 0 for length in shape) or math.prod(length or 1 for length in shape) >> 59:
-        raise MalformedError(f"has a tensor of an impossible shape, `{name}` {list(shape)}")
-    if not 0 <= stored.shard_id < num_shards or stored.offset < 0 or stored.size < 0:
-        raise MalformedError(f"has an impossible place for `{name}`: shard {stored.shard_id}, byte {stored.offset}")
-    elements, storage, sliced = math.prod(shape), storage_type(stored.dtype), bool(stored.slices)
-    if storage is not None and not sliced and stored.size != elements * storage.itemsize:
-        raise MalformedError(
-            f"says that `{name}`, {type_name(stored.dtype)} {list(shape)}, has {stored.size:,} bytes"
-            f" and not {elements * storage.itemsize:,}"
-        )
-    if stored.dtype == STRING and not sliced and stored.size < elements:  # a length has at least one byte
-        raise MalformedError(f"says that `{name}`, {elements:,} strings, has {stored.size:,} bytes")
-    return _Entry(stored.dtype, shape, stored.shard_id, stored.offset, stored.size, stored.crc32c, sliced)
-
-
 def _map(file: str) -> NDArray[np.uint8]:
     """A file's bytes, mapped into memory."""
     path = Path(file)
@@ -222,7 +147,7 @@ def _map(file: str) -> NDArray[np.uint8]:
     return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
 
 
-def _check_sizes(entries: Mapping[str, _Entry], shard: int, size: int) -> None:
+def _check_sizes(entries: Mapping[str, Entry], shard: int, size: int) -> None:
     for name, entry in entries.items():
         if entry.shard == shard and entry.offset + entry.size > size:
             raise MalformedError(
@@ -241,7 +166,7 @@ def write_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, NDArray[A
     Raises:
         CheckpointError: unsupported-dtype.
     """
-    table = [(b"", _MESSAGES["Header"](num_shards=1, version={"producer": _VERSION}).SerializeToString())]
+    table = [(b"", MESSAGES["Header"](num_shards=1, version={"producer": VERSION}).SerializeToString())]
     with (
         atomic_file(f"{prefix}.index") as index,  # renamed last: without the index there is no checkpoint
         atomic_file(shard_file(str(prefix), 0, 1)) as shard,
@@ -259,7 +184,7 @@ def write_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, NDArray[A
             for part in parts:
                 shard.write(part)
             size = sum(map(len, parts))
-            entry = _MESSAGES["Entry"](
+            entry = MESSAGES["Entry"](
                 dtype=number, shape={"dim": [{"size": length} for length in values.shape]}, offset=offset, size=size,
                 crc32c=masked(checksum),
             )  # fmt: skip

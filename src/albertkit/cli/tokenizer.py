@@ -1,11 +1,15 @@
-"""`albertkit tokenizer`: train and encode."""
+"""`albertkit tokenizer`: train, encode, check."""
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from albertkit.tokenizer.check import CheckReport
 
 
 def train(
@@ -31,7 +35,8 @@ def train(
     vocab_size
         Number of pieces, the special ones counted.
     text_rules
-        `google` (lower case, no accents), `multilingual` (keeps both) or `none`.
+        `google` (lower case, no accents), `google-cased`, `google-accents`, `google-cased-accents` (keep what they name),
+        `multilingual` (keeps both; composes Hangul) or `none`.
     coverage
         Share of the characters that get a piece.
     max_sentences
@@ -68,9 +73,9 @@ def encode(
     file
         Plain text, UTF-8, `.gz` accepted. Default: the standard input.
     tokenizer
-        Folder that holds one `*.model`.
+        Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`.
     text_rules
-        Rules other than those of the tokenizer: `google`, `multilingual` or `none`.
+        Rules other than those of a SentencePiece tokenizer: `google`, `multilingual`, `none`, …
     json
         Print a JSON object a line: `ids` and `pieces`.
     """
@@ -85,6 +90,74 @@ def encode(
         else:
             print("  ".join(f"{piece} {number}" for piece, number in zip(pieces, ids, strict=True)))
     sys.stdout.flush()
+
+
+def check(folder: Path, /, *, json: bool = False) -> int:
+    """Compare everything that reads a tokenizer's folder on hard sentences, and say what differs, why, and what to do.
+
+    Exit status 1 if albertkit's own readings or files differ; 0 if only transformers' do.
+
+    Parameters
+    ----------
+    folder
+        A tokenizer's or a model's folder.
+    json
+        Print one JSON object.
+    """
+    from albertkit.tokenizer import check_tokenizer
+
+    report = check_tokenizer(folder)
+    if json:
+        print(_dumps(report.to_dict()))
+    else:
+        _show(report)
+    return 0 if report.ok else 1
+
+
+def _show(report: "CheckReport") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(
+        f"[bold]{escape(report.folder)}[/]  {report.kind}, rules {escape(report.text_rules)}, "
+        f"{report.vocab_size:,} pieces, {report.fingerprint[:12]}\n"
+    )
+    table = Table("reader", "the same", "because", box=None, pad_edge=False)
+    for found in report.comparisons:
+        if found.skipped:
+            table.add_row(escape(found.name), "[dim]-[/]", f"[dim]{escape(found.skipped)}[/]")
+            continue
+        causes = Counter(cause for difference in found.differences for cause in difference.causes)
+        color = "green" if not found.differences else "red" if found.own else "yellow"
+        table.add_row(
+            escape(found.name),
+            f"[{color}]{found.compared - len(found.differences)} of {found.compared}[/]",
+            ", ".join(f"{escape(name)} {count}" for name, count in causes.most_common()),
+        )
+    console.print(table)
+    for found in report.comparisons:
+        shown = found.differences if found.own else found.examples()
+        if shown:
+            more = len(found.differences) - len(shown)
+            note = f"  [dim]an example of each kind; {more} more with --json[/]" if more else ""
+            console.print(f"\n[bold]{escape(found.name)}[/]{note}")
+        for difference in shown:
+            ours, theirs = (" ".join(side) for side in difference.where())
+            console.print(
+                f"  {escape(repr(difference.text)[:76])}  [dim]{', '.join(difference.causes)}[/]\n"
+                f"    [green]{escape(ours[:90])}[/]  but  [yellow]{escape(theirs[:90])}[/]",
+                soft_wrap=True,
+            )
+    cures = report.cures()
+    console.print()
+    for name, (says, _) in cures.items():
+        console.print(f"[bold]{name}[/]: {escape(says)}", soft_wrap=True)
+    for cure in dict.fromkeys(cure for _, cure in cures.values()):
+        names = ", ".join(name for name, (_, other) in cures.items() if other == cure)
+        console.print(f"\nhint ({names}): {escape(cure)}", soft_wrap=True)
+    console.print("\nall of albertkit's readings agree" if report.ok else "\n[red]albertkit's own readings differ[/]")
 
 
 def _dumps(value: object) -> str:

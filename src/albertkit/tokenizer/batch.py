@@ -50,8 +50,8 @@ class BatchEncoder:
         """See `AlbertTokenizer.encode_batch`."""
         threads = num_threads or available_cores()
         self._characters += sum(map(len, texts))
-        if self._characters >= CHARACTERS_BEFORE_ENGINE and not self._asked_for_engine:
-            self._engine, self._asked_for_engine = self._load_engine(), True
+        if self._characters >= CHARACTERS_BEFORE_ENGINE:
+            self.start_engine()
         if self._engine is None:
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], threads)
         chunks = _chunks(texts)
@@ -59,6 +59,12 @@ class BatchEncoder:
             return join([self._encode_chunk(chunk) for chunk in chunks])
         with ThreadPoolExecutor(threads) as pool:
             return join(list(pool.map(self._encode_chunk, chunks)))
+
+    def start_engine(self) -> bool:
+        """Load the engine now. False if the model is not one for it."""
+        if not self._asked_for_engine:
+            self._engine, self._asked_for_engine = self._load_engine(), True
+        return self._engine is not None
 
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
         if self._without_engine > 0:

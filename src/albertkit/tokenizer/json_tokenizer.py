@@ -74,7 +74,9 @@ class JsonTokenizer(AlbertTokenizer):
         make_room(path, JSON_NAME)
         with atomic_file(path / JSON_NAME, "w") as stream:
             stream.write(self._content)
-        write_json(path / CONFIG_NAME, tokenizer_config(list(self._names.values()), None, self.model_max_length))
+        write_json(
+            path / CONFIG_NAME, tokenizer_config(list(self._names.values()), self.text_rules, self.model_max_length)
+        )
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 

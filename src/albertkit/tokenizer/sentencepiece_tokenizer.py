@@ -77,6 +77,10 @@ class SentencePieceTokenizer(AlbertTokenizer):
         """See `AlbertTokenizer.encode_batch`."""
         return self._batch.encode(texts, num_threads)
 
+    def start_engine(self) -> bool:
+        """Load the word-by-word engine of `encode_batch` now, not after 10 MB. False if the model is not one for it."""
+        return self._batch.start_engine()
+
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """See `AlbertTokenizer.encode_with_offsets`.
 

@@ -136,7 +136,7 @@ class WordPieceTokenizer(JsonTokenizer):
             "strip_accents": self._rules.strip_accents,
             "tokenize_chinese_chars": self._rules.split_chinese,
         }
-        settings = tokenizer_config(list(self._names.values()), None, self.model_max_length)
+        settings = tokenizer_config(list(self._names.values()), self.text_rules, self.model_max_length)
         write_json(path / CONFIG_NAME, {**settings, "tokenizer_class": "BertTokenizer", **flags})
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:

@@ -1,0 +1,172 @@
+"""`check_tokenizer`: do all who read a tokenizer's folder make the same ids of it?
+
+Own readings (SentencePiece itself, the batch engine, offsets, decoding, the `tokenizer.json` that albertkit wrote, the
+model's configuration) must agree with `encode`. transformers' readings are reported beside them: where they differ, the
+folder is right, and known faults are named.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from albertkit.files import read_json
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.comparison import Comparison, Difference, Encode, compare, with_names
+from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer.faults import FAULTS, OTHERS, UNKNOWN
+from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
+from albertkit.tokenizer.loading import JSON_NAME, read_settings
+from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.transformers_readings import read_by_transformers
+from albertkit.tokenizer.wordpiece import WordPieceTokenizer
+
+
+@dataclass
+class CheckReport:
+    """What `check_tokenizer` found.
+
+    Attributes:
+        folder: Which was checked.
+        kind: Class of the tokenizer.
+        text_rules, vocab_size, fingerprint: See `AlbertTokenizer`.
+        comparisons: One a reader.
+    """
+
+    folder: str
+    kind: str
+    text_rules: str
+    vocab_size: int
+    fingerprint: str
+    comparisons: list[Comparison]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all own readings agree."""
+        return not any(comparison.own and comparison.differences for comparison in self.comparisons)
+
+    def cures(self) -> dict[str, tuple[str, str]]:
+        """Of each fault that was met: what happens, and what to do."""
+        met = {cause for c in self.comparisons for difference in c.differences for cause in difference.causes}
+        known = {fault.name: (fault.says, fault.cure) for fault in FAULTS} | OTHERS
+        return {name: known[name] for name in known if name in met}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and `ok`, for JSON."""
+        return {"ok": self.ok, **asdict(self), "faults": self.cures()}
+
+
+def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> CheckReport:
+    """Compare everything that reads a tokenizer's folder, on hard sentences.
+
+    Args:
+        folder: A checkpoint or tokenizer folder.
+        sentences: Texts; default: the built-in ones.
+
+    Raises:
+        CheckpointError, DataError: What `AlbertTokenizer.from_pretrained` raises.
+    """
+    path = Path(folder)
+    tokenizer = AlbertTokenizer.from_pretrained(path)
+    texts = [text for _, text in HARD_SENTENCES] if sentences is None else list(sentences)
+    comparisons = []
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        comparisons.append(compare("SentencePiece itself", True, tokenizer, texts, _by_sentencepiece(path, tokenizer)))
+    comparisons += _own_ways(tokenizer, texts)
+    comparisons.append(_tokenizer_json(path, tokenizer, texts))
+    comparisons.append(_config(path, tokenizer))
+    comparisons += read_by_transformers(path, tokenizer, texts)
+    return CheckReport(
+        str(path),
+        type(tokenizer).__name__,
+        tokenizer.text_rules,
+        tokenizer.vocab_size,
+        tokenizer.fingerprint,
+        comparisons,
+    )
+
+
+# --- readings ---------------------------------------------------------------------------------------------------------
+
+
+def _by_sentencepiece(folder: Path, tokenizer: SentencePieceTokenizer) -> Encode:
+    """SentencePiece's pieces, and Google's digit-comma rule on them as its code has it, a piece at a time."""
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(next(folder.glob("*.model"))))
+    google = rules.google_family(tokenizer.text_rules) is not None
+
+    def encode(text: str) -> list[int]:
+        pieces: list[str] = []
+        for piece in processor.encode(rules.apply(tokenizer.text_rules, text), out_type=str):
+            if not (google and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()):
+                pieces.append(piece)
+                continue
+            again = processor.encode(piece[:-1].replace(SPACE, ""), out_type=str)
+            if piece[0] != SPACE and again[0].startswith(SPACE):
+                again = ([] if again[0] == SPACE else [again[0][1:]]) + again[1:]
+            pieces += [*again, ","]
+        return [processor.piece_to_id(piece) for piece in pieces]
+
+    return encode
+
+
+def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
+    """Batches, offsets and the way back."""
+
+    def batch(text: str) -> list[int]:
+        return tokenizer.encode_batch([text, "and another", text]).text(2).tolist()
+
+    found = [compare("encode_batch", True, tokenizer, texts, batch)]
+    if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.start_engine():
+        found.append(compare("encode_batch, word engine", True, tokenizer, texts, batch))
+    found.append(compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0]))
+    known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]
+    # What other people's rules remove or replace in decoding is not known.
+    whole = isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer)
+
+    def again(text: str) -> list[int]:
+        return tokenizer.encode(tokenizer.decode(tokenizer.encode(text)))
+
+    return [*found, compare("decode and encode again", whole, tokenizer, known, again)]
+
+
+def _tokenizer_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Comparison:
+    own = "text_rules" in read_settings(folder)
+    comparison = Comparison(JSON_NAME + ("" if own else ", not written by albertkit"), own)
+    if not (folder / JSON_NAME).exists():
+        comparison.skipped = "there is none; `save_pretrained` writes one"
+        return comparison
+    from tokenizers import Tokenizer
+
+    try:
+        reader = Tokenizer.from_file(str(folder / JSON_NAME))
+    except Exception as error:  # the library raises nothing more particular
+        comparison.differences.append(Difference(JSON_NAME, [], [str(error)], [UNKNOWN]))
+        return comparison
+    reader.no_padding()
+    reader.no_truncation()
+    return compare(
+        comparison.name, own, tokenizer, texts, lambda text: reader.encode(text, add_special_tokens=False).ids,
+        with_names(tokenizer),
+    )  # fmt: skip
+
+
+def _config(folder: Path, tokenizer: AlbertTokenizer) -> Comparison:
+    """What the model's configuration says of the vocabulary. Ids of begin and end have no use in an ALBERT."""
+    comparison = Comparison("config.json", True)
+    if not (folder / "config.json").exists():
+        comparison.skipped = "there is none"
+        return comparison
+    config = read_json(folder / "config.json", "model configuration")
+    size, pad = config.get("vocab_size"), config.get("pad_token_id", 0)
+    comparison.compared = 2
+    if not isinstance(size, int) or size < tokenizer.vocab_size:
+        comparison.differences.append(
+            Difference("vocab_size", [str(tokenizer.vocab_size)], [f"{size}"], ["vocab-mismatch"])
+        )
+    if pad != tokenizer.pad_id:
+        comparison.differences.append(Difference("pad_token_id", [str(tokenizer.pad_id)], [f"{pad}"], ["pad-mismatch"]))
+    return comparison

@@ -76,8 +76,8 @@ def load_checkpoint(
 def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any = None) -> None:
     """Write a model, in fp32, as transformers reads it.
 
-    Every file appears whole or not at all. A block that several groups share is stored
-    for each of them, because transformers has no name for sharing.
+    Every file appears whole or not at all. With `parameter_sharing` attention or ffn, which transformers has no name for,
+    what the layers share is stored for each of them, and that is logged; `load_checkpoint` shares it again.
 
     Args:
         folder: Made if missing; files of other names in it are left alone.
@@ -85,6 +85,11 @@ def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any 
         tokenizer: An `AlbertTokenizer` to save beside the weights.
     """
     path = Path(folder)
+    if model.config.parameter_sharing in ("attention", "ffn"):
+        logger.info(
+            "`%s` holds the shared %s once for each of the %d layers, because transformers cannot share it",
+            path, model.config.parameter_sharing, model.config.num_hidden_layers,
+        )  # fmt: skip
     tensors: dict[str, Tensor] = {}
     stored: set[int] = set()
     for name, tensor in model.state_dict().items():

@@ -15,7 +15,8 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataE
 from albertkit.files import read_json
 from albertkit.report.sizes import forward_flops
 
-WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+WEIGHTS = "model.safetensors"
+OTHER_WEIGHTS = ("pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
 HEADS = {"predictions": "masked-LM head", "sop_classifier": "sentence-order head"}
 _TRAIN_BYTES = 4 * 4  # a parameter in fp32, its gradient and two moments
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters in old files
@@ -114,10 +115,10 @@ def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
         CheckpointError: no-weights, broken-weights.
     """
     if not file.exists():
-        old = (file.parent / OLD_WEIGHTS).exists()
+        others = [name for name in OTHER_WEIGHTS if (file.parent / name).exists()]
         raise CheckpointError(
-            "no-weights", f"no {WEIGHTS} in `{file.parent}`{f', only a {OLD_WEIGHTS}' if old else ''}",
-            f"albertkit convert {file.parent} NEW_FOLDER" if old else "",
+            "no-weights", f"no {WEIGHTS} in `{file.parent}`{', only ' * bool(others)}{', '.join(others)}",
+            f"albertkit convert {file.parent} FOLDER" if others else "",
         )  # fmt: skip
     try:
         with safe_open(file, "np") as tensors:

@@ -12,9 +12,8 @@ from albertkit.tensorflow_files.encoding import MalformedError
 from albertkit.tensorflow_files.messages import define_messages
 from albertkit.tensorflow_files.table import read_table
 
-MAX_INDEX_BYTES = (
-    4 << 20
-)  # 70,000 tensors, an ALBERT has about 100 with its optimizer; bounds what a hostile index takes
+# About 70,000 tensors; an ALBERT has about 100 with its optimizer. Bounds what a hostile index takes.
+MAX_INDEX_BYTES = 4 << 20
 _MAX_RANK = 64  # numpy's
 VERSION = 1  # kTensorBundleVersion
 

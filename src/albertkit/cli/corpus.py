@@ -1,10 +1,12 @@
-"""`albertkit corpus`: build a token store and look inside it."""
+"""`albertkit corpus`: build a token store, look inside it, write it as masked records."""
 
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+
+from albertkit.pretraining.export_settings import ExportSettings
 
 
 def build(
@@ -107,3 +109,30 @@ def inspect(
         print_result(found.to_dict(), json)
     else:
         show(found)
+
+
+def export(
+    store: Path,
+    /,
+    *,
+    out: Path,
+    json: bool = False,
+    settings: Annotated[ExportSettings, Parameter(name="*", group="Settings")] = ExportSettings(),  # noqa: B008
+) -> None:
+    """Write a store as the masked TFRecords that google-research's run_pretraining.py trains on.
+
+    Parameters
+    ----------
+    store
+        Folder of the token store.
+    out
+        Folder to make: `records-*.tfrecord`, the tokenizer and `export.json`. After an interruption the same command
+        starts it anew.
+    json
+        Print one JSON object, and no progress.
+    """
+    from albertkit.cli.printing import print_result
+    from albertkit.corpus import TokenStore
+    from albertkit.pretraining.export import export_records
+
+    print_result(export_records(TokenStore.open(store), out, settings, progress=not json).to_dict(), json)

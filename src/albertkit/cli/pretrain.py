@@ -12,6 +12,7 @@ def pretrain(
     store: Path,
     *,
     out: Path,
+    tokenizer: Path | None = None,
     resume: bool = False,
     dry_run: bool = False,
     config_file: Path | None = None,
@@ -21,8 +22,9 @@ def pretrain(
     """Train an ALBERT from scratch on masked pieces and sentence order.
 
     Args:
-        store: Token store, made with `albertkit corpus build`.
+        store: Token store, made with `albertkit corpus build`; or masked TFRecords: a file, a folder or a quoted glob.
         out: Folder of the run. The model comes to stand in OUT/final, the best so far in OUT/best.
+        tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer` beside them.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
         dry_run: Print parameters, memory, steps and an estimate of the time, from three timed steps; train nothing.
         config_file: TOML file of settings, for example the run.toml of another run. Flags win over it.
@@ -33,8 +35,8 @@ def pretrain(
     from albertkit.pretraining.run import pretrain
 
     if dry_run:
-        print_result(estimate(store, settings).to_dict(), json)
+        print_result(estimate(store, settings, tokenizer).to_dict(), json)
         return 0
-    result = pretrain(store, out, settings, resume=resume)
+    result = pretrain(store, out, settings, tokenizer=tokenizer, resume=resume)
     print_result(result.to_dict(), json)
     return 0 if result.model else 143  # as a process that SIGTERM ended

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.pretraining.run import build_model, example_settings, loop_settings, mask_settings
+from albertkit.pretraining.run import build_model, loop_settings
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.stream import BatchStream
+from albertkit.pretraining.sources import open_source
 from albertkit.pretraining.task import PretrainingTask
-from albertkit.training.distributed import join_world
+from albertkit.training.distributed import World, join_world
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 
@@ -54,22 +54,21 @@ class Estimate:
         return {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(self).items()}
 
 
-def estimate(store: str | Path | TokenStore, settings: PretrainSettings) -> Estimate:
+def estimate(
+    store: str | Path | TokenStore, settings: PretrainSettings, tokenizer: str | Path | None = None
+) -> Estimate:
     """Make a model, measure the memory of one step and the time of three; nothing is written.
 
     Args:
-        store: A token store or its folder.
+        store: A token store or its folder, or records, as for `pretrain`.
         settings: As for `pretrain`.
+        tokenizer: As for `pretrain`.
     """
     world = join_world(settings.device)
-    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
-    settings, _ = settings.resolve(world.size)
-    included = [~documents for documents in store.held_out(settings.held_out, settings.seed)]
-    stream = BatchStream(
-        store, included, example_settings(settings), mask_settings(settings),
-        seed=settings.seed, batch_tokens=settings.batch_tokens, accumulation=settings.accumulation,
-    )  # fmt: skip
-    model = build_model(settings, store.vocab_size, world)
+    source = open_source(store, settings, tokenizer)
+    settings, _ = source.settings.resolve(world.size)
+    stream = source.training(World(0, 1, world.device))
+    model = build_model(settings, source.tokenizer.vocab_size, world)
     parameters = sum(p.numel() for p in model.parameters())
     activations = _activation_bytes(model, next(stream)[0].to(world.device))
     loop = loop_settings(settings)

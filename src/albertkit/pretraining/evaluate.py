@@ -71,6 +71,16 @@ class Unigram:
                 for document in np.flatnonzero(left_out[shard]):
                     tokens = store.tokens[shard][starts[document] : starts[document + 1]]
                     counts -= _count(tokens, store.vocab_size)
+        self._set(counts)
+
+    @classmethod
+    def of_counts(cls, counts: np.ndarray) -> "Unigram":
+        """The same from counts, int64 [V]."""
+        unigram = cls.__new__(cls)
+        unigram._set(counts)
+        return unigram
+
+    def _set(self, counts: np.ndarray) -> None:
         self.most_frequent = int(counts.argmax())
         # Add-one smoothing: a piece that occurs only in held-out documents must not cost infinity.
         self.log_probabilities = torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts))))

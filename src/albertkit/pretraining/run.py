@@ -1,4 +1,4 @@
-"""Pretraining from a store to a model folder: puts stream, model, task and loop together."""
+"""Pretraining from a store or records to a model folder: puts stream, model, task and loop together."""
 
 import dataclasses
 import platform
@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from albertkit.checkpoints import save_checkpoint
@@ -17,10 +16,8 @@ from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluate import Evaluation, Unigram, evaluate_batches
-from albertkit.pretraining.examples import ExampleSettings
-from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.stream import BatchStream, EvaluationStream
+from albertkit.pretraining.sources import Source, held_out_stream, open_source
 from albertkit.pretraining.task import PretrainingTask
 from albertkit.report import plot_run, write_card
 from albertkit.tokenizer import AlbertTokenizer
@@ -63,6 +60,7 @@ def pretrain(
     out: str | Path,
     settings: PretrainSettings | None = None,
     *,
+    tokenizer: str | Path | None = None,
     resume: bool = False,
     title: str = "pretraining",
 ) -> PretrainResult:
@@ -71,40 +69,37 @@ def pretrain(
     Under `torchrun` every process takes its share of the examples and gradients are summed.
 
     Args:
-        store: A token store or its folder.
+        store: A token store or its folder; or masked records (TFRecords of create_pretraining_data.py or of
+            `albertkit corpus export`): a file, a folder of them, or a glob.
         out: Folder of the run: `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/`, `final/` and `loss.png`.
         settings: See `PretrainSettings`.
+        tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer/` beside them. A store has its
+            own.
         resume: Continue the run in `out` from its newest checkpoint, to the same bits.
         title: Shown above the progress bar.
 
     Raises:
         CheckpointError: run-exists if `out` holds a run and `resume` is not set; no-run if it holds none to resume;
-            other-settings or resume-mismatch if it was started with other settings or another store.
-        ConfigError: bad-settings, bad-device, and what `AlbertConfig.from_pretrained` raises.
-        DataError: what `TokenStore.open` and `BatchStream` raise.
+            other-settings or resume-mismatch if it was started with other settings or other data.
+        ConfigError: bad-settings, bad-device, and what `open_source` and `AlbertConfig.from_pretrained` raise.
+        DataError: what `open_source` and the streams raise.
         MachineError: loss-not-finite.
     """
     run = Path(out)
     world = join_world((settings or PretrainSettings()).device)
-    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
-    settings, reasons = (settings or PretrainSettings()).resolve(world.size)
-    _check_run(run, settings, store, resume)
+    source = open_source(store, settings or PretrainSettings(), tokenizer)
+    settings, reasons = source.settings.resolve(world.size)
+    _check_run(run, settings, source, resume)
 
-    held_out = store.held_out(settings.held_out, settings.seed)
-    stream = BatchStream(
-        store, [~documents for documents in held_out], example_settings(settings), mask_settings(settings),
-        seed=settings.seed, batch_tokens=settings.batch_tokens, accumulation=settings.accumulation,
-        rank=world.rank, world_size=world.size,
-    )  # fmt: skip
-    first_epoch = stream.plan(0)  # says at once if no example can be made
-    model = build_model(settings, store.vocab_size, world)
-    unigram = Unigram(store, held_out)
-    tokenizer = store.tokenizer()
-    held_out_batches = held_out_stream(store, settings, held_out, world)
+    stream = source.training(world)
+    reasons.append(source.describe(stream))  # says at once if no example can be made
+    model = build_model(settings, source.tokenizer.vocab_size, world)
+    unigram = source.unigram()
+    held_out_batches = source.evaluation(world)
 
     def save_model(folder: Path) -> None:
-        save_checkpoint(folder, model, tokenizer)
-        write_json(folder / PROVENANCE, {"store": store.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}})
+        save_checkpoint(folder, model, source.tokenizer)
+        write_json(folder / PROVENANCE, {"store": source.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}})
 
     def evaluate() -> dict[str, float]:
         return evaluate_batches(model, held_out_batches, unigram, world).numbers()
@@ -115,9 +110,6 @@ def pretrain(
         remove_leftovers(run)
         settings.save(run / "run.toml")
     display = Display(run if world.is_main else None, title, silent=not world.is_main)
-    skipped = first_epoch.skipped_documents
-    aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
-    reasons.append(f"examples: {len(first_epoch.examples):,} an epoch{aside}")
     reasons.append(f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}")
     for line in reasons:
         display.note(line)
@@ -129,7 +121,7 @@ def pretrain(
         return PretrainResult(None, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
     final = run / "final"
     if world.is_main:
-        _finish(run, final, save_model, store, settings, model, result, display)
+        _finish(run, final, save_model, source, settings, model, result, display)
     world.barrier()
     return PretrainResult(final, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
 
@@ -143,41 +135,14 @@ def build_model(settings: PretrainSettings, vocab_size: int, world: World) -> Al
     return model
 
 
-def example_settings(settings: PretrainSettings) -> ExampleSettings:
-    """How documents become examples."""
-    return ExampleSettings(
-        max_length=settings.length, short_seq_prob=settings.short_seq_prob,
-        pair_task=settings.pair_task, sop_pairs=settings.sop_pairs,
-    )  # fmt: skip
-
-
-def mask_settings(settings: PretrainSettings) -> MaskSettings:
-    """What is masked."""
-    return MaskSettings(
-        masked_lm_prob=settings.masked_lm_prob, max_predictions=settings.max_predictions or None,
-        max_ngram=settings.max_ngram, favor_shorter_ngram=settings.favor_shorter_ngram,
-    )  # fmt: skip
-
-
 def loop_settings(settings: PretrainSettings) -> LoopSettings:
     """How the loop trains; every field of `LoopSettings` is one of ours."""
     own = {f.name for f in dataclasses.fields(LoopSettings)} & {f.name for f in dataclasses.fields(settings)}
     return LoopSettings(**{name: getattr(settings, name) for name in own})
 
 
-def held_out_stream(
-    store: TokenStore, settings: PretrainSettings, held_out: list[np.ndarray], world: World
-) -> EvaluationStream:
-    """The examples to evaluate on: the same at every evaluation, masked as the paper does (15 %) whatever the training masks,
-    so that numbers of different runs compare."""
-    return EvaluationStream(
-        store, held_out, example_settings(settings), MaskSettings(),
-        seed=settings.seed, batch_tokens=settings.batch_tokens, rank=world.rank, world_size=world.size,
-    )  # fmt: skip
-
-
-def _check_run(run: Path, settings: PretrainSettings, store: TokenStore, resume: bool) -> None:
-    """Make sure that the folder is either new or the run we are to resume, and that run was made from this store."""
+def _check_run(run: Path, settings: PretrainSettings, source: Source, resume: bool) -> None:
+    """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
     recorded = run / "run.toml"
     if recorded.exists() and not resume:
         raise CheckpointError(
@@ -186,10 +151,10 @@ def _check_run(run: Path, settings: PretrainSettings, store: TokenStore, resume:
     if recorded.exists():
         settings.check_same(recorded)
         for checkpoint in list_checkpoints(run)[-1:]:
-            if read_json(checkpoint / PROVENANCE)["store"] != store.fingerprint:
+            if read_json(checkpoint / PROVENANCE)["store"] != source.fingerprint:
                 raise CheckpointError(
-                    "resume-mismatch", f"`{run}` was not trained on the store `{store.folder}`",
-                    "resume with the store that the run was started with, or start a new run with another --out",
+                    "resume-mismatch", f"`{run}` was not trained on `{source.path}` as it is now",
+                    "resume with the data that the run was started with, or start a new run with another --out",
                 )  # fmt: skip
     elif resume:
         raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
@@ -199,7 +164,7 @@ def _finish(
     run: Path,
     final: Path,
     save_model: Callable[[Path], None],
-    store: TokenStore,
+    source: Source,
     settings: PretrainSettings,
     model: AlbertForPreTraining,
     result: TrainingResult,
@@ -212,12 +177,7 @@ def _finish(
         run.resolve().name,
         config=model.config.to_dict(),
         parameters=sum(p.numel() for p in model.parameters()),
-        corpus={
-            "documents": store.num_documents,
-            "sentences": store.num_sentences,
-            "tokens": store.num_tokens,
-            "tokenizer fingerprint": store.tokenizer_fingerprint,
-        },
+        corpus=source.facts(),
         settings=settings.to_dict() | {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)},
         results=result.evaluation,
         baselines=result.evaluation,

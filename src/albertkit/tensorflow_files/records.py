@@ -173,7 +173,7 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
     try:
         features = _Example.FromString(payload).features.feature
     except DecodeError as error:
-        raise DataError("broken-tensorflow-file", f"a record is no tf.train.Example: {error}") from None
+        raise DataError("broken-tensorflow-file", f"not a tf.train.Example ({error})") from None
     found = {}
     for name, feature in features.items():
         kind = next((kind for kind in _DTYPES if feature.HasField(kind)), "int64_list")  # a feature without values

@@ -1,0 +1,214 @@
+"""What a pretraining run trains on: a token store, or records that were masked before. One interface for both."""
+
+import dataclasses
+from collections.abc import Iterable
+from glob import has_magic
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from albertkit.corpus import TokenStore
+from albertkit.errors import ConfigError
+from albertkit.model.packing import PackedBatch
+from albertkit.pretraining.epoch_stream import EpochStream
+from albertkit.pretraining.evaluate import Unigram
+from albertkit.pretraining.examples import ExampleSettings
+from albertkit.pretraining.export_settings import ExportSettings
+from albertkit.pretraining.masking import MaskSettings
+from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
+from albertkit.pretraining.records import TrainingRecords, holds_records
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.stream import BatchStream, EvaluationStream
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.distributed import World
+
+# What was decided when the records were written.
+_FIXED = ("sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "favor_shorter_ngram", "short_seq_prob")
+
+
+class Source(Protocol):
+    """What a run needs to know of its data.
+
+    Attributes:
+        path: Where it lies.
+        fingerprint: Another one is other data.
+        tokenizer: To be saved with the model.
+        settings: Those of the run, with what the data decides.
+    """
+
+    path: Path
+    fingerprint: str
+    tokenizer: Any
+    settings: PretrainSettings
+
+    def training(self, world: World) -> EpochStream:
+        """The batches to train on."""
+
+    def evaluation(self, world: World) -> Iterable[PackedBatch]:
+        """The held-out batches, the same at every iteration."""
+
+    def unigram(self) -> Unigram:
+        """Piece frequencies of what is trained on."""
+
+    def describe(self, stream: EpochStream) -> str:
+        """A line about the first epoch of the stream."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the model card says of the data."""
+
+
+def open_source(
+    data: str | Path | TokenStore, settings: PretrainSettings, tokenizer: str | Path | None = None
+) -> Source:
+    """Open what a run is to train on.
+
+    Args:
+        data: A token store or its folder; or TFRecords: a file, a folder of them, or a glob.
+        settings: Of the run.
+        tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer/` beside them, as
+            `albertkit corpus export` leaves it. A store has its own, and another one is refused.
+
+    Raises:
+        DataError: wrong-tokenizer, and what `TokenStore.open` and `TrainingRecords` raise.
+        ConfigError: no-tokenizer; bad-settings if the settings ask for other masks than the records have.
+    """
+    if not isinstance(data, TokenStore) and (has_magic(str(data)) or holds_records(Path(data))):
+        return RecordSource(Path(data), settings, tokenizer)
+    store = data if isinstance(data, TokenStore) else TokenStore.open(data)
+    if tokenizer is not None:
+        store.check_tokenizer(AlbertTokenizer.from_pretrained(tokenizer))
+    return StoreSource(store, settings)
+
+
+class StoreSource:
+    """A token store: segments and masks are drawn anew in every epoch."""
+
+    def __init__(self, store: TokenStore, settings: PretrainSettings) -> None:
+        self.path, self.fingerprint, self.tokenizer = store.folder, store.fingerprint, store.tokenizer()
+        self.settings = settings
+        self._store = store
+        self._held_out = store.held_out(settings.held_out, settings.seed)
+
+    def training(self, world: World) -> BatchStream:
+        """The batches to train on."""
+        return BatchStream(
+            self._store, [~documents for documents in self._held_out],
+            example_settings(self.settings), mask_settings(self.settings),
+            seed=self.settings.seed, batch_tokens=self.settings.batch_tokens, accumulation=self.settings.accumulation,
+            rank=world.rank, world_size=world.size,
+        )  # fmt: skip
+
+    def evaluation(self, world: World) -> EvaluationStream:
+        """The held-out batches."""
+        return held_out_stream(self._store, self.settings, self._held_out, world)
+
+    def unigram(self) -> Unigram:
+        """Piece frequencies of the documents that are not held out."""
+        return Unigram(self._store, self._held_out)
+
+    def describe(self, stream: EpochStream) -> str:
+        """Examples in the first epoch, and documents that gave none."""
+        plan = stream.plan(0)
+        skipped = plan.skipped_documents
+        aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
+        return f"examples: {len(plan.examples):,} an epoch{aside}"
+
+    def facts(self) -> dict[str, Any]:
+        """Counts of the store."""
+        return {
+            "documents": self._store.num_documents,
+            "sentences": self._store.num_sentences,
+            "tokens": self._store.num_tokens,
+            "tokenizer fingerprint": self._store.tokenizer_fingerprint,
+        }
+
+
+class RecordSource:
+    """Records: segments and masks are as they were written, the length too; the order is drawn anew in every epoch."""
+
+    def __init__(self, path: Path, settings: PretrainSettings, tokenizer: str | Path | None) -> None:
+        defaults = PretrainSettings()
+        if changed := [name for name in _FIXED if getattr(settings, name) != getattr(defaults, name)]:
+            raise ConfigError(
+                "bad-settings", f"{', '.join(changed)} cannot be set: what is masked is fixed in the records `{path}`",
+                "leave these settings out, or train on a token store",
+            )  # fmt: skip
+        self.path = path
+        self.tokenizer = AlbertTokenizer.from_pretrained(tokenizer or _tokenizer_beside(path))
+        self._records = TrainingRecords(path, self.tokenizer, pairs=settings.pair_task != "none")
+        self.fingerprint = self._records.fingerprint
+        self.settings = dataclasses.replace(settings, length=self._records.length)
+        self._held_out = self._records.held_out(settings.held_out, settings.seed)
+
+    def training(self, world: World) -> RecordStream:
+        """The batches to train on."""
+        return RecordStream(
+            self._records, ~self._held_out,
+            seed=self.settings.seed, batch_tokens=self.settings.batch_tokens, accumulation=self.settings.accumulation,
+            rank=world.rank, world_size=world.size,
+        )  # fmt: skip
+
+    def evaluation(self, world: World) -> RecordEvaluation:
+        """The held-out batches, masked as they were written."""
+        return RecordEvaluation(
+            self._records, self._held_out,
+            batch_tokens=self.settings.batch_tokens, rank=world.rank, world_size=world.size,
+        )  # fmt: skip
+
+    def unigram(self) -> Unigram:
+        """Piece frequencies of records that are not held out."""
+        return Unigram.of_counts(self._records.count_pieces(~self._held_out))
+
+    def describe(self, stream: EpochStream) -> str:
+        """Records of each kind, and what their duplicates mean for the evaluation."""
+        held_out = int(self._held_out.sum())
+        return (
+            f"records: {len(stream.plan(0)):,} of {self._records.length} padded tokens, {held_out:,} held out (if "
+            "they were written with a dupe_factor above 1, the text of a held-out record is also in others)"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Number and size of the records."""
+        return {
+            "records": len(self._records),
+            "padded length": self._records.length,
+            "tokenizer fingerprint": self.tokenizer.fingerprint,
+        }
+
+
+def _tokenizer_beside(path: Path) -> Path:
+    folder = (path if path.is_dir() else path.parent) / "tokenizer"
+    if not folder.is_dir():
+        raise ConfigError(
+            "no-tokenizer", f"the records `{path}` do not say what their ids mean: there is no `{folder}`",
+            "name the tokenizer that they were made with: --tokenizer DIR",
+        )  # fmt: skip
+    return folder
+
+
+def example_settings(settings: PretrainSettings | ExportSettings) -> ExampleSettings:
+    """How documents become examples."""
+    return ExampleSettings(
+        max_length=settings.length, short_seq_prob=settings.short_seq_prob,
+        pair_task=settings.pair_task, sop_pairs=settings.sop_pairs,
+    )  # fmt: skip
+
+
+def mask_settings(settings: PretrainSettings | ExportSettings) -> MaskSettings:
+    """What is masked."""
+    return MaskSettings(
+        masked_lm_prob=settings.masked_lm_prob, max_predictions=settings.max_predictions or None,
+        max_ngram=settings.max_ngram, favor_shorter_ngram=settings.favor_shorter_ngram,
+    )  # fmt: skip
+
+
+def held_out_stream(
+    store: TokenStore, settings: PretrainSettings, held_out: list[np.ndarray], world: World
+) -> EvaluationStream:
+    """The examples to evaluate on: the same at every evaluation, masked as the paper does (15 %) whatever the training masks,
+    so that numbers of different runs compare."""
+    return EvaluationStream(
+        store, held_out, example_settings(settings), MaskSettings(),
+        seed=settings.seed, batch_tokens=settings.batch_tokens, rank=world.rank, world_size=world.size,
+    )  # fmt: skip

@@ -1,0 +1,219 @@
+"""Exported records: what the original wrote is laid out as it wrote it; what training draws is what is exported."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from small_store import build_small_store
+
+from albertkit.errors import ConfigError, DataError
+from albertkit.pretraining.export import RecordLayout, export_records
+from albertkit.pretraining.export_settings import ExportSettings
+from albertkit.pretraining.records import TrainingRecords, find_records
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.sources import open_source
+from albertkit.tensorflow_files.records import read_example, read_records
+from albertkit.training.distributed import World
+
+ALONE = World(0, 1, torch.device("cpu"))
+SMALL = ExportSettings(length=32, dupe_factor=2, files=3, seed=4)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return build_small_store(tmp_path_factory.mktemp("export"))
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in sorted(folder.glob("*.tfrecord"))}
+
+
+def in_order(folder):
+    """The features of all records in the order they were dealt to the files."""
+    files = [list(read_records(file)) for file in find_records(folder)]
+    rounds = max(map(len, files))
+    return [read_example(file[n]) for n in range(rounds) for file in files if n < len(file)]
+
+
+def test_the_originals_examples_are_laid_out_as_it_wrote_them(golden, albert_tokenizer):
+    """200 records: padding taken away and put back, `token_boundary` found again from the pieces before masking."""
+    lines = (golden / "masking" / "seq128_cap20.jsonl").read_text().splitlines()
+    expected = [json.loads(line) for line in lines]
+    records = TrainingRecords(golden / "masking" / "seq128_cap20.tfrecord", albert_tokenizer)
+
+    def laid_out():
+        batch = records.batch(np.arange(len(records)))
+        features = RecordLayout(128, 20, albert_tokenizer).examples(batch)
+        return [{name: values.tolist() for name, values in each.items()} for each in features]
+
+    assert laid_out() == expected
+    wrong = [not start for start in albert_tokenizer.word_starts()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(albert_tokenizer, "word_starts", lambda: wrong)
+        assert laid_out() != expected
+
+
+@pytest.mark.parametrize(
+    "how", [dict(), dict(sop_pairs="google", max_predictions=3), dict(pair_task="nsp", held_out=0.3)]
+)
+def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
+    """Duplicate d is epoch d of a run with the same settings, example by example."""
+    report = export_records(store, tmp_path / "out", replace(SMALL, **how), progress=False)
+    found = in_order(tmp_path / "out")
+    assert len(found) == report.instances
+    settings = PretrainSettings(length=32, batch_tokens=64, seed=4, **{"held_out": 0.0, **how})
+    stream = open_source(store, settings).training(ALONE)
+    width = how.get("max_predictions", 5)  # 15 % of 32
+    drawn = []
+    while batches := next(stream):
+        if stream.state()["epoch"] == SMALL.dupe_factor:
+            break
+        drawn += batches
+    examples = chain.from_iterable(
+        zip(
+            batch.input_ids.split(batch.lengths), batch.token_type_ids.split(batch.lengths),
+            batch.sentence_order_labels, predictions(batch), strict=True,
+        )
+        for batch in drawn
+    )  # fmt: skip
+    for features, (ids, segments, label, (positions, labels)) in zip(found, examples, strict=True):
+        tokens, masked = len(ids), len(positions)
+        assert features["input_ids"].tolist() == ids.tolist() + [0] * (32 - tokens)
+        assert features["input_mask"].tolist() == [1] * tokens + [0] * (32 - tokens)
+        assert features["segment_ids"].tolist() == segments.tolist() + [0] * (32 - tokens)
+        assert features["masked_lm_positions"].tolist() == positions + [0] * (width - masked)
+        assert features["masked_lm_ids"].tolist() == labels + [0] * (width - masked)
+        assert features["masked_lm_weights"].tolist() == [1.0] * masked + [0.0] * (width - masked)
+        assert features["next_sentence_labels"].tolist() == [int(label)]
+
+
+def predictions(batch):
+    """Positions in the sequence and labels, sequence by sequence."""
+    for first, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
+        mine = (batch.masked_positions >= first) & (batch.masked_positions < end)
+        yield (batch.masked_positions[mine] - first).tolist(), batch.masked_labels[mine].tolist()
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path, store):
+    for name, settings in (("one", SMALL), ("two", SMALL), ("three", replace(SMALL, seed=5))):
+        export_records(store, tmp_path / name, settings, progress=False)
+    one, two, three = (contents(tmp_path / name) for name in ("one", "two", "three"))
+    assert list(one) == [f"records-{k:05d}-of-00003.tfrecord" for k in range(3)]
+    assert one == two
+    assert all(one[name] != three[name] for name in one)
+
+
+def test_the_report_is_what_is_there(tmp_path, store):
+    report = export_records(store, tmp_path / "out", SMALL, progress=False)
+    sizes = [len(list(read_records(file))) for file in find_records(tmp_path / "out")]
+    assert sum(sizes) == report.instances
+    assert max(sizes) - min(sizes) <= 1
+    assert report.bytes == sum(map(len, contents(tmp_path / "out").values()))
+    assert (report.max_seq_length, report.max_predictions_per_seq) == (32, 5)
+    written = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert written["report"] == report.to_dict()
+    assert ExportSettings(**written["settings"]) == SMALL
+    assert written["store"] == store.fingerprint
+    assert (tmp_path / "out" / "tokenizer" / "spiece.model").exists()
+    assert len(TrainingRecords(tmp_path / "out", store.tokenizer())) == report.instances
+
+
+def test_a_killed_export_leaves_no_file_and_starts_anew(tmp_path, store):
+    settings = replace(SMALL, dupe_factor=400)
+    script = (
+        "import sys; from albertkit.corpus import TokenStore\n"
+        "from albertkit.pretraining.export import export_records\n"
+        "from albertkit.pretraining.export_settings import ExportSettings\n"
+        "export_records(TokenStore.open(sys.argv[1]), sys.argv[2], ExportSettings(length=32, dupe_factor=400, files=3, seed=4))"
+    )
+    out = tmp_path / "out"
+    process = subprocess.Popen([sys.executable, "-c", script, store.folder, out], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if sum(file.stat().st_size for file in out.glob(".partial-records-*")) > 1_000_000:
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.005)
+    assert process.wait() == -signal.SIGKILL
+    assert contents(out) == {}
+    with pytest.raises(DataError) as caught:
+        open_source(out, PretrainSettings(), store.folder / "tokenizer")
+    assert caught.value.slug == "unfinished-export"
+    export_records(store, out, replace(settings, dupe_factor=3), progress=False)
+    export_records(store, tmp_path / "undisturbed", replace(settings, dupe_factor=3), progress=False)
+    assert contents(out) == contents(tmp_path / "undisturbed")
+    assert {file.name for file in out.iterdir()} == {*contents(out), "tokenizer", "export.json"}
+
+
+def test_nothing_is_overwritten(tmp_path, store):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(DataError) as caught:
+        export_records(store, tmp_path, SMALL)
+    assert caught.value.slug == "not-empty"
+    export_records(store, tmp_path / "out", SMALL, progress=False)
+    before = contents(tmp_path / "out")
+    with pytest.raises(DataError):
+        export_records(store, tmp_path / "out", replace(SMALL, seed=9))
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(files=0), dict(dupe_factor=0), dict(pair_task="none"), dict(held_out=1.0), dict(held_out=-0.1)]
+)
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(ConfigError) as caught:
+        ExportSettings(**wrong)
+    assert caught.value.slug == "bad-value"
+    assert next(iter(wrong)) in caught.value.message
+
+
+def test_the_command_prints_the_report(tmp_path, store, capsys):
+    from albertkit.cli.corpus import export
+
+    export(store.folder, out=tmp_path / "out", json=True, settings=SMALL)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["instances"] == len(TrainingRecords(tmp_path / "out", store.tokenizer()))
+    assert printed["files"] == 3
+
+
+READ_AS_THE_ORIGINAL = """
+import json, sys
+import tensorflow as tf
+S, P, *files = sys.argv[1:]
+fixed, S, P = tf.io.FixedLenFeature, int(S), int(P)
+spec = {  # input_fn_builder of google-research/albert's run_pretraining.py
+    "input_ids": fixed([S], tf.int64), "input_mask": fixed([S], tf.int64), "segment_ids": fixed([S], tf.int64),
+    "token_boundary": fixed([S], tf.int64), "masked_lm_positions": fixed([P], tf.int64),
+    "masked_lm_ids": fixed([P], tf.int64), "masked_lm_weights": fixed([P], tf.float32),
+    "next_sentence_labels": fixed([1], tf.int64),
+}
+for record in tf.data.TFRecordDataset(files):
+    example = tf.io.parse_single_example(record, spec)
+    print(json.dumps({name: value.numpy().tolist() for name, value in example.items()}))
+"""
+
+
+@pytest.mark.peer
+def test_tensorflow_reads_the_records_as_the_original_does(tmp_path, store):
+    python = os.environ.get("ALBERTKIT_TENSORFLOW_PYTHON")
+    if not python:
+        pytest.skip("ALBERTKIT_TENSORFLOW_PYTHON, an interpreter with TensorFlow, is not set")
+    export_records(store, tmp_path / "out", replace(SMALL, max_predictions=20), progress=False)
+    files = find_records(tmp_path / "out")
+    done = subprocess.run(
+        [python, "-c", READ_AS_THE_ORIGINAL, "32", "20", *files], capture_output=True, text=True, check=True
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    ours = [{n: v.tolist() for n, v in read_example(r).items()} for file in files for r in read_records(file)]
+    assert found == ours
+    assert len(found) > 400
+    found[3]["masked_lm_ids"][0] += 1
+    assert found != ours

@@ -1,0 +1,411 @@
+"""Training from records: the original's are read exactly, each comes once an epoch, runs resume to the bit, faults are said."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_store import build_small_store
+
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining.estimate import estimate
+from albertkit.pretraining.export import export_records
+from albertkit.pretraining.export_settings import ExportSettings
+from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
+from albertkit.pretraining.records import TrainingRecords, find_records
+from albertkit.pretraining.run import pretrain
+from albertkit.pretraining.settings import PretrainSettings, read_settings
+from albertkit.tensorflow_files.records import example, read_example, read_records, write_records
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return build_small_store(tmp_path_factory.mktemp("records"))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, store):
+    folder = tmp_path_factory.mktemp("exported") / "out"
+    export_records(store, folder, ExportSettings(length=32, dupe_factor=1, files=3), progress=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def records(exported, store):
+    return TrainingRecords(exported, store.tokenizer())
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory, store):
+    path = tmp_path_factory.mktemp("config") / "config.json"
+    config = dict(
+        vocab_size=48, embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=128,
+        max_position_embeddings=512, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+    )  # fmt: skip
+    path.write_text(json.dumps(config))
+    return PretrainSettings(
+        config=path, batch_tokens=256, steps=12, lr=2e-3, optimizer="adamw", warmup_steps=2, held_out=0.2,
+        eval_every=6, save_every=3, log_every=3, precision="fp32",
+    )  # fmt: skip
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_the_originals_records_are_read_without_their_padding(golden, albert_tokenizer):
+    expected = [json.loads(line) for line in (golden / "masking" / "seq128_cap20.jsonl").open()]
+    records = TrainingRecords(golden / "masking" / "seq128_cap20.tfrecord", albert_tokenizer)
+    assert (len(records), records.length) == (200, 128)
+    for number, features in enumerate(expected):
+        record = records.read(number)
+        tokens, masked = sum(features["input_mask"]), int(sum(features["masked_lm_weights"]))
+        assert record.input_ids.tolist() == features["input_ids"][:tokens]
+        assert record.segment_ids.tolist() == features["segment_ids"][:tokens]
+        assert record.positions.tolist() == features["masked_lm_positions"][:masked]
+        assert record.labels.tolist() == features["masked_lm_ids"][:masked]
+        assert [record.order] == features["next_sentence_labels"]
+    batch = records.batch(np.array([5, 3]))
+    assert batch.lengths == (sum(expected[5]["input_mask"]), sum(expected[3]["input_mask"]))
+    original = batch.input_ids.clone()
+    original[batch.masked_positions] = batch.masked_labels
+    assert 0 < (original != batch.input_ids).sum() <= len(batch.masked_labels)
+
+
+def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, albert_tokenizer):
+    """Google's features go padded through transformers' class, and its logits through the sums of run_pretraining.py."""
+    transformers = pytest.importorskip("transformers")
+    path = golden / "masking" / "seq128_cap20.tfrecord"
+    sizes = dict(embedding_size=16, hidden_size=32, num_attention_heads=1, num_hidden_layers=2, intermediate_size=64)
+    torch.manual_seed(0)
+    theirs = transformers.AlbertForPreTraining(transformers.AlbertConfig(vocab_size=30000, **sizes)).eval()
+    theirs.save_pretrained(tmp_path)
+    ours = AlbertForPreTraining.from_pretrained(tmp_path)
+    features = [read_example(payload) for payload in islice(read_records(path), 12)]
+    padded = {name: torch.from_numpy(np.stack([each[name] for each in features])) for name in features[0]}
+    records = TrainingRecords(path, albert_tokenizer)
+    with torch.inference_mode():
+        logits = theirs(padded["input_ids"], padded["input_mask"], padded["segment_ids"])
+        losses = ours.pretraining_losses(records.batch(np.arange(12)))
+        others = ours.pretraining_losses(records.batch(np.arange(1, 13)))
+    places = padded["masked_lm_positions"][:, :, None].expand(-1, -1, 30000)
+    per_example = torch.nn.functional.cross_entropy(
+        logits.prediction_logits.gather(1, places).flatten(0, 1), padded["masked_lm_ids"].flatten(), reduction="none"
+    )
+    masked_lm = (per_example * padded["masked_lm_weights"].flatten()).sum()
+    order = torch.nn.functional.cross_entropy(
+        logits.sop_logits, padded["next_sentence_labels"].flatten(), reduction="sum"
+    )
+    torch.testing.assert_close(losses.masked_lm_loss_sum, masked_lm, rtol=1e-5, atol=0)
+    torch.testing.assert_close(losses.sentence_order_loss_sum, order, rtol=1e-5, atol=0)
+    assert abs(float(others.masked_lm_loss_sum - masked_lm)) > 1e-4 * float(masked_lm)
+
+
+@pytest.mark.parametrize("path", ["{out}", "{out}/*.tfrecord", "{out}/records-00001-of-00003.tfrecord"])
+def test_a_folder_a_glob_or_a_file(path, exported, records, store):
+    found = TrainingRecords(path.format(out=exported), store.tokenizer())
+    assert len(found) == len(records) if "00001" not in path else len(found) == len(records) // 3
+    assert (found.fingerprint == records.fingerprint) == ("00001" not in path)
+
+
+def test_the_model_gardens_names_and_missing_boundaries_are_known(tmp_path, exported, records, store):
+    """Its use_v2_feature_names renames two features, and it writes no token_boundary."""
+    names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+    features = [read_example(payload) for file in find_records(exported) for payload in read_records(file)]
+    renamed = [{names.get(n, n): v for n, v in each.items() if n != "token_boundary"} for each in features]
+    write_records(tmp_path / "v2.tfrecord", map(example, renamed))
+    found = TrainingRecords(tmp_path / "v2.tfrecord", store.tokenizer())
+    for number in (0, 17):
+        assert all(np.array_equal(a, b) for a, b in zip(found.read(number), records.read(number), strict=True))
+
+
+# --- in which order ---------------------------------------------------------------------------------------------------
+
+
+def of_epochs(stream, number):
+    """The global batches of the first epochs, one list an epoch."""
+    epochs = [[] for _ in range(number)]
+    while batches := next(stream):
+        epoch = stream.state()["epoch"]
+        if epoch == number:
+            return epochs
+        epochs[epoch].append(batches)
+
+
+def sequences(batch):
+    """Each sequence with its labels, as plain numbers."""
+    labels = batch.masked_labels.split(torch.bincount(torch.bucketize(batch.masked_positions, batch.offsets[1:], right=True),
+                                                      minlength=batch.num_sequences).tolist())  # fmt: skip
+    ids = batch.input_ids.split(batch.lengths)
+    return [(tuple(i.tolist()), tuple(m.tolist())) for i, m in zip(ids, labels, strict=True)]
+
+
+def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
+    included = ~records.held_out(0.2, 7)
+    everything = sorted(sequences(records.batch(np.flatnonzero(included))))
+    held_out = set(sequences(records.batch(np.flatnonzero(~included)))) - set(everything)
+    assert held_out
+    for world_size, accumulation, batch_tokens in ((1, 1, 128), (1, 3, 96), (2, 2, 64), (3, 1, 1000)):
+        epochs, steps = [[], []], set()
+        for rank in range(world_size):
+            stream = RecordStream(
+                records, included, seed=3, batch_tokens=batch_tokens, accumulation=accumulation, rank=rank,
+                world_size=world_size,
+            )  # fmt: skip
+            mine = of_epochs(stream, 2)
+            assert [len(epoch) for epoch in mine] == [stream.batches_in_epoch(0)] * 2
+            steps.add(tuple(tuple(len(batches) for batches in epoch) for epoch in mine))
+            assert all(batch.num_tokens <= batch_tokens for epoch in mine for batches in epoch for batch in batches)
+            for seen, epoch in zip(epochs, mine, strict=True):
+                seen += [s for batches in epoch for batch in batches for s in sequences(batch)]
+        assert len(steps) == 1
+        for seen in epochs:
+            assert len(seen) == len(everything) - len(everything) % world_size
+            assert not held_out & set(seen)
+            if world_size == 1:
+                assert sorted(seen) == everything
+        assert epochs[0] != epochs[1]
+
+
+def test_restoring_continues_to_the_bit(records):
+    def fresh(seed=3, share=0.2):
+        return RecordStream(records, ~records.held_out(share, 7), seed=seed, batch_tokens=256, accumulation=2)
+
+    through = fresh()
+    for _ in range(9):
+        next(through)
+    state = through.state()
+    assert all(type(value) is int for value in state.values())
+    expected = list(islice(through, 20))
+    assert through.state()["epoch"] > state["epoch"]
+    again = fresh()
+    next(again)
+    again.restore(state)
+    for one, two in zip(expected, islice(again, 20), strict=True):
+        assert [sequences(batch) for batch in one] == [sequences(batch) for batch in two]
+    for other in (fresh(seed=4), fresh(share=0.5)):
+        with pytest.raises(ConfigError) as caught:
+            other.restore(state)
+        assert caught.value.slug == "resume-mismatch"
+
+
+def test_evaluation_is_one_pass_over_what_is_held_out(records):
+    held_out = records.held_out(0.3, 1)
+    expected = sequences(records.batch(np.flatnonzero(held_out)))
+    alone = RecordEvaluation(records, held_out, batch_tokens=100, rank=0, world_size=1)
+    for _ in range(2):
+        assert [s for batch in alone for s in sequences(batch)] == expected
+    divided = [RecordEvaluation(records, held_out, batch_tokens=100, rank=rank, world_size=2) for rank in range(2)]
+    assert sorted(s for part in divided for batch in part for s in sequences(batch)) == sorted(expected)
+    shares = [records.held_out(share, 1).mean() for share in (0.0, 0.3, 1.0)]
+    assert shares[0] == 0
+    assert shares[1] == pytest.approx(0.3, abs=0.1)
+    assert shares[2] == 1
+
+
+def test_frequencies_are_those_of_the_text_before_masking(exported, records):
+    features = [read_example(payload) for file in find_records(exported) for payload in read_records(file)]
+    expected = np.zeros(48, np.int64)
+    for each in features:
+        text = each["input_ids"].copy()
+        text[each["masked_lm_positions"][each["masked_lm_weights"] == 1]] = each["masked_lm_ids"][
+            each["masked_lm_weights"] == 1
+        ]
+        expected += np.bincount(text[each["input_mask"] == 1], minlength=48)
+    expected[[records.tokenizer.cls_id, records.tokenizer.sep_id]] = 0
+    assert expected[records.tokenizer.mask_id] == 0
+    assert records.count_pieces(np.ones(len(records), bool)).tolist() == expected.tolist()
+    some = records.count_pieces(records.held_out(0.5, 1))
+    assert 0.3 < some.sum() / expected.sum() < 0.7
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, store, settings):
+    result = pretrain(exported, tmp_path / "run", settings)
+    for name in ("config.json", "model.safetensors", "spiece.model", "README.md", "provenance.json"):
+        assert (tmp_path / "run" / "final" / name).exists(), name
+    assert read_settings(tmp_path / "run" / "run.toml")["length"] == 32  # the records decide
+    assert result.evaluation["masked_lm_count"] > 100
+    assert result.evaluation["masked_lm_loss"] < 4.5
+    assert 1 < result.evaluation["unigram_loss"] < np.log(48)
+    longer = pretrain(exported, tmp_path / "longer", replace(settings, steps=60))
+    assert longer.evaluation["masked_lm_loss"] < result.evaluation["masked_lm_loss"]
+
+
+def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(tmp_path, exported, settings):
+    pretrain(exported, tmp_path / "run", replace(settings, steps=3))
+    assert pretrain(exported, tmp_path / "run", replace(settings, steps=3), resume=True).steps == 3
+    shutil.copytree(exported, tmp_path / "other")
+    file = tmp_path / "other" / "records-00001-of-00003.tfrecord"
+    write_records(file, list(read_records(file))[::-1])
+    with pytest.raises(CheckpointError) as caught:
+        pretrain(tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True)
+    assert caught.value.slug == "resume-mismatch"
+
+
+def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path, exported, settings):
+    script = (
+        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
+        "from albertkit.pretraining.run import pretrain\n"
+        "from albertkit.pretraining.settings import PretrainSettings, read_settings\n"
+        "records, out, toml = map(Path, sys.argv[1:])\n"
+        "values = read_settings(toml); values['config'] = Path(values['config'])\n"
+        "pretrain(records, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
+    )
+    settings = replace(settings, steps=40, eval_every=20, save_every=4)
+    settings.save(tmp_path / "settings.toml")
+
+    def start(name):
+        command = [sys.executable, "-c", script, exported, tmp_path / name, tmp_path / "settings.toml"]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    straight = start("straight")
+    assert straight.wait(120) == 0, straight.stderr.read().decode()
+    process = start("killed")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if any((tmp_path / "killed" / "checkpoints" / f"step-{n:06d}").exists() for n in range(12, 40)):
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    assert process.wait() == -signal.SIGKILL
+    last = start("killed")
+    assert last.wait(120) == 0, last.stderr.read().decode()
+    one, two = (load_file(tmp_path / name / "final" / "model.safetensors") for name in ("straight", "killed"))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_the_estimate_trains_nothing(exported, settings):
+    measured = estimate(exported, settings)
+    assert 0 < measured.tokens_per_step <= settings.batch_tokens
+    assert measured.steps_per_epoch > 1
+
+
+def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, settings):
+    features = [read_example(payload) for file in find_records(exported) for payload in read_records(file)]
+    for each in features:
+        del each["next_sentence_labels"]
+    shutil.copytree(exported / "tokenizer", tmp_path / "tokenizer")
+    write_records(tmp_path / "single.tfrecord", map(example, features))
+    with pytest.raises(DataError) as caught:
+        pretrain(tmp_path / "single.tfrecord", tmp_path / "run", replace(settings, steps=2))
+    assert caught.value.slug == "missing-feature"
+    assert "--pair-task none" in caught.value.hint
+    result = pretrain(tmp_path / "single.tfrecord", tmp_path / "run", replace(settings, steps=2, pair_task="none"))
+    assert result.evaluation["sentence_order_count"] == 0
+
+
+def test_what_cannot_be_trained_on_is_said_before_anything_is_written(tmp_path, exported, store, settings):
+    def slug(data, settings, kind, **how):
+        with pytest.raises(kind) as caught:
+            pretrain(data, tmp_path / "run", settings, **how)
+        assert not (tmp_path / "run").exists()
+        return caught.value.slug
+
+    file = shutil.copy(exported / "records-00000-of-00003.tfrecord", tmp_path)
+    (tmp_path / "empty.tfrecord").touch()
+    tokenizer = exported / "tokenizer"
+    assert slug(file, settings, ConfigError) == "no-tokenizer"
+    assert slug(exported, replace(settings, max_predictions=20), ConfigError) == "bad-settings"
+    assert slug(exported, replace(settings, held_out=0.0), DataError) == "nothing-to-evaluate"
+    assert slug(tmp_path / "no*.tfrecord", settings, DataError, tokenizer=tokenizer) == "not-found"
+    assert slug(tmp_path / "nothing", settings, DataError) == "not-found"
+    assert slug(file, settings, CheckpointError, tokenizer=tmp_path / "nothing") == "no-tokenizer"
+    assert slug(tmp_path / "empty.tfrecord", settings, DataError, tokenizer=tokenizer) == "no-examples"
+    wide = [{n: np.pad(v, (0, 600 - 32)) if len(v) == 32 else v for n, v in read_example(r).items()}
+            for r in islice(read_records(file), 20)]  # fmt: skip
+    write_records(tmp_path / "wide.tfrecord", map(example, wide))
+    assert slug(tmp_path / "wide.tfrecord", settings, ConfigError, tokenizer=tokenizer) == "bad-settings"
+
+
+def test_a_store_refuses_another_tokenizer(tmp_path, store, golden, data, settings):
+    with pytest.raises(DataError) as caught:
+        pretrain(store, tmp_path / "run", settings, tokenizer=data / "albert")
+    assert caught.value.slug == "wrong-tokenizer"
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def changed(**values):
+    return lambda features: {**features, **{name: change(features[name].copy()) for name, change in values.items()}}
+
+
+def put(place, value):
+    def change(array):
+        array[place] = value
+        return array
+
+    return change
+
+
+FAULTS = {
+    "missing-feature": [lambda features: {n: v for n, v in features.items() if n != "masked_lm_ids"}],
+    "differing-records": [lambda features: {n: v[:-1] if len(v) == 32 else v for n, v in features.items()}],
+    "wrong-tokenizer": [changed(input_ids=put(3, 48)), changed(masked_lm_ids=put(0, -1))],
+    "broken-record": [
+        changed(input_mask=put(2, 0)),
+        changed(input_mask=lambda v: v * 0),
+        changed(masked_lm_positions=put(0, 32)),
+        changed(masked_lm_positions=put(0, -1)),
+        changed(segment_ids=put(1, 2)),
+        changed(next_sentence_labels=put(0, 2)),
+        changed(input_mask=lambda v: v[:-1]),
+        changed(masked_lm_weights=lambda v: v[:-1]),
+        changed(next_sentence_labels=lambda v: v[:0]),
+        changed(input_ids=lambda v: v.astype(np.float32)),
+    ],
+}
+
+
+@pytest.mark.parametrize(("slug", "break_it"), [(slug, one) for slug, several in FAULTS.items() for one in several])
+def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
+    features = [read_example(payload) for payload in read_records(find_records(exported)[0])]
+    number = 101  # the first hundred are looked at when records are opened
+    features[number] = break_it(features[number])
+    path = tmp_path / "broken.tfrecord"
+    write_records(path, map(example, features))
+    records = TrainingRecords(path, store.tokenizer())
+    records.read(number - 1)
+    with pytest.raises(DataError) as caught:
+        records.read(number)
+    assert caught.value.slug == slug
+    assert f"record {number} of `{path}`" in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_payload_that_is_no_example_is_named(tmp_path, store):
+    write_records(tmp_path / "other.tfrecord", [b"\xff\xff\xff"])
+    with pytest.raises(DataError) as caught:
+        TrainingRecords(tmp_path / "other.tfrecord", store.tokenizer())
+    assert caught.value.slug == "broken-tensorflow-file"
+    assert "record 0" in caught.value.message
+    assert "other.tfrecord" in caught.value.message
+
+
+@pytest.mark.parametrize("special", ["cls_id", "sep_id", "mask_id"])
+def test_records_of_another_vocabulary_are_refused_at_once(exported, store, special):
+    """The ids are all in range, but [CLS], [SEP] or [MASK] is another piece."""
+    tokenizer = store.tokenizer()
+    TrainingRecords(exported, tokenizer)
+
+    class Other:
+        vocab_size, fingerprint = tokenizer.vocab_size, tokenizer.fingerprint
+        cls_id, sep_id, mask_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
+
+    setattr(Other, special, tokenizer.pad_id)
+    with pytest.raises(DataError) as caught:
+        TrainingRecords(exported, Other)
+    assert caught.value.slug == "wrong-tokenizer"

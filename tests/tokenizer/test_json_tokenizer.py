@@ -1,0 +1,108 @@
+"""Folders whose only tokenizer file is `tokenizer.json`, as transformers 5 saves them."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albertkit.errors import AlbertKitError
+from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer
+from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
+
+transformers = pytest.importorskip("transformers")
+NAMES = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
+HARD = [text for _, text in HARD_SENTENCES]
+
+
+@pytest.fixture(scope="module")
+def saved(data: Path, tmp_path_factory) -> Path:
+    """Google's model through transformers: its conversion, with all its faults, is what a fine-tuned model has seen."""
+    folder, out = tmp_path_factory.mktemp("google"), tmp_path_factory.mktemp("saved")
+    shutil.copyfile(data / "albert" / "30k-clean.model", folder / "spiece.model")
+    (folder / "config.json").write_text('{"model_type": "albert"}')
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(out)
+    assert not (out / "spiece.model").exists()
+    return out
+
+
+@pytest.fixture(scope="module")
+def tokenizer(saved: Path) -> AlbertTokenizer:
+    return AlbertTokenizer.from_pretrained(saved)
+
+
+def test_ids_are_those_of_the_file(saved: Path, tokenizer: AlbertTokenizer, data: Path, golden: Path) -> None:
+    assert isinstance(tokenizer, JsonTokenizer)
+    theirs = transformers.AutoTokenizer.from_pretrained(saved)
+    with open(golden / "tokenizer" / "lines.jsonl", encoding="utf-8", newline="\n") as stream:
+        texts = [json.loads(line)["text"] for line in stream] + HARD
+    texts = [text for text in texts if not any(name in text for name in NAMES)]
+    expected = [ids[1:-1] for ids in theirs(texts)["input_ids"]]
+    assert [tokenizer.encode(text) for text in texts] == expected
+    assert [ids.tolist() for ids in tokenizer.encode_batch(texts).texts()] == expected
+    assert [tokenizer.encode_with_offsets(text)[0] for text in texts] == expected
+    google = AlbertTokenizer.from_pretrained(data / "albert")
+    assert sum(google.encode(text) != ids for text, ids in zip(texts, expected, strict=True)) > 400  # their faults
+    assert tokenizer.decode(expected[0]) == theirs.decode(expected[0])
+
+
+def test_names_of_special_tokens_are_text(tokenizer: AlbertTokenizer) -> None:
+    for name in NAMES:
+        assert not set(tokenizer.encode(f"a {name} b", special_tokens=False)) & {0, 2, 3, 4}
+    assert tokenizer.encode("Paris is the [MASK].", mask_literal=True).count(4) == 1
+    assert tokenizer("Paris is the [MASK].")["input_ids"].count(4) == 1
+    assert tokenizer.decode([2, 14, 4, 3]) == "[CLS] the[MASK][SEP]"
+    assert "(" in tokenizer.decode(tokenizer.encode("a (b)"))
+
+
+def test_saved_again(tokenizer: AlbertTokenizer, saved: Path, tmp_path: Path) -> None:
+    tokenizer.save_pretrained(tmp_path)
+    assert (tmp_path / "tokenizer.json").read_text() == (saved / "tokenizer.json").read_text()
+    again = AlbertTokenizer.from_pretrained(tmp_path)
+    assert again.fingerprint == tokenizer.fingerprint
+    for other in (again, pickle.loads(pickle.dumps(tokenizer))):
+        assert other.fingerprint == tokenizer.fingerprint
+        assert [other.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]
+    assert tokenizer.special_ids() == [0, 1, 2, 3, 4]
+    starts = tokenizer.word_starts()
+    assert starts.dtype == np.bool_
+    assert starts.shape == (30000,)
+    assert starts[14]
+    assert not starts[tokenizer.encode("s", special_tokens=False)[0]] or tokenizer.id_to_piece(18) == "s"
+
+
+def test_padding_and_truncation_in_the_file_are_left_out(
+    saved: Path, tmp_path: Path, tokenizer: AlbertTokenizer
+) -> None:
+    content = json.loads((saved / "tokenizer.json").read_text())
+    content["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    content["padding"] = {
+        "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": "<pad>",
+    }  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    again = AlbertTokenizer.from_pretrained(tmp_path)
+    assert [again.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]
+
+
+@pytest.mark.parametrize(
+    ("content", "slug"),
+    [
+        ("{", "broken-json"),
+        ("{}", "broken-tokenizer"),
+        ('{"model": {"type": "Unigram", "vocab": 3}}', "broken-tokenizer"),
+        ('{"model": {"type": "BPE"}}', "unsupported-tokenizer"),
+        (
+            '{"version": "1.0", "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["a", -1]]}}',
+            "special-ids",
+        ),
+    ],
+)
+def test_files_that_are_no_tokenizer(tmp_path: Path, content: str, slug: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(AlbertKitError) as caught:
+        AlbertTokenizer.from_pretrained(tmp_path)
+    assert caught.value.slug == slug
+    assert caught.value.hint

@@ -1,0 +1,288 @@
+"""`vocab.txt` folders against transformers' BertTokenizer, and against BERT's rules written down once more in plain Python."""
+
+import gzip
+import json
+import pickle
+import random
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albertkit.errors import AlbertKitError
+from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer, SentencePieceTokenizer, WordPieceTokenizer
+from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
+from albertkit.tokenizer.wordpiece import BertRules, bert_rules, read_vocabulary
+
+HARD = [text for _, text in HARD_SENTENCES]
+# As the files of public folders have them; see `albertkit.tokenizer.loading`.
+SETTINGS = {
+    "google": None,  # Google's archives have no such file
+    "voidful": {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
+    "ckiplab": {"do_lower_case": False, "strip_accents": None, "tokenize_chinese_chars": True},
+    "kykim": {"do_lower_case": True, "strip_accents": False, "model_max_length": 256},
+    "lots-o": {"do_lower_case": False, "strip_accents": False, "tokenize_chinese_chars": True},
+    "unsplit": {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False},
+}
+
+
+def vocabulary(texts: list[str]) -> list[str]:
+    """A vocabulary with Google's ids (21128 pieces: [PAD] 0, [UNK] 100 … [MASK] 103), of the characters and words of texts."""
+    words = Counter(
+        word for text in texts for form in (text, unicodedata.normalize("NFD", text.lower())) for word in form.split()
+    )
+    characters = Counter(c for word in words for c in word)
+    common = [c for c, count in sorted(characters.items()) if count > 1]
+    pieces = [
+        *common,
+        *("##" + c for c in common),
+        *(w for w, _ in words.most_common(3000)),
+        "##ing",
+        "##s",
+        "##는",
+        "##다",
+    ]
+    special = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    # a line of its own that `str.splitlines` would break; bert-base-chinese has one, too
+    return [*special, *dict.fromkeys(piece for piece in pieces if piece not in special and piece.strip()), "\u2028"]
+
+
+@pytest.fixture(scope="module")
+def texts(data: Path) -> list[str]:
+    found = []
+    for name in ("wiki-ko/wiki_07.gz", "wiki-en/wiki_20.gz"):
+        with gzip.open(data / name, "rt", encoding="utf-8") as stream:
+            found += [line for line in stream.read().split("\n") if line.strip()][:600]
+    return found + HARD
+
+
+@pytest.fixture(scope="module")
+def pieces(texts: list[str]) -> list[str]:
+    return vocabulary(texts)
+
+
+def write(folder: Path, pieces: list[str], settings: dict | None, name: str = "vocab.txt") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes("".join(piece + "\n" for piece in pieces).encode())
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_transformers(name: str, texts: list[str], pieces: list[str], tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = write(tmp_path / name, pieces, SETTINGS[name])
+    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.BertTokenizer.from_pretrained(folder)
+    assert isinstance(ours, WordPieceTokenizer)
+    assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 100, 101, 102, 103)
+    assert ours.vocab_size == len(pieces) == len(theirs)
+    plain = [text for text in texts if not any(t in text for t in ("[CLS]", "[SEP]", "[PAD]", "[UNK]"))]
+    assert len(plain) > 1200
+    expected = theirs(plain)["input_ids"]
+    assert [ours.encode(text, special_tokens=True, mask_literal=True) for text in plain] == expected
+    assert ours(plain)["input_ids"] == expected
+    for text, ids in zip(plain[::7], expected[::7], strict=True):
+        assert ours.decode(ids) == theirs.decode(ids)
+        assert ours.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True)
+        if "[MASK]" not in text:
+            spans = theirs(text, return_offsets_mapping=True)["offset_mapping"][1:-1]
+            assert ours.encode_with_offsets(text) == (ids[1:-1], spans)
+    pair = ("한국어 text one", "我们 two")
+    encoded = theirs(*pair, padding="max_length", truncation=True, max_length=9)
+    assert ours(*pair, padding="max_length", truncation=True, max_length=9) == dict(encoded)
+    assert ours.model_max_length == (256 if name == "kykim" else 512)
+
+
+def plain_python(text: str, pieces: dict[str, int], rules: BertRules) -> list[int]:
+    """BERT's rules as Devlin's tokenization.py has them, with the length limit of transformers."""
+    kept = ""
+    for c in text:
+        category = unicodedata.category(c)
+        if c in "\t\n\r" or category == "Zs":
+            kept += " "
+        elif c in "\0\ufffd" or category in ("Cc", "Cf"):
+            continue
+        elif rules.split_chinese and is_chinese(ord(c)):
+            kept += f" {c} "
+        else:
+            kept += c
+    ids = []
+    for word in kept.split():
+        if rules.lower:
+            word = "".join(c.lower() for c in word)
+        if rules.strip_accents:
+            word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
+        for part in "".join(f" {c} " if is_punctuation(c) else c for c in word).split():
+            ids += longest_match(part, pieces)
+    return ids
+
+
+def is_chinese(code: int) -> bool:
+    blocks = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
+              (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))  # fmt: skip
+    return any(first <= code <= last for first, last in blocks)
+
+
+def is_punctuation(c: str) -> bool:
+    return (33 <= ord(c) <= 126 and not c.isalnum()) or unicodedata.category(c)[0] == "P"
+
+
+def longest_match(word: str, pieces: dict[str, int]) -> list[int]:
+    found, start = [], 0
+    while start < len(word) <= 100:
+        end = next((e for e in range(len(word), start, -1) if "##" * (start > 0) + word[start:e] in pieces), None)
+        if end is None:
+            return [pieces["[UNK]"]]
+        found.append(pieces["##" * (start > 0) + word[start:end]])
+        start = end
+    return found if len(word) <= 100 else [pieces["[UNK]"]]
+
+
+# Where the `tokenizers` library goes another way than Devlin's code, and transformers with it: U+2028 and U+2029 are white
+# space to it; characters for private use and unassigned ones are control characters to it.
+_LIBRARY = ("\u2028", "\ue000", "\U0010fffe")
+
+
+@pytest.mark.parametrize("name", ["google", "ckiplab", "kykim", "unsplit"])
+def test_plain_python(name: str, texts: list[str], pieces: list[str]) -> None:
+    rules = bert_rules(SETTINGS[name] or {})
+    tokenizer = WordPieceTokenizer(pieces, rules)
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    plain = [text for text in texts if not any(c in text for c in _LIBRARY)]
+    assert len(plain) >= len(texts) - 3
+    wrong = [text for text in plain if tokenizer.encode(text) != plain_python(text, ids, rules)]
+    assert wrong == []
+    other = rules._replace(strip_accents=not rules.strip_accents)
+    assert any(tokenizer.encode(text) != plain_python(text, ids, other) for text in plain)  # it can fail
+    del ids["##s"]
+    assert any(tokenizer.encode(text) != plain_python(text, ids, rules) for text in plain)
+
+
+def test_batches_remember_rightly(texts: list[str], pieces: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("albertkit.tokenizer.wordpiece._MOST_REMEMBERED", 500)
+    draw = random.Random(0)
+    letters = "aB1 ,中文한\u1112\u1161\u11abé\u0301\t\x0b\x1c\x85\u2028\u3000\u200b[]😀İ\ud800\x00"
+    mixed = ["".join(draw.choices(letters, k=draw.randint(0, 30))) for _ in range(2000)]
+    for rules in (BertRules(), BertRules(True, False, True), BertRules(False, False, False)):
+        tokenizer = WordPieceTokenizer(pieces, rules)
+        for sample in (texts, mixed, texts[::-1], ["x" * 5000, "", "中" * 3000], []):
+            batch = tokenizer.encode_batch(sample)
+            assert (batch.ids.dtype, batch.offsets.dtype) == (np.int32, np.int64)
+            assert [ids.tolist() for ids in batch.texts()] == [tokenizer.encode(text) for text in sample]
+
+
+def test_hangul_as_transformers_treats_it(pieces: list[str]) -> None:
+    """Stripping accents takes Hangul apart; without it, decomposed Hangul stays decomposed, and is unknown."""
+    text = "한국어"
+    jamo = unicodedata.normalize("NFD", text)
+    kept = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", text], BertRules(strip_accents=False))
+    assert (kept.encode(text), kept.encode(jamo)) == ([5], [1])
+    stripped = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", text, jamo])
+    assert (stripped.encode(text), stripped.encode(jamo)) == ([6], [6])
+
+
+def test_pieces_words_and_special_ids(pieces: list[str]) -> None:
+    tokenizer = WordPieceTokenizer(pieces)
+    starts = tokenizer.word_starts()
+    assert starts.dtype == np.bool_
+    assert [bool(start) for start in starts] == [not piece.startswith("##") for piece in pieces]
+    assert tokenizer.special_ids() == [0, 100, 101, 102, 103]
+    assert tokenizer.id_to_piece(len(pieces) - 1) == "\u2028"
+    shown = tokenizer.pieces("the \U0001f9ff sings [MASK]")
+    assert shown[0] == "the"
+    assert "\U0001f9ff" in shown
+    assert shown[-2:] != ["[MASK]"]
+    assert 103 not in tokenizer.encode("[MASK]")
+    assert tokenizer.encode("[MASK]", mask_literal=True) == [103]
+    again = pickle.loads(pickle.dumps(tokenizer))
+    assert (again.fingerprint, again.encode("the 한국어")) == (tokenizer.fingerprint, tokenizer.encode("the 한국어"))
+    assert WordPieceTokenizer(pieces, BertRules(lower=False)).fingerprint != tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_saved_folder_comes_back(name: str, texts: list[str], pieces: list[str], tmp_path: Path) -> None:
+    ours = AlbertTokenizer.from_pretrained(write(tmp_path / "old", pieces, SETTINGS[name]))
+    ours.save_pretrained(tmp_path / "new")
+    (tmp_path / "new" / "config.json").write_text('{"model_type": "albert"}')
+    again = AlbertTokenizer.from_pretrained(tmp_path / "new")
+    assert (again.fingerprint, again.text_rules) == (ours.fingerprint, ours.text_rules)
+    assert again.model_max_length == ours.model_max_length
+    (tmp_path / "new" / "vocab.txt").unlink()  # as transformers 5 leaves it
+    from_json = AlbertTokenizer.from_pretrained(tmp_path / "new")
+    assert isinstance(from_json, WordPieceTokenizer)
+    assert from_json.fingerprint == ours.fingerprint
+    transformers = pytest.importorskip("transformers")
+    sample = texts[::3]
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
+    assert [theirs(text, add_special_tokens=False)["input_ids"] for text in sample if "[" not in text] == [
+        ours.encode(text) for text in sample if "[" not in text
+    ]
+
+
+def test_which_file_is_read(data: Path, pieces: list[str], tmp_path: Path) -> None:
+    folder = write(tmp_path / "zh", pieces, None, "vocab_chinese.txt")
+    assert isinstance(AlbertTokenizer.from_pretrained(folder), WordPieceTokenizer)
+    assert AlbertTokenizer.from_pretrained(folder).text_rules == "bert lower strip_accents split_chinese"
+    both = write(tmp_path / "both", pieces, None)
+    (both / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    assert isinstance(AlbertTokenizer.from_pretrained(both), SentencePieceTokenizer)
+    for flags, rules in (
+        ({"do_lower_case": True, "keep_accents": False}, "google"),
+        ({"do_lower_case": False}, "google-cased"),
+        ({"do_lower_case": True, "keep_accents": True}, "google-accents"),  # bongsoo/albert-small-kor
+        ({"do_lower_case": False, "keep_accents": True}, "google-cased-accents"),
+        ({"do_lower_case": False, "text_rules": "multilingual"}, "multilingual"),
+    ):
+        (both / "tokenizer_config.json").write_text(json.dumps(flags))
+        assert AlbertTokenizer.from_pretrained(both).text_rules == rules
+
+
+def fault(call) -> AlbertKitError:
+    with pytest.raises(AlbertKitError) as caught:
+        call()
+    assert caught.value.hint
+    return caught.value
+
+
+def test_faults(pieces: list[str], data: Path, tmp_path: Path) -> None:
+    good = write(tmp_path / "good", pieces, None)
+    error = fault(lambda: AlbertTokenizer.from_pretrained(good, text_rules="google"))
+    assert error.slug == "bad-text-rules"
+    for number, wrong in enumerate((["a", "b"], [piece for piece in pieces if piece != "[MASK]"])):
+        error = fault(lambda n=number, w=wrong: AlbertTokenizer.from_pretrained(write(tmp_path / str(n), w, None)))
+        assert error.slug == "special-ids"
+        assert "[MASK]" in error.message
+    (good / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
+    assert fault(lambda: AlbertTokenizer.from_pretrained(good)).slug == "broken-tokenizer"
+    write(tmp_path / "taken", pieces, None)
+    (tmp_path / "taken" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    assert fault(lambda: WordPieceTokenizer(pieces).save_pretrained(tmp_path / "taken")).slug == "several-tokenizers"
+
+
+def test_lines_of_a_vocabulary(tmp_path: Path) -> None:
+    for content in (b"[PAD]\na\n\xe2\x80\xa8\n\xc2\x85\nb\n", b"[PAD]\r\na\r\n\xe2\x80\xa8\r\n\xc2\x85\r\nb"):
+        (tmp_path / "vocab.txt").write_bytes(content)
+        assert read_vocabulary(tmp_path / "vocab.txt") == ["[PAD]", "a", "\u2028", "\x85", "b"]
+    twice = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "a"]
+    tokenizer = WordPieceTokenizer(twice)
+    assert (tokenizer.encode("a b"), tokenizer.vocab_size) == ([7, 6], 8)  # the last counts, as in transformers
+
+
+def test_tokens_added_beyond_the_vocabulary(pieces: list[str], tmp_path: Path) -> None:
+    folder = write(tmp_path / "more", pieces, None)
+    (folder / "added_tokens.json").write_text(json.dumps({"<e1>": len(pieces), "[PAD]": 0}))
+    error = fault(lambda: AlbertTokenizer.from_pretrained(folder))
+    assert error.slug == "added-tokens"
+    assert "<e1>" in error.message
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertTokenizer.from_pretrained(folder)
+    theirs.add_tokens(["<e1>"])
+    theirs.save_pretrained(folder)
+    ours = AlbertTokenizer.from_pretrained(folder)
+    assert isinstance(ours, JsonTokenizer)
+    assert ours.vocab_size == len(pieces) + 1
+    assert ours.encode("the<e1>the", special_tokens=True) == theirs("the<e1>the")["input_ids"]
+    assert len(pieces) in ours.encode("the<e1>the")

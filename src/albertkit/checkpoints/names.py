@@ -152,23 +152,24 @@ _TF2_OPTIMIZER = re.compile(r"(?:^|/)_?optimizer/|/\.OPTIMIZER_SLOT/")
 
 def of_variable(variable: str) -> tuple[str, Layout] | None:
     """transformers' name of a variable of TensorFlow 1 or 2, and its layout; None for one that is not in the table."""
-    variable = _HUB_MODULE.sub("", variable)
-    place = _TF1_BLOCK.search(variable)
-    row = _BY_VARIABLE.get(_TF1_BLOCK.sub("group_{g}/inner_group_{i}/", variable))
-    if row is None:
-        return None
-    group, inner = place.groups() if place else ("0", "0")
-    return row.name.format(g=group, i=inner), row.layout
+    pattern, (group, inner) = _without_numbers(_HUB_MODULE.sub("", variable), _TF1_BLOCK, "group_{g}/inner_group_{i}/")
+    row = _BY_VARIABLE.get(pattern)
+    return None if row is None else (row.name.format(g=group, i=inner), row.layout)
 
 
 def tf1_variable(name: str) -> tuple[str, Layout] | None:
     """TensorFlow 1's name of a parameter, and its layout; None for one that is not in the table."""
-    place = _BLOCK.search(name)
-    row = _BY_NAME.get(_BLOCK.sub("albert_layer_groups.{g}.albert_layers.{i}.", name))
-    if row is None:
-        return None
-    group, inner = place.groups() if place else ("0", "0")
-    return row.tf1.format(g=group, i=inner), row.layout
+    pattern, (group, inner) = _without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")
+    row = _BY_NAME.get(pattern)
+    return None if row is None else (row.tf1.format(g=group, i=inner), row.layout)
+
+
+def _without_numbers(name: str, block: re.Pattern[str], placeholders: str) -> tuple[str, tuple[str, str]]:
+    """A name as the table has it, and the numbers of its group and inner group; 0 for the Model Garden's one block."""
+    place = block.search(name)
+    if place is None:
+        return name.replace("{", "{{"), ("0", "0")  # braces in a file's name are no placeholders
+    return block.sub(placeholders, name, count=1), (place[1], place[2])
 
 
 def optimizer_slot(key: str) -> str | None:

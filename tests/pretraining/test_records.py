@@ -67,18 +67,21 @@ def test_the_originals_records_are_read_without_their_padding(golden, albert_tok
     records = TrainingRecords(golden / "masking" / "seq128_cap20.tfrecord", albert_tokenizer)
     assert (len(records), records.length) == (200, 128)
     for number, features in enumerate(expected):
-        record = records.read(number)
+        batch = records.batch(np.array([number]))
         tokens, masked = sum(features["input_mask"]), int(sum(features["masked_lm_weights"]))
-        assert record.input_ids.tolist() == features["input_ids"][:tokens]
-        assert record.segment_ids.tolist() == features["segment_ids"][:tokens]
-        assert record.positions.tolist() == features["masked_lm_positions"][:masked]
-        assert record.labels.tolist() == features["masked_lm_ids"][:masked]
-        assert [record.order] == features["next_sentence_labels"]
+        assert batch.input_ids.tolist() == features["input_ids"][:tokens]
+        assert batch.token_type_ids.tolist() == features["segment_ids"][:tokens]
+        assert batch.position_ids.tolist() == list(range(tokens))
+        assert batch.masked_positions.tolist() == features["masked_lm_positions"][:masked]
+        assert batch.masked_labels.tolist() == features["masked_lm_ids"][:masked]
+        assert batch.sentence_order_labels.tolist() == features["next_sentence_labels"]
     batch = records.batch(np.array([5, 3]))
     assert batch.lengths == (sum(expected[5]["input_mask"]), sum(expected[3]["input_mask"]))
-    original = batch.input_ids.clone()
-    original[batch.masked_positions] = batch.masked_labels
-    assert 0 < (original != batch.input_ids).sum() <= len(batch.masked_labels)
+    first = int(sum(expected[5]["masked_lm_weights"]))
+    assert batch.masked_positions[first:].tolist() == [
+        sum(expected[5]["input_mask"]) + p
+        for p, weight in zip(expected[3]["masked_lm_positions"], expected[3]["masked_lm_weights"], strict=True) if weight
+    ]  # fmt: skip
 
 
 def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, albert_tokenizer):
@@ -125,7 +128,8 @@ def test_the_model_gardens_names_and_missing_boundaries_are_known(tmp_path, expo
     write_records(tmp_path / "v2.tfrecord", map(example, renamed))
     found = TrainingRecords(tmp_path / "v2.tfrecord", store.tokenizer())
     for number in (0, 17):
-        assert all(np.array_equal(a, b) for a, b in zip(found.read(number), records.read(number), strict=True))
+        one, two = (each.batch(np.array([number])) for each in (found, records))
+        assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(vars(two)[n])) for n, a in vars(one).items())
 
 
 # --- in which order ---------------------------------------------------------------------------------------------------
@@ -378,9 +382,9 @@ def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
     path = tmp_path / "broken.tfrecord"
     write_records(path, map(example, features))
     records = TrainingRecords(path, store.tokenizer())
-    records.read(number - 1)
+    records.batch(np.array([number - 1]))
     with pytest.raises(DataError) as caught:
-        records.read(number)
+        records.batch(np.array([number - 1, number, number + 1]))
     assert caught.value.slug == slug
     assert f"record {number} of `{path}`" in caught.value.message
     assert caught.value.hint

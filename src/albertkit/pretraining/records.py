@@ -7,7 +7,7 @@ loaded: a scan finds where the records lie, and each is read, and checked, when 
 import hashlib
 from glob import glob
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,17 +24,8 @@ FEATURES = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "ma
 ORDER_LABEL = "next_sentence_labels"
 _V2_NAMES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}  # the Model Garden's use_v2_feature_names
 _SAMPLE = 20_000  # records that frequencies are counted over: 10 million tokens, a second
+_LOOKED_AT = 100  # records at a time, where not a batch's number is asked for
 _WRITTEN_BY = "records need the features of create_pretraining_data.py; `albertkit corpus export` writes them"
-
-
-class Record(NamedTuple):
-    """One example without its padding, int64."""
-
-    input_ids: NDArray[Any]  # [tokens]
-    segment_ids: NDArray[Any]  # [tokens]
-    positions: NDArray[Any]  # [predictions]
-    labels: NDArray[Any]  # [predictions]
-    order: int  # sentence-order label: 1 swapped (or another document's text), 0 in order, -100 not asked for
 
 
 class TrainingRecords:
@@ -50,7 +41,7 @@ class TrainingRecords:
         fingerprint: SHA-256 over the checksums of all records, and the tokenizer.
 
     Raises:
-        DataError: not-found, unfinished-export, no-examples, wrong-tokenizer; what `RecordFile` and `read` raise.
+        DataError: not-found, unfinished-export, no-examples, wrong-tokenizer; what `RecordFile` and `batch` raise.
     """
 
     def __init__(self, path: str | Path, tokenizer: Any, pairs: bool = True) -> None:
@@ -61,8 +52,9 @@ class TrainingRecords:
             raise DataError("no-examples", f"there is no record in `{path}`", _WRITTEN_BY)
         fingerprints = [tokenizer.fingerprint, *(file.fingerprint for file in self._files)]
         self.fingerprint = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
-        self.length = 0  # of any record, until the first one has been read
-        self.length = len(self._features(0)["input_ids"])
+        self._names = (*FEATURES, ORDER_LABEL) if pairs else FEATURES
+        self._form: list[tuple[str, int]] = []  # type and size of each, known when the first record has been read
+        self.length = len(self._features(0)[0])
         self._check_tokenizer()
 
     def __len__(self) -> int:
@@ -73,68 +65,64 @@ class TrainingRecords:
         hashes = document_hash(seed, np.arange(len(self), dtype=np.uint64))
         return (hashes >> np.uint64(11)).astype(np.float64) < share * 2.0**53
 
-    def read(self, number: int) -> Record:
-        """A record without its padding.
+    def batch(self, numbers: NDArray[Any]) -> PackedBatch:
+        """Some records as a packed batch, their padding and their predictions of weight 0 left out.
 
         Raises:
             DataError: missing-feature, differing-records, broken-record, wrong-tokenizer, each with file and record;
                 bad-checksum, broken-tensorflow-file.
         """
-        features = self._features(number)
-        ids, mask, segments, positions, labels, weights = (features[name] for name in FEATURES)
-        tokens, wanted = int(mask.sum()), weights > 0
-        record = Record(
-            ids[:tokens], segments[:tokens], positions[wanted], labels[wanted],
-            int(features[ORDER_LABEL][0]) if self.pairs else -100,
-        )  # fmt: skip
-        if not mask[:tokens].all() or tokens < 1:
-            raise self._fault("broken-record", number, "has an input_mask that is not ones, then zeros")
-        if len(record.positions) and not 0 <= record.positions.min() <= record.positions.max() < tokens:
-            raise self._fault("broken-record", number, f"has a masked position outside its {tokens:,} tokens")
-        if not 0 <= record.segment_ids.min() <= record.segment_ids.max() <= 1:
-            raise self._fault("broken-record", number, "has segment ids other than 0 and 1")
-        if record.order not in (0, 1, -100):
-            raise self._fault("broken-record", number, f"has {record.order} for {ORDER_LABEL}, which is 0 or 1")
-        for name, values in (("input_ids", record.input_ids), ("masked_lm_ids", record.labels)):
-            outside = values[(values < 0) | (values >= self.tokenizer.vocab_size)]
-            if len(outside):
-                size = self.tokenizer.vocab_size
-                raise self._fault(
-                    "wrong-tokenizer", number, f"has {outside[0]:,} in {name}; the tokenizer has {size:,} pieces"
-                )
-        return record
+        rows = [self._features(number) for number in numbers.tolist()]
+        columns = [np.stack(column) for column in zip(*rows, strict=True)]
+        ids, mask, segments, positions, labels, weights = columns[: len(FEATURES)]
+        lengths, wanted = mask.sum(1), weights > 0
+        real = np.arange(self.length) < lengths[:, None]
 
-    def batch(self, numbers: NDArray[Any]) -> PackedBatch:
-        """Some records as a packed batch, their padding left out."""
-        records = [self.read(number) for number in numbers.tolist()]
-        lengths = [len(record.input_ids) for record in records]
+        def refuse(slug: str, wrong: NDArray[np.bool_], fault: str) -> None:
+            if wrong.any():
+                raise self._fault(slug, int(numbers[wrong.any(1).argmax()]), fault)
+
+        refuse(
+            "broken-record", (mask != real) | (lengths < 1)[:, None], "has an input_mask that is not ones, then zeros"
+        )
+        outside = (positions < 0) | (positions >= lengths[:, None])
+        refuse("broken-record", wanted & outside, "has a masked position outside its tokens")
+        refuse("broken-record", real & (segments != 0) & (segments != 1), "has segment ids other than 0 and 1")
+        size = self.tokenizer.vocab_size
+        for name, values, used in (("input_ids", ids, real), ("masked_lm_ids", labels, wanted)):
+            foreign = used & ((values < 0) | (values >= size))
+            refuse("wrong-tokenizer", foreign, f"has ids in {name} that are not among the tokenizer's {size:,} pieces")
+        if self.pairs:
+            orders = columns[-1]
+            refuse("broken-record", (orders != 0) & (orders != 1), f"has a number other than 0 and 1 for {ORDER_LABEL}")
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = zip(offsets, records, strict=False)
         return PackedBatch(
-            input_ids=torch.from_numpy(np.concatenate([record.input_ids for record in records])),
-            token_type_ids=torch.from_numpy(np.concatenate([record.segment_ids for record in records])),
-            position_ids=torch.from_numpy(np.concatenate([np.arange(length) for length in lengths])),
+            input_ids=torch.from_numpy(ids[real]),
+            token_type_ids=torch.from_numpy(segments[real]),
+            position_ids=torch.from_numpy(np.nonzero(real)[1]),
             offsets=torch.from_numpy(offsets),
-            lengths=tuple(lengths),
-            masked_positions=torch.from_numpy(np.concatenate([start + record.positions for start, record in places])),
-            masked_labels=torch.from_numpy(np.concatenate([record.labels for record in records])),
-            sentence_order_labels=torch.tensor([record.order for record in records]) if self.pairs else None,
+            lengths=tuple(lengths.tolist()),
+            masked_positions=torch.from_numpy((offsets[:-1, None] + positions)[wanted]),
+            masked_labels=torch.from_numpy(labels[wanted]),
+            sentence_order_labels=torch.from_numpy(columns[-1][:, 0]) if self.pairs else None,
         )
 
     def count_pieces(self, included: NDArray[np.bool_]) -> NDArray[np.int64]:
         """How often each piece occurs in (at most 20,000 of) some records, masks undone and [CLS], [SEP] left out: [V]."""
         numbers = np.flatnonzero(included)
+        numbers = numbers[:: -(-len(numbers) // _SAMPLE)]
         counts = np.zeros(self.tokenizer.vocab_size, np.int64)
-        for number in numbers[:: -(-len(numbers) // _SAMPLE)].tolist():
-            record = self.read(number)
-            ids = record.input_ids.copy()
-            ids[record.positions] = record.labels
+        for first in range(0, len(numbers), _LOOKED_AT):
+            batch = self.batch(numbers[first : first + _LOOKED_AT])
+            assert batch.masked_positions is not None
+            assert batch.masked_labels is not None
+            ids = batch.input_ids.index_put((batch.masked_positions,), batch.masked_labels)
             counts += np.bincount(ids, minlength=len(counts))
         counts[[self.tokenizer.cls_id, self.tokenizer.sep_id]] = 0
         return counts
 
-    def _features(self, number: int) -> dict[str, NDArray[Any]]:
-        """The features of a record, all there, of the right kinds and of lengths that fit together."""
+    def _features(self, number: int) -> list[NDArray[Any]]:
+        """The features of a record in the order of `self._names`, of the same types and sizes as those of record 0."""
         file = int(np.searchsorted(self._first, number, "right")) - 1
         payload = self._files[file][number - int(self._first[file])]
         try:
@@ -142,38 +130,45 @@ class TrainingRecords:
         except DataError as error:
             raise self._fault(error.slug, number, f"cannot be read: {error.message}") from None
         features = {_V2_NAMES.get(name, name): values for name, values in found.items()}
-        expected = (*FEATURES, ORDER_LABEL) if self.pairs else FEATURES
-        if missing := [name for name in expected if name not in features]:
+        if missing := [name for name in self._names if name not in features]:
             fault = f"has no {', '.join(missing)} (it has {', '.join(sorted(found)) or 'no feature'})"
             hint = "these records hold no pairs: add --pair-task none" if missing == [ORDER_LABEL] else _WRITTEN_BY
             raise self._fault("missing-feature", number, fault, hint)
-        kinds = {name: features[name].dtype.kind for name in expected}
-        if wrong := [name for name, kind in kinds.items() if kind != ("f" if name == "masked_lm_weights" else "i")]:
-            raise self._fault(
-                "broken-record", number, f"has {wrong[0]} of another type than create_pretraining_data.py"
-            )
-        sizes = {name: len(features[name]) for name in expected}
-        if self.length not in (0, sizes["input_ids"]):
-            fault = f"has {sizes['input_ids']:,} input_ids, record 0 has {self.length:,}"
-            raise self._fault("differing-records", number, fault, "train on files of one max_seq_length at a time")
-        groups = (FEATURES[:3], FEATURES[3:])
-        if any(len({sizes[name] for name in group}) > 1 for group in groups) or sizes.get(ORDER_LABEL, 1) != 1:
-            described = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
-            raise self._fault("broken-record", number, f"has features of lengths that do not fit together: {described}")
-        return features
+        values = [features[name] for name in self._names]
+        form = [(array.dtype.kind, len(array)) for array in values]
+        if form != self._form:
+            self._form = self._check_form(number, dict(zip(self._names, form, strict=True)))
+        return values
+
+    def _check_form(self, number: int, form: dict[str, tuple[str, int]]) -> list[tuple[str, int]]:
+        """Types and sizes of the features of record 0, which all records must have."""
+        described = ", ".join(f"{size:,} {name}" for name, (_, size) in form.items())
+        sizes = [size for _, size in form.values()]
+        for name, (kind, _) in form.items():
+            if kind != ("f" if name == "masked_lm_weights" else "i"):
+                raise self._fault(
+                    "broken-record", number, f"has {name} of another type than create_pretraining_data.py"
+                )
+        if len(set(sizes[:3])) > 1 or len(set(sizes[3:6])) > 1 or sizes[6:] not in ([], [1]):
+            raise self._fault("broken-record", number, f"has features whose sizes do not fit together: {described}")
+        if self._form:
+            fault = f"has {described}; record 0 has {self._form[0][1]:,} and {self._form[3][1]:,}"
+            raise self._fault("differing-records", number, fault, "train on records of one max_seq_length at a time")
+        return list(form.values())
 
     def _check_tokenizer(self) -> None:
         """Are [CLS], [SEP] and [MASK] where the records have them? 80 % of the masked pieces are shown as [MASK]."""
         cls_id, sep_id, mask_id = self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.mask_id
-        shown: list[int] = []
-        for number in range(min(len(self), 100)):
-            record = self.read(number)
-            ends = record.input_ids[[0, -1]].tolist()
-            if ends != [cls_id, sep_id]:
-                fault = f"begins with id {ends[0]} and ends with {ends[1]}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
-                raise self._fault("wrong-tokenizer", number, fault)
-            shown += record.input_ids[record.positions].tolist()
-        if len(shown) >= 20 and mask_id not in shown:  # by chance once in 10^14
+        batch = self.batch(np.arange(min(len(self), _LOOKED_AT)))
+        ends = torch.stack([batch.input_ids[batch.offsets[:-1]], batch.input_ids[batch.offsets[1:] - 1]], 1)
+        if len(wrong := (ends != torch.tensor([cls_id, sep_id])).any(1).nonzero()):
+            first, last = ends[wrong[0, 0]].tolist()
+            fault = (
+                f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
+            )
+            raise self._fault("wrong-tokenizer", int(wrong[0, 0]), fault)
+        shown = batch.input_ids[batch.masked_positions]
+        if len(shown) >= 20 and not (shown == mask_id).any():  # by chance once in 10^14
             raise self._fault(
                 "wrong-tokenizer", 0, f"and those after it never show id {mask_id}, [MASK] of the tokenizer"
             )

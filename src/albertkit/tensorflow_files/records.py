@@ -34,7 +34,7 @@ _Example = define_messages(
         "Example": {"features": (1, "Features")},
     },
 )["Example"]
-_DTYPES = {"bytes_list": np.dtype(object), "float_list": np.dtype(np.float32), "int64_list": np.dtype(np.int64)}
+_DTYPES = {"bytes_list": object, "float_list": np.float32, "int64_list": np.int64}
 
 
 class RecordFile:
@@ -174,10 +174,10 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
         features = _Example.FromString(payload).features.feature
     except DecodeError as error:
         raise DataError("broken-tensorflow-file", f"not a tf.train.Example ({error})") from None
-    found = {}
+    found: dict[str, NDArray[Any]] = {}
     for name, feature in features.items():
-        kind = next((kind for kind in _DTYPES if feature.HasField(kind)), "int64_list")  # a feature without values
-        found[name] = np.array(getattr(feature, kind).value, _DTYPES[kind])
+        lists = feature.ListFields()  # one of the three; none for a feature without values
+        found[name] = np.array(lists[0][1].value, _DTYPES[lists[0][0].name]) if lists else np.empty(0, np.int64)
     return found
 
 

@@ -52,7 +52,7 @@ def open_source(source: str | Path, config: str | Path | None = None, lossy: boo
         yield tensorflow_source.read_npz(path / tensorflow_source.NPZ, named)
     elif any((folder / name).is_file() for name in _TORCH_FILES) and (path.is_dir() or path.name in _TORCH_FILES):
         yield torch_source.read_folder(folder, named, lossy)
-    elif path.is_dir() and any(path.glob(pattern) for pattern in ("*.index", "variables/*.index")):
+    elif path.is_dir() and any(any(path.glob(pattern)) for pattern in ("*.index", "variables/*.index")):
         with tensorflow_source.read_saved_model(path, named) as found:
             yield found
     elif path.exists():

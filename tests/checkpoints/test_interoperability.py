@@ -1,0 +1,291 @@
+"""Folders that albertkit writes, opened by other programs' Python: the same ids, logits, losses and sentence vectors.
+
+transformers 5 is the one beside albertkit. Of transformers 4 and sentence-transformers, which cannot live in the same
+environment, an environment of their own is used:
+
+    ALBERTKIT_TRANSFORMERS4_PYTHON           pip install torch==2.13.0 transformers==4.57.6 sentencepiece
+    ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON   pip install torch==2.13.0 sentence-transformers
+"""
+
+import copy
+import itertools
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit import model as classes
+from albertkit.config import AlbertConfig
+from albertkit.corpus.builtin import builtin_documents
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tokenizer import AlbertTokenizer, WordPieceTokenizer, train_tokenizer
+
+TINY = dict(
+    embedding_size=16, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=96,
+    max_position_embeddings=200,
+)  # fmt: skip
+TEXTS = [
+    "The quick brown fox, born in 92000, jumped over 1,234 lazy dogs.",
+    "“Café” costs €5 (naïvely); an emoji 🙂 costs nothing...",
+    "Rivers",
+    "한국어 문장도 하나 있다. 量子 physics",
+]
+PAIRS = ["Seven wizards!", "brew strong potions near calm rivers " * 4, "run", "and [MASK] they sleep."]
+SHAPES = {"all": {}, "groups": {"num_hidden_groups": 2, "inner_group_num": 2}, "attention": {
+    "parameter_sharing": "attention", "num_hidden_groups": 4}}  # fmt: skip
+# Folder: class, tokenizer, shape, and what to set besides.
+CASES: dict[str, tuple[str, str, str, dict[str, object]]] = {
+    "encoder": ("AlbertModel", "sentencepiece", "all", {}),
+    "pretraining": ("AlbertForPreTraining", "sentencepiece", "all", {}),
+    "pretraining-groups": ("AlbertForPreTraining", "wordpiece", "groups", {}),
+    "pretraining-shared-attention": ("AlbertForPreTraining", "sentencepiece", "attention", {}),
+    "masked-lm": ("AlbertForMaskedLM", "wordpiece", "all", {}),
+    "single-label": ("AlbertForSequenceClassification", "sentencepiece", "all", {"num_labels": 3}),
+    "multi-label": (
+        "AlbertForSequenceClassification", "sentencepiece", "all",
+        {"num_labels": 3, "problem_type": "multi_label_classification"},
+    ),
+    "regression": ("AlbertForSequenceClassification", "wordpiece", "all", {"num_labels": 1}),
+    "tokens": ("AlbertForTokenClassification", "sentencepiece", "attention", {"num_labels": 5}),
+    "answers": ("AlbertForQuestionAnswering", "wordpiece", "groups", {}),
+    "choices": ("AlbertForMultipleChoice", "sentencepiece", "all", {}),
+    "beam": ("AlbertForBeamQuestionAnswering", "sentencepiece", "all", {}),
+}  # fmt: skip
+OUTPUTS = (
+    "loss", "logits", "prediction_logits", "sop_logits", "start_logits", "end_logits", "last_hidden_state", "pooler_output",
+)  # fmt: skip
+
+TRANSFORMERS = """
+import json, sys
+from pathlib import Path
+import numpy as np, torch, transformers
+root, texts, pairs = Path(sys.argv[1]), *json.loads(sys.argv[2])
+print(transformers.__version__)
+for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    there = getattr(transformers, name, transformers.AlbertModel)  # the beam head is not transformers'
+    model, report = there.from_pretrained(folder, output_loading_info=True)
+    inputs = {key: torch.from_numpy(value) for key, value in np.load(folder / "inputs.npz").items()}
+    with torch.no_grad():
+        outputs = model.eval()(**inputs)
+    found = {key: value.numpy() for key, value in outputs.items() if isinstance(value, torch.Tensor)}
+    np.savez(folder / "outputs.npz", **found)
+    encoded = transformers.AutoTokenizer.from_pretrained(folder)(texts, pairs, padding=True)
+    keys = {key: sorted(report[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+    (folder / "found.json").write_text(json.dumps({**keys, "outputs": sorted(found), "encoded": dict(encoded)}))
+"""
+SENTENCE_TRANSFORMERS = """
+import json, sys
+from pathlib import Path
+import numpy as np, sentence_transformers
+root, texts, _ = Path(sys.argv[1]), *json.loads(sys.argv[2])
+print(sentence_transformers.__version__)
+for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    pooled = [layer for layer in model if type(layer).__name__ == "Pooling"]
+    assert len(pooled) == 1, model
+    np.savez(folder / "vectors.npz", vectors=model.encode(texts))
+"""
+
+TOKENIZER = """
+import json, sys, transformers
+folder, texts = sys.argv[1], json.load(sys.stdin)
+print(json.dumps(transformers.AutoTokenizer.from_pretrained(folder)(texts)["input_ids"]))
+"""
+
+
+@dataclass
+class Case:
+    """A folder, the model that was saved in it, and the inputs that both programs get."""
+
+    folder: Path
+    model: PretrainedAlbert
+    tokenizer: AlbertTokenizer
+    inputs: dict[str, torch.Tensor]
+
+    def outputs(self) -> dict[str, torch.Tensor]:
+        """What our model computes; of a beam model the encoder."""
+        model = self.model.albert if "Beam" in type(self.model).__name__ else self.model
+        with torch.no_grad():
+            outputs = model(**self.inputs)
+        return {name: outputs[name] for name in OUTPUTS if outputs.get(name) is not None}
+
+    def deviation(self) -> dict[str, float]:
+        """The largest difference to theirs of each output, at real tokens."""
+        theirs, ours = np.load(self.folder / "outputs.npz"), self.outputs()
+        assert ours.keys() <= set(theirs.files)
+        mask = self.inputs["attention_mask"].bool()
+        found = {}
+        for name, values in ours.items():
+            difference = (values - torch.from_numpy(theirs[name])).abs()
+            by_token = difference.shape[: mask.dim()] == mask.shape
+            found[name] = (difference[mask] if by_token else difference).max().item()
+        return found
+
+
+def make_tokenizers(folder: Path) -> dict[str, AlbertTokenizer]:
+    text = folder / "corpus.txt"
+    words = " ".join([*TEXTS, *PAIRS]).replace("[MASK]", "")
+    topics = [sentence for document in itertools.islice(builtin_documents(), 40) for sentence in document]
+    text.write_text("\n".join([words, *topics]), encoding="utf-8")
+    train_tokenizer([text], folder / "sentencepiece", vocab_size=300)
+    letters = sorted(set(words.lower()) - {" "})
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        "the",
+        "river",
+    ]
+    return {
+        "sentencepiece": AlbertTokenizer.from_pretrained(folder / "sentencepiece"),
+        "wordpiece": WordPieceTokenizer(pieces),
+    }
+
+
+def labels_of(name: str, config: AlbertConfig, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Arguments that make a loss, for four rows. Padding has no labels: transformers would count them."""
+    everywhere = torch.where((torch.arange(ids.shape[-1]) % 3 == 1) & (mask == 1), ids, -100)
+    order = torch.tensor([0, 1, 1, 0])
+    if name == "AlbertForPreTraining":
+        return {"labels": everywhere, "sentence_order_label": order}
+    if name == "AlbertForMaskedLM":
+        return {"labels": everywhere}
+    if name == "AlbertForTokenClassification":
+        return {"labels": torch.where(everywhere == -100, -100, everywhere % 5)}
+    if name == "AlbertForQuestionAnswering":
+        return {"start_positions": order + 1, "end_positions": order + 3}
+    if name == "AlbertForMultipleChoice":
+        return {"labels": torch.tensor([1, 0])}
+    if name != "AlbertForSequenceClassification":
+        return {}
+    if config.num_labels == 1:
+        return {"labels": torch.tensor([0.5, -1.0, 2.0, 0.0])}
+    multiple = config.problem_type == "multi_label_classification"
+    return {"labels": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]) if multiple else order + 1}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    """A folder of every class, with parameters so random that none can be swapped or left out unnoticed."""
+    root = tmp_path_factory.mktemp("folders")
+    tokenizers = make_tokenizers(tmp_path_factory.mktemp("tokenizers"))
+    made = {}
+    for name, (model_class, kind, shape, changes) in CASES.items():
+        torch.manual_seed(len(made))
+        tokenizer = tokenizers[kind]
+        config = AlbertConfig.from_dict({**TINY, **SHAPES[shape], **changes, "vocab_size": tokenizer.vocab_size + 3})
+        model = getattr(classes, model_class)(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        model.save_pretrained(root / name, tokenizer)
+        inputs = tokenizer(TEXTS, PAIRS, return_tensors="pt")
+        inputs |= labels_of(model_class, config, inputs["input_ids"], inputs["attention_mask"])
+        if model_class == "AlbertForMultipleChoice":
+            inputs = {key: value.view(2, 2, -1) if key != "labels" else value for key, value in inputs.items()}
+        np.savez(root / name / "inputs.npz", **{key: value.numpy() for key, value in inputs.items()})
+        made[name] = Case(root / name, model, tokenizer, inputs)
+    return made
+
+
+def other_python(variable: str) -> str:
+    python = os.environ.get(variable)
+    if not python:
+        pytest.skip(f"{variable} is not set")
+    return python
+
+
+def run(python: str, script: str, cases: dict[str, Case]) -> str:
+    """Run a script over the folders; its version."""
+    root = next(iter(cases.values())).folder.parent
+    done = subprocess.run(
+        [python, "-c", script, str(root), json.dumps([TEXTS, PAIRS])],
+        capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.split()[0]
+
+
+@pytest.fixture(scope="module", params=["5", pytest.param("4", marks=pytest.mark.peer)])
+def transformers_ran(request: pytest.FixtureRequest, cases: dict[str, Case]) -> str:
+    if request.param == "5":
+        pytest.importorskip("transformers")
+    python = sys.executable if request.param == "5" else other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
+    version = run(python, TRANSFORMERS, cases)
+    assert version.startswith(f"{request.param}.")
+    return version
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transformers_opens_the_folder_and_computes_the_same(
+    transformers_ran: str, cases: dict[str, Case], name: str
+) -> None:
+    case = cases[name]
+    found = json.loads((case.folder / "found.json").read_text())
+    assert found["mismatched_keys"] == []
+    if name == "beam":  # transformers has the encoder alone, with a pooler that the beam head does without
+        assert found["missing_keys"] == ["pooler.bias", "pooler.weight"]
+        assert {key.split(".")[0] for key in found["unexpected_keys"]} == {"start_logits", "end_logits", "answer_class"}
+    else:
+        assert found["missing_keys"] == found["unexpected_keys"] == []
+        assert set(case.outputs()) == set(found["outputs"])
+    ours = case.tokenizer(TEXTS, PAIRS, padding=True)
+    assert {key: found["encoded"][key] for key in ours} == ours
+    deviation = case.deviation()
+    assert max(deviation.values()) < 1e-5, (transformers_ran, deviation)
+
+
+def test_the_comparison_can_fail(transformers_ran: str, cases: dict[str, Case]) -> None:
+    model = copy.deepcopy(cases["pretraining-groups"].model)
+    case = replace(cases["pretraining-groups"], model=model)
+    for name, parameter in model.named_parameters():
+        before = parameter.detach().clone()
+        with torch.no_grad():
+            parameter += 0.02 * torch.randn_like(parameter)
+            noticed = max(case.deviation().values()) > 1e-5
+            parameter.copy_(before)
+        assert noticed or name.endswith("key.bias"), name  # nothing depends on the bias of the keys
+
+
+@pytest.mark.peer
+def test_transformers_4_reads_the_english_tokenizer_as_we_do(golden: Path, data: Path, tmp_path: Path) -> None:
+    python = other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
+    ours = AlbertTokenizer.from_pretrained(data / "albert")
+    ours.save_pretrained(tmp_path)
+    AlbertConfig.from_size("base").save_pretrained(tmp_path)
+    with open(golden / "tokenizer" / "lines.jsonl", encoding="utf-8", newline="\n") as stream:
+        texts = [json.loads(line)["text"] for line in stream]
+    special = [ours.id_to_piece(number) for number in ours.special_ids()]
+    texts = [text for text in texts if not any(name in text for name in special)]
+    assert len(texts) > 1000
+    command = [python, "-c", TOKENIZER, str(tmp_path)]
+    done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
+    theirs = json.loads(done.stdout)
+    other_rules = AlbertTokenizer.from_pretrained(data / "albert", "none")
+    assert theirs == [ours.encode(text, special_tokens=True) for text in texts]
+    assert theirs != [other_rules.encode(text, special_tokens=True) for text in texts]
+
+
+@pytest.mark.peer
+def test_sentence_transformers_pools_the_same_vectors(cases: dict[str, Case]) -> None:
+    run(other_python("ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON"), SENTENCE_TRANSFORMERS, cases)
+    for name, case in cases.items():
+        inputs = case.tokenizer(TEXTS, return_tensors="pt")
+        with torch.no_grad():
+            hidden = case.model.encoder_model(**inputs).last_hidden_state
+        mask = inputs["attention_mask"][..., None]
+        mean = (hidden * mask).sum(1) / mask.sum(1)
+        theirs = torch.from_numpy(np.load(case.folder / "vectors.npz")["vectors"])
+        torch.testing.assert_close(mean, theirs, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+        assert not torch.allclose(hidden.mean(1), theirs, atol=1e-3), name  # padding counted would be noticed

@@ -30,7 +30,11 @@ app.command(
     name="quickstart",
     help="From text to a trained tiny ALBERT and a report, in minutes.",
 )
-app.command(f"{_COMMANDS}.pretrain:pretrain", name="pretrain", help="Train an ALBERT from scratch on a token store.")
+app.command(
+    f"{_COMMANDS}.pretrain:pretrain",
+    name="pretrain",
+    help="Train an ALBERT from scratch on a token store or on masked records.",
+)
 app.command(
     f"{_COMMANDS}.evaluate:evaluate",
     name="evaluate",
@@ -41,10 +45,26 @@ app.command(
     name="doctor",
     help="Look at the environment: versions, extras, hardware, and how to get what is missing.",
 )
+app.command(
+    f"{_COMMANDS}.convert:convert",
+    name="convert",
+    help="Any ALBERT (TensorFlow 1 and 2, SavedModel, transformers, BERT) to a checkpoint folder, verified.",
+)
+app.command(
+    f"{_COMMANDS}.inspect:inspect", name="inspect", help="What a model is made of: parameters, FLOPs, memory, origin."
+)
 tokenizer.command(f"{_COMMANDS}.tokenizer:train", name="train", help="Train a SentencePiece tokenizer.")
 tokenizer.command(f"{_COMMANDS}.tokenizer:encode", name="encode", help="Turn lines of text into ids and pieces.")
+tokenizer.command(
+    f"{_COMMANDS}.tokenizer:check", name="check", help="Compare every reader of a tokenizer folder on hard sentences."
+)
 corpus.command(f"{_COMMANDS}.corpus:build", name="build", help="Turn text files into a token store.")
 corpus.command(f"{_COMMANDS}.corpus:inspect", name="inspect", help="Show masked examples as the model will see them.")
+corpus.command(
+    f"{_COMMANDS}.corpus:export",
+    name="export",
+    help="Write a store as masked TFRecords, as Google's create_pretraining_data does.",
+)
 bench.command(
     f"{_COMMANDS}.bench:tokenize", name="tokenize", help="Text to ids: transformers, tokenizers, raw SentencePiece."
 )

@@ -1,17 +1,20 @@
 """albertkit convert"""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 
 def convert(
     source: str,
     target: Path,
+    /,
     *,
     to: Literal["transformers", "tf1", "npz"] = "transformers",
     head: str | None = None,
     config: Path | None = None,
-    allow_missing: tuple[str, ...] = (),
+    allow_missing: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     lossy: bool = False,
     overwrite: bool = False,
     json: bool = False,
@@ -41,10 +44,12 @@ def convert(
     if json:
         print_result(report, json)
         return
-    notes, errors = report.pop("notes"), report.pop("relative_errors")
+    notes, lost = report.pop("notes"), report.pop("relative_errors")
     report["skipped"] = ", ".join(f"{count} {kind}" for kind, count in report["skipped"].items())
+    for name in ("max_abs_diff", "outputs_max_abs_diff"):
+        report[name] = None if report[name] is None else f"{report[name]:.1g}"
     print_result({name: value for name, value in report.items() if value not in ("", [])}, json)
-    for name, error in errors.items():
-        print(f"{error:8.3f} of {name} is lost")
+    for name, share in lost.items():
+        print(f"{name}: {share:.1%} of its norm is lost")
     for note in notes:
         print(f"- {note}")

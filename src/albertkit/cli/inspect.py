@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-def inspect(model: Path | None = None, *, length: int | None = None, json: bool = False) -> None:
+def inspect(model: Path | None = None, /, *, length: int | None = None, json: bool = False) -> None:
     """Configuration, parameters, FLOPs, memory, tokenizer and provenance of a model; its weights are not loaded.
 
     Without a model: how large every published ALBERT is, beside BERT, and what each way of sharing would cost.

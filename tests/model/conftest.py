@@ -7,6 +7,7 @@ import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.model.pretrained import PretrainedAlbert
 
 LENGTHS = (9, 1, 17, 9, 4)
 
@@ -27,6 +28,17 @@ def shaken(model: torch.nn.Module, seed: int = 1) -> torch.nn.Module:
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
     return model
+
+
+@pytest.fixture
+def make_class() -> Callable[..., PretrainedAlbert]:
+    """`make_class(class, **configuration changes)`: a random model in evaluation mode."""
+
+    def make(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
+        torch.manual_seed(0)
+        return shaken(model_class(tiny_config(**changes))).eval()
+
+    return make
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class AnswerClass(nn.Module):
     def forward(self, states: Tensor, start_log_probs: Tensor, first: Tensor) -> Tensor:
         """States [B, S, H], log-probabilities [B, S] and the place [B] of the first token to logits [B]."""
         expected = torch.einsum("bs,bsh->bh", start_log_probs.exp().to(states.dtype), states)
-        first_states = states[torch.arange(len(states), device=states.device), first]
+        first_states = states[torch.arange(states.shape[0], device=states.device), first]
         inner = torch.tanh(linear(states.dtype, self.dense_0)(torch.cat([expected, first_states], -1)))
         return linear(states.dtype, self.dense_1)(self.dropout(inner)).squeeze(-1)
 

@@ -133,6 +133,8 @@ class PaddedPass:
     def _with_padding(
         self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None
     ) -> PaddedBatch:
+        if input_ids.dim() != 2:
+            raise ConfigError("bad-shape", f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]")
         for name, given in (("attention_mask", self.mask), ("token_type_ids", token_type_ids)):
             if given is not None and given.shape != input_ids.shape:
                 raise ConfigError(

@@ -144,8 +144,10 @@ class AlbertForMultipleChoice(Classifier):
             Logits [B, choices]; hidden states and attentions with B·choices rows.
         """
         given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        choices = next(values.shape[1] for values in (input_ids, inputs_embeds) if values is not None)
-        ids, mask, types, positions, embeds = (None if values is None else values.flatten(0, 1) for values in given)
+        choices = next((values.shape[1] for values in (input_ids, inputs_embeds) if values is not None), 1)
+        ids, mask, types, positions, embeds = (
+            None if values is None else values.reshape(-1, *values.shape[2:]) for values in given
+        )
         run = PaddedPass(self.albert, ids, mask, types, positions, embeds, **options)
         logits = self._head(run.hidden, run.pooled).view(-1, choices)
         loss = None if labels is None else run.mean(class_loss(logits, labels))

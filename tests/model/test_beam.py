@@ -1,0 +1,149 @@
+"""Google's SQuAD 2 model against what google-research/albert printed (golden `tf1/squad_v2`)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.model import AlbertForBeamQuestionAnswering, PackedBatch
+from albertkit.tensorflow_files.bundle import TensorBundle
+
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+Tensors = dict[str, torch.Tensor]
+
+BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
+SCOPES = {  # ours to theirs, where they differ by more than dots and slashes
+    "albert.embeddings.": "bert/embeddings/",
+    "albert.encoder.embedding_hidden_mapping_in.": "bert/encoder/embedding_hidden_mapping_in/",
+    BLOCK + "attention.LayerNorm.": "LayerNorm/",
+    BLOCK + "attention.dense.": "attention_1/output/dense/",
+    BLOCK + "attention.": "attention_1/self/",
+    BLOCK + "full_layer_layer_norm.": "LayerNorm_1/",
+    BLOCK + "ffn.": "ffn_1/intermediate/dense/",
+    BLOCK + "ffn_output.": "ffn_1/intermediate/output/dense/",
+}
+
+
+def their_name(name: str) -> str:
+    prefix = next((ours for ours in SCOPES if name.startswith(ours)), "")
+    inside = "bert/encoder/transformer/group_0/inner_group_0/" if prefix.startswith(BLOCK) else ""
+    scope, leaf = (inside + SCOPES.get(prefix, "") + name.removeprefix(prefix).replace(".", "/")).rsplit("/", 1)
+    if scope.endswith("_embeddings"):
+        return scope
+    normed = {"weight": "gamma", "bias": "beta"}
+    return f"{scope}/{(normed if 'LayerNorm' in scope else {'weight': 'kernel', 'bias': 'bias'})[leaf]}"
+
+
+@pytest.fixture(scope="module")
+def model(golden: Path) -> AlbertForBeamQuestionAnswering:
+    folder = golden / "tf1" / "squad_v2"
+    made = AlbertForBeamQuestionAnswering(AlbertConfig.from_pretrained(folder)).eval()
+    bundle = TensorBundle.open(folder / "model.ckpt-3")
+    state, used = {}, set()
+    for name, parameter in made.state_dict().items():
+        tensor = torch.from_numpy(bundle.read(their_name(name)).copy())
+        used.add(their_name(name))
+        state[name] = tensor.T if their_name(name).endswith("kernel") else tensor
+        assert state[name].shape == parameter.shape, name
+    made.load_state_dict(state)
+    left = {name for name in bundle.names if "adam_" not in name} - used
+    assert left == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias", "global_step"}  # the heads use no pooler
+    return made
+
+
+@pytest.fixture(scope="module")
+def arrays(golden: Path) -> tuple[Tensors, Tensors]:
+    folder = golden / "tf1" / "squad_v2"
+    inputs, outputs = (
+        {name: torch.from_numpy(array) for name, array in np.load(folder / file).items()}
+        for file in ("inputs.npz", "outputs.npz")
+    )
+    return {name: tensor.long() for name, tensor in inputs.items()}, outputs
+
+
+def arguments(inputs: Tensors) -> Tensors:
+    names = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    return {name: inputs[names.get(name, name)] for name in ("input_ids", "attention_mask", "token_type_ids", "p_mask")}
+
+
+def assert_beams(found: dict[str, torch.Tensor], expected: Tensors, tolerance: float = 1e-5) -> None:
+    """Equal log-probabilities and places, as far as a start may be one: fewer places than beams leave beams without meaning."""
+    meant = expected["start_top_log_probs"] > -1e29
+    assert meant[:, 0].all()
+    assert not meant.all()
+    torch.testing.assert_close(
+        found["start_top_log_probs"], expected["start_top_log_probs"], atol=tolerance, rtol=tolerance
+    )
+    assert torch.equal(found["start_top_index"][meant], expected["start_top_index"][meant].long())
+    for kind in ("end_top_log_probs", "end_top_index"):
+        ours, theirs = (tensors[kind].unflatten(1, (5, 5))[meant] for tensors in (found, expected))
+        there = expected["end_top_log_probs"].unflatten(1, (5, 5))[meant] > -1e29
+        torch.testing.assert_close(ours[there], theirs[there].to(ours.dtype), atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(found["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance)
+
+
+def test_beams(model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]) -> None:
+    inputs, expected = arrays
+    assert_beams(model(**arguments(inputs)), expected)
+
+
+def test_beams_of_a_packed_batch(model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]) -> None:
+    inputs, expected = arrays
+    mask = inputs["input_mask"] == 1
+    batch = PackedBatch.from_padded(inputs["input_ids"], mask, inputs["segment_ids"])
+    assert_beams(model.packed_beams(batch, inputs["p_mask"][mask]), expected)
+
+
+def test_training_loss_and_ends_given_the_start(
+    model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]
+) -> None:
+    inputs, expected = arrays
+    labels = {name: inputs[name] for name in ("start_positions", "end_positions", "is_impossible")}
+    output = model(**arguments(inputs), **labels)
+    torch.testing.assert_close(output.loss, expected["total_loss"].reshape(()), atol=1e-5, rtol=0)
+    for ours, theirs in (
+        ("start_log_probs", "train_start_log_probs"), ("end_log_probs", "train_end_log_probs"),
+        ("cls_logits", "train_cls_logits"),
+    ):  # fmt: skip
+        torch.testing.assert_close(output[ours], expected[theirs], atol=1e-5, rtol=1e-5)
+    without = {name: labels[name] for name in ("start_positions", "end_positions")}
+    spans = -sum(
+        expected[f"train_{kind}_log_probs"].gather(1, inputs[f"{kind}_positions"][:, None]).mean()
+        for kind in ("start", "end")
+    )
+    torch.testing.assert_close(model(**arguments(inputs), **without).loss, spans / 2, atol=1e-5, rtol=0)
+
+
+def test_any_one_perturbed_weight_is_noticed(
+    model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]
+) -> None:
+    inputs, expected = arrays
+    labels = {name: inputs[name] for name in ("start_positions", "end_positions", "is_impossible")}
+    # These, and the key's bias, add the same to everything a softmax is taken over.
+    shifting = ("start_logits.dense.bias", "end_logits.dense_1.bias", "end_logits.LayerNorm.bias")
+    for name, parameter in model.named_parameters():
+        place = [0] * parameter.dim()
+        if "word_embeddings" in name:
+            place[0] = int(inputs["input_ids"][0, 0])
+        if name.endswith("attention.key.bias") or name in shifting:
+            continue
+        with torch.no_grad():
+            parameter[tuple(place)] += 0.5
+            loss = model(**arguments(inputs), **labels).loss
+            parameter[tuple(place)] -= 0.5
+        assert (loss - expected["total_loss"]).abs() > 1e-5, name
+
+
+def test_a_forbidden_place_is_never_found(
+    model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]
+) -> None:
+    inputs, _ = arrays
+    given = arguments(inputs)
+    best = model(**given).start_top_index[:, 0]
+    given["p_mask"] = given["p_mask"].scatter(1, best[:, None], 1)
+    assert (model(**given).start_top_index[:, 0] != best).all()
+    real = inputs["input_mask"].sum(1)
+    found = (model(**{**given, "p_mask": None}).start_top_log_probs > -1e29).sum(1)
+    assert found.tolist() == real.clamp(max=5).tolist()  # without p_mask every real place may be one

@@ -1,0 +1,122 @@
+"""One graph, no break: `torch.compile` of padded and packed passes, and `torch.export` with any batch and length.
+
+Tracing takes seconds a model, so by default one class is traced in each way, with two layers; `slow` are the others.
+"""
+
+import io
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.export import Dim
+
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMaskedLM,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    AlbertModel,
+    PackedBatch,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+
+Make = Callable[..., PretrainedAlbert]
+QUICK = [AlbertForMaskedLM]
+SLOW = [
+    AlbertModel, AlbertForPreTraining, AlbertForSequenceClassification, AlbertForTokenClassification,
+    AlbertForQuestionAnswering, AlbertForMultipleChoice, AlbertForBeamQuestionAnswering,
+]  # fmt: skip
+CLASSES = [*QUICK, *(pytest.param(model_class, marks=pytest.mark.slow) for model_class in SLOW)]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def inputs_for(model_class: type[PretrainedAlbert], rows: int, width: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    shape = (rows, 2, width) if model_class is AlbertForMultipleChoice else (rows, width)
+    lengths = torch.randint(2, width + 1, shape[:-1], generator=generator)
+    return {
+        "input_ids": torch.randint(5, 90, shape, generator=generator),
+        "attention_mask": (torch.arange(width) < lengths[..., None]).long(),
+        "token_type_ids": torch.randint(0, 2, shape, generator=generator),
+    }
+
+
+def sequences(lengths: tuple[int, ...]) -> PackedBatch:
+    ids = [[(7 * n + place) % 85 + 5 for place in range(n)] for n in lengths]
+    masked = [[0] if n < 4 else [1, 3] for n in lengths]
+    labels = [[n % 90] * len(places) for n, places in zip(lengths, masked, strict=True)]
+    return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
+
+
+def gradients(model: PretrainedAlbert, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
+def test_the_packed_losses_are_one_graph_for_all_batches(make_class: Make, backend: str) -> None:
+    """`aot_eager` traces the backward pass too, as the compilers behind `torch.compile` get it."""
+    model = make_class(AlbertForPreTraining, num_hidden_layers=2).train()
+    compiled = torch.compile(model.pretraining_losses, fullgraph=True, backend=backend)
+    for lengths in ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2)):
+        batch = sequences(lengths)
+        found, expected = compiled(batch), model.pretraining_losses(batch)
+        assert [int(count) for count in found[2:]] == [int(count) for count in expected[2:]]
+        losses = [(each[0] / each[4] + each[1] / each[5]) for each in (found, expected)]
+        torch.testing.assert_close(losses[0], losses[1], atol=1e-5, rtol=1e-6)
+        torch.testing.assert_close(gradients(model, losses[0]), gradients(model, losses[1]), atol=1e-5, rtol=1e-4)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # the first batch's own, and one for all others
+
+
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_a_padded_pass_is_one_graph(make_class: Make, model_class: type[PretrainedAlbert]) -> None:
+    model = make_class(model_class, num_labels=3, num_hidden_layers=2)
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
+    for rows, width in ((3, 11), (2, 20), (5, 7)):
+        inputs = inputs_for(model_class, rows, width)
+        labels = {}
+        if model_class in (AlbertForMaskedLM, AlbertForPreTraining, AlbertForTokenClassification):
+            labels["labels"] = torch.where(inputs["attention_mask"] == 1, inputs["input_ids"] % 3, -100)
+        elif model_class in (AlbertForQuestionAnswering, AlbertForBeamQuestionAnswering):
+            labels = {name: torch.ones(rows, dtype=torch.int64) for name in ("start_positions", "end_positions")}
+        elif model_class is not AlbertModel:
+            labels["labels"] = torch.ones(rows, dtype=torch.int64)
+        found = compiled(**inputs, **labels, output_hidden_states=True, output_attentions=True)
+        expected = model(**inputs, **labels, output_hidden_states=True, output_attentions=True)
+        assert type(found) is type(expected)
+        assert list(found) == list(expected)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("strict", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_exported_programs_take_any_batch_and_length(
+    make_class: Make, model_class: type[PretrainedAlbert], strict: bool
+) -> None:
+    model = make_class(model_class, num_labels=3, num_hidden_layers=2)
+    inputs = inputs_for(model_class, 3, 11)
+    least = 6 if model_class is AlbertForBeamQuestionAnswering else 2  # more places than there are beams
+    length = 2 if model_class is AlbertForMultipleChoice else 1
+    shapes = {name: {0: Dim("batch"), length: Dim("length", min=least, max=24)} for name in inputs}
+    program = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=strict)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    for rows, width in ((3, 11), (1, 24), (5, 6)):
+        inputs = inputs_for(model_class, rows, width)
+        found, expected = loaded(**inputs), model(**inputs)
+        assert type(found) is type(expected)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, atol=1e-5, rtol=0)

@@ -160,3 +160,10 @@ def test_command(folder: Path, tmp_path: Path, capsys) -> None:
     report = json.loads(shown)
     assert (code, report["ok"], report["kind"]) == (1, False, "SentencePieceTokenizer")
     assert {"name", "own", "compared", "differences", "skipped"} == set(report["comparisons"][0])
+
+
+def test_what_is_advised_helps(data: Path, tmp_path: Path, capsys) -> None:
+    import_module("albertkit.cli.tokenizer").convert(data / "albert", tmp_path / "new")
+    assert "30,000 pieces" in capsys.readouterr().out
+    report = check_tokenizer(tmp_path / "new")
+    assert readers(report)["transformers, new"] == 0

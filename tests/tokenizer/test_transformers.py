@@ -27,10 +27,10 @@ def test_all_combining_marks_are_where_they_are_looked_for() -> None:
 
 
 def differing(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str]:
-    return [
-        text for text in texts
-        if theirs(text)["input_ids"] != ours.encode(text, special_tokens=True) or sum(theirs(text)["token_type_ids"])
-    ]  # fmt: skip
+    found = theirs(texts)
+    expected = [[ours.cls_id, *ids.tolist(), ours.sep_id] for ids in ours.encode_batch(texts).texts()]
+    both = zip(texts, found["input_ids"], found["token_type_ids"], expected, strict=True)
+    return [text for text, ids, types, right in both if ids != right or sum(types)]
 
 
 def without_specials(texts: list[str]) -> list[str]:
@@ -47,7 +47,7 @@ def test_english(golden: Path, data: Path, tmp_path: Path, rule: str) -> None:
     ours = AlbertTokenizer.from_pretrained(data / "albert", rule)
     theirs = written(ours, tmp_path)
     with gzip.open(data / "wiki-en" / "wiki_20.gz", "rt", encoding="utf-8") as stream:
-        wikipedia = [line for line in stream.read().split("\n") if line.strip()][:3000]
+        wikipedia = [line for line in stream.read().split("\n") if line.strip()][:1500]
     assert differing(ours, theirs, wikipedia) == []
     hard = without_specials(golden_texts(golden / "tokenizer" / "lines.jsonl", "text"))
     # Rules that leave decomposed accents to the normaliser, which `tokenizers` applies by grapheme: stacked marks differ

@@ -151,6 +151,7 @@ def test_plain_python(name: str, texts: list[str], pieces: list[str]) -> None:
     rules = bert_rules(SETTINGS[name] or {})
     tokenizer = WordPieceTokenizer(pieces, rules)
     ids = {piece: number for number, piece in enumerate(pieces)}
+    texts = texts[: -len(HARD) : 3] + HARD
     plain = [text for text in texts if not any(c in text for c in _LIBRARY)]
     assert len(plain) >= len(texts) - 3
     wrong = [text for text in plain if tokenizer.encode(text) != plain_python(text, ids, rules)]
@@ -161,17 +162,46 @@ def test_plain_python(name: str, texts: list[str], pieces: list[str]) -> None:
     assert any(tokenizer.encode(text) != plain_python(text, ids, rules) for text in plain)
 
 
-def test_batches_remember_rightly(texts: list[str], pieces: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertkit.tokenizer.wordpiece._MOST_REMEMBERED", 500)
+def test_batches(texts: list[str], pieces: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled engine gives the library's ids; so does the library before it."""
+    monkeypatch.setattr("albertkit.tokenizer.batch._CHARACTERS_A_CHUNK", 20_000)
     draw = random.Random(0)
-    letters = "aB1 ,中文한\u1112\u1161\u11abé\u0301\t\x0b\x1c\x85\u2028\u3000\u200b[]😀İ\ud800\x00"
+    letters = "aB1 ,中文한\u1112\u1161\u11abé\u0301\t\x0b\x1c\x85\u2028\u3000\u200b[]😀İΣ\u037e\ud800\x00豈\u302e\u302f\U0001d165"
     mixed = ["".join(draw.choices(letters, k=draw.randint(0, 30))) for _ in range(2000)]
-    for rules in (BertRules(), BertRules(True, False, True), BertRules(False, False, False)):
-        tokenizer = WordPieceTokenizer(pieces, rules)
-        for sample in (texts, mixed, texts[::-1], ["x" * 5000, "", "中" * 3000], []):
-            batch = tokenizer.encode_batch(sample)
-            assert (batch.ids.dtype, batch.offsets.dtype) == (np.int32, np.int64)
-            assert [ids.tolist() for ids in batch.texts()] == [tokenizer.encode(text) for text in sample]
+    mixed += ["".join(map(chr, draw.choices(range(0x3000), k=30))) for _ in range(500)]
+    for rules in (
+        BertRules(),
+        BertRules(True, False, True),
+        BertRules(False, True, True),
+        BertRules(False, False, False),
+    ):
+        tokenizer, without = WordPieceTokenizer(pieces, rules), WordPieceTokenizer(pieces, rules)
+        tokenizer.start_engine()
+        for sample in (texts, mixed, ["x" * 100, "x" * 101, "x" * 5000, "", "中" * 3000], []):
+            expected = [tokenizer.encode(text) for text in sample]
+            for found in (tokenizer.encode_batch(sample, 2), without.encode_batch(sample[:300])):
+                assert (found.ids.dtype, found.offsets.dtype) == (np.int32, np.int64)
+                assert [ids.tolist() for ids in found.texts()] == expected[: found.num_texts]
+        assert without._engine is None
+        # not much may be left to the library
+        _, refused = tokenizer._engine.encode(texts)  # type: ignore[union-attr]
+        assert refused.sum() < 5
+
+
+@pytest.mark.parametrize("rules", [BertRules(), BertRules(strip_accents=False)])
+def test_every_character(rules: BertRules) -> None:
+    """What a character becomes, for all of Unicode, against the library on the same texts."""
+    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    plain = [chr(code) for code in codes if unicodedata.category(chr(code)) not in ("Cn", "Co")]
+    letters = sorted(set(unicodedata.normalize("NFD", "".join(plain).lower())) | set(plain))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *(prefix + c for prefix in ("", "##") for c in letters)]
+    tokenizer = WordPieceTokenizer(pieces, rules)
+    samples = [f"a{c}b {c}" for c in plain[::9]]
+    expected = [encoded.ids for encoded in tokenizer._backend.encode_batch_fast(samples, add_special_tokens=False)]
+    tokenizer.start_engine()
+    found = [ids.tolist() for ids in tokenizer.encode_batch(samples).texts()]
+    assert [s for s, one, two in zip(samples, found, expected, strict=True) if one != two] == []
 
 
 def test_hangul_as_transformers_treats_it(pieces: list[str]) -> None:

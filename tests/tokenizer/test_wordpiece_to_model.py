@@ -10,8 +10,8 @@ import pytest
 from albertkit.cli import main
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining import evaluate
 from albertkit.pretraining.fill import fill_mask, masked_sentences
+from albertkit.pretraining.run import evaluate
 from albertkit.tokenizer import AlbertTokenizer, WordPieceTokenizer
 
 WORDS = "모델 은 작다 언어 를 배운다 문장 이 길다 the model learns".split()

@@ -1,4 +1,4 @@
-"""`albertkit tokenizer`: train, encode, check."""
+"""`albertkit tokenizer`: train, encode, check, convert."""
 
 import json
 import sys
@@ -90,6 +90,25 @@ def encode(
         else:
             print("  ".join(f"{piece} {number}" for piece, number in zip(pieces, ids, strict=True)))
     sys.stdout.flush()
+
+
+def convert(folder: Path, out: Path, /, *, text_rules: str | None = None) -> None:
+    """Write a tokenizer as albertkit and transformers read it, with a `tokenizer.json` that gives the same ids.
+
+    Parameters
+    ----------
+    folder
+        Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`.
+    out
+        Folder to write; other files in it are left alone.
+    text_rules
+        Rules to give a SentencePiece tokenizer: `google`, `multilingual`, `none`, … Default: those it has.
+    """
+    from albertkit.tokenizer import AlbertTokenizer
+
+    tokenizer = AlbertTokenizer.from_pretrained(folder, text_rules)
+    tokenizer.save_pretrained(out)
+    print(f"{tokenizer.vocab_size:,} pieces in {out} (rules: {tokenizer.text_rules})")
 
 
 def check(folder: Path, /, *, json: bool = False) -> int:

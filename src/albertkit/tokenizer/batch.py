@@ -1,7 +1,7 @@
 """Encoding of many texts at once, on several threads."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +54,7 @@ class BatchEncoder:
             self.start_engine()
         if self._engine is None:
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], threads)
-        chunks = _chunks(texts)
-        if threads == 1 or len(chunks) == 1:
-            return join([self._encode_chunk(chunk) for chunk in chunks])
-        with ThreadPoolExecutor(threads) as pool:
-            return join(list(pool.map(self._encode_chunk, chunks)))
+        return in_chunks(self._encode_chunk, texts, threads)
 
     def start_engine(self) -> bool:
         """Load the engine now. False if the model is not one for it."""
@@ -85,7 +81,7 @@ class BatchEncoder:
             self._without_engine = _CHUNKS_WITHOUT_ENGINE
         # The rules twice change nothing more, and ASCII has had half of them.
         whole = [rules.apply(self._rules, prepared[n]) if prepared[n].isascii() else prepared[n] for n in left]
-        return _filled(encoded, left, self._by_sentencepiece(whole, 1))
+        return filled(encoded, left, self._by_sentencepiece(whole, 1))
 
     def _by_sentencepiece(self, prepared: list[str], num_threads: int) -> RaggedIds:
         """SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
@@ -104,7 +100,16 @@ class BatchEncoder:
         return WordEngine(unigram_tables(facts, self._processor.unk_id(), self._digit_comma), facts.charsmap, blanks)
 
 
-def _filled(encoded: RaggedIds, places: np.ndarray, more: RaggedIds) -> RaggedIds:
+def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str], threads: int) -> RaggedIds:
+    """Encode texts in runs of about `_CHARACTERS_A_CHUNK` characters, on so many threads."""
+    chunks = _chunks(texts)
+    if threads == 1 or len(chunks) == 1:
+        return join([encode(chunk) for chunk in chunks])
+    with ThreadPoolExecutor(threads) as pool:
+        return join(list(pool.map(encode, chunks)))
+
+
+def filled(encoded: RaggedIds, places: np.ndarray, more: RaggedIds) -> RaggedIds:
     """Put the texts of `more` where `encoded` has none yet."""
     counts = np.diff(encoded.offsets)
     counts[places] = np.diff(more.offsets)

@@ -120,8 +120,8 @@ def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparis
         return tokenizer.encode_batch([text, "and another", text]).text(2).tolist()
 
     found = [compare("encode_batch", True, tokenizer, texts, batch)]
-    if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.start_engine():
-        found.append(compare("encode_batch, word engine", True, tokenizer, texts, batch))
+    if isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer) and tokenizer.start_engine():
+        found.append(compare("encode_batch, compiled engine", True, tokenizer, texts, batch))
     found.append(compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0]))
     known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]
     # What other people's rules remove or replace in decoding is not known.

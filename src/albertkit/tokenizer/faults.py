@@ -35,7 +35,7 @@ class Fault:
     cure: str
 
 
-_OURS = "write the folder with albertkit: AlbertTokenizer.from_pretrained(DIR).save_pretrained(NEW)"
+_OURS = "let transformers read a folder that albertkit wrote: `albertkit tokenizer convert DIR NEW`"
 FAULTS = (
     Fault(
         "special-names", re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>"),

@@ -11,27 +11,25 @@ last; the Python class of transformers 4 composed a text (NFC) before anything e
 so that with `strip_accents` false decomposed Hangul is unknown. Stripping accents decomposes Hangul by itself.
 """
 
-import itertools
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file, sha256_bytes, write_json
+from albertkit.tokenizer.batch import available_cores, filled, in_chunks
 from albertkit.tokenizer.json_tokenizer import JsonTokenizer
 from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, VOCAB_NAME, make_room
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.rules import encodable
 
-# The blocks that BERT calls Chinese: `_is_chinese_char` of its tokenization.py.
-_CHINESE = "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"  # fmt: skip # noqa: E501
-_BLANK = " \t\n\r"  # of the characters that separate words, those that all Unicode versions agree on
-_LONGEST_REMEMBERED = 40  # characters; longer runs hardly come twice
-_MOST_REMEMBERED = 262_144  # runs: about 60 MB
+if TYPE_CHECKING:
+    from albertkit.tokenizer.wordpiece_engine import WordPieceEngine
+
+# Loading the compiled engine takes a second, half of it numba's own start, in which the library does 3 MB.
+CHARACTERS_BEFORE_ENGINE = 2_000_000
 
 
 class BertRules(NamedTuple):
@@ -115,8 +113,8 @@ class WordPieceTokenizer(JsonTokenizer):
         self.vocab_size = len(self._vocabulary)
         identity = "\n".join([*self._vocabulary, "", rules.name, *self._names.values()])
         self.fingerprint = sha256_bytes(identity.encode())
-        self._run = re.compile(f"[{_CHINESE}]|[^{_BLANK}{_CHINESE}]+" if rules.split_chinese else f"[^{_BLANK}]+")
-        self._remembered: dict[str, tuple[int, ...]] = {}
+        self._characters = 0
+        self._engine: WordPieceEngine | None = None
 
     def _arguments(self) -> tuple:
         return (self._vocabulary, self._rules, self._names, self._source)
@@ -140,32 +138,30 @@ class WordPieceTokenizer(JsonTokenizer):
         write_json(path / CONFIG_NAME, {**settings, "tokenizer_class": "BertTokenizer", **flags})
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
-        """See `AlbertTokenizer.encode_batch`.
+        """See `AlbertTokenizer.encode_batch`. Until a compiled engine pays, the work is the `tokenizers` library's."""
+        self._characters += sum(map(len, texts))
+        if self._characters < CHARACTERS_BEFORE_ENGINE:
+            return super().encode_batch(texts, num_threads)
+        self.start_engine()
+        return in_chunks(self._encode_chunk, texts, num_threads or available_cores())
 
-        No rule looks across white space or past a Chinese character, so a text is cut there and each run is looked up
-        among those seen before. Only new ones are computed, on threads of which `tokenizers` decides.
-        """
-        cut = [self._run.findall(text if text.isascii() else encodable(text)) for text in texts]
-        runs = list(itertools.chain.from_iterable(cut))
-        found = list(map(self._remembered.get, runs))
-        if None in found:
-            learned = self._learn({run for run, ids in zip(runs, found, strict=True) if ids is None})
-            found = [learned[run] if ids is None else ids for run, ids in zip(runs, found, strict=True)]
-        rows = cast("list[tuple[int, ...]]", found)
-        ends = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=ends[1:])
-        last = np.cumsum([0, *map(len, cut)])  # run of each text
-        return RaggedIds(np.fromiter(itertools.chain.from_iterable(rows), np.int32, ends[-1]), ends[last])
+    def start_engine(self) -> bool:
+        """Load the engine of `encode_batch` now, not after 2 million characters. True: it is one for every vocabulary."""
+        from albertkit.tokenizer.wordpiece_engine import WordPieceEngine
 
-    def _learn(self, runs: set[str]) -> dict[str, tuple[int, ...]]:
-        """Compute and remember the ids of runs."""
-        new = list(runs)
-        encoded = self._backend.encode_batch_fast(new, add_special_tokens=False)
-        learned = {run: tuple(text.ids) for run, text in zip(new, encoded, strict=True)}
-        if len(self._remembered) > _MOST_REMEMBERED:
-            self._remembered = {}
-        self._remembered.update((run, ids) for run, ids in learned.items() if len(run) <= _LONGEST_REMEMBERED)
-        return learned
+        if self._engine is None:
+            pieces = {piece: number for number, piece in enumerate(self._vocabulary)}
+            self._engine = WordPieceEngine(
+                self._backend.normalizer, self._backend.pre_tokenizer, pieces, self.unk_id, self._rules.strip_accents
+            )
+        self._characters = CHARACTERS_BEFORE_ENGINE
+        return True
+
+    def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
+        assert self._engine is not None
+        encoded, refused = self._engine.encode(texts)
+        left = np.flatnonzero(refused)
+        return filled(encoded, left, super().encode_batch([texts[n] for n in left.tolist()])) if len(left) else encoded
 
     def _piece(self, piece_id: int) -> str:
         return self._vocabulary[piece_id]

@@ -1,0 +1,218 @@
+"""WordPiece in compiled code: the ids of the `tokenizers` library, without its normalising and cutting of whole texts.
+
+Everything that BERT's rules do to a text, they do to each character by itself, except for one thing: NFD, before accents
+are stripped, puts neighbouring marks into order. So what a character becomes is asked of the library once, when it is first
+met, and kept in a table: the characters that it turns into, and for each whether it separates words (white space), stands
+alone (punctuation, Chinese) or belongs to a word. Marks that move in NFD and are not stripped (some of music and of old
+Korean) are refused: a text with one is the library's.
+
+Words are cut into pieces as `WordpieceTokenizer` of BERT's tokenization.py does it: the longest piece that fits, from the
+left, in a trie with one root for pieces that start a word and one for those that go on.
+"""
+
+import threading
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albertkit.tokenizer.compiled import compiled
+from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.rules import encodable
+
+_LONGEST_WORD = 100  # characters; a longer one is unknown
+_ALONE = 1 << 21  # flag of a character that is a word
+_SPACE = -1
+_UNSEEN, _REFUSED = 255, 254  # in place of a count
+_START, _INSIDE = 0, 1  # roots of the trie
+
+
+class Characters(NamedTuple):
+    """What characters become.
+
+    Attributes:
+        counts: uint8 [0x110000]. Number of characters, or `_UNSEEN` or `_REFUSED`.
+        begins: int32 [0x110000]. Where they begin in `forms`.
+        forms: int32. Characters, with the flag `_ALONE`, or `_SPACE`.
+    """
+
+    counts: np.ndarray
+    begins: np.ndarray
+    forms: np.ndarray
+
+
+class Trie(NamedTuple):
+    """The pieces, as a hash table of steps.
+
+    Attributes:
+        keys: int64 [slots]. (node << 21 | character) + 1, 0 if the slot is free; the number of slots is a power of two.
+        children: int32 [slots]. The node that the step leads to.
+        ids: int32 [nodes]. The piece that ends there, or -1.
+    """
+
+    keys: np.ndarray
+    children: np.ndarray
+    ids: np.ndarray
+
+
+class WordPieceEngine:
+    """Encodes with one vocabulary. May be used by several threads.
+
+    Args:
+        normalizer, pre_tokenizer: BERT's, of the `tokenizers` library.
+        pieces: Ids of pieces.
+        unknown: Id of the unknown piece.
+        orders_marks: Whether the normaliser applies NFD.
+    """
+
+    def __init__(
+        self, normalizer: Any, pre_tokenizer: Any, pieces: Mapping[str, int], unknown: int, orders_marks: bool
+    ) -> None:
+        self._normalizer, self._pre_tokenizer = normalizer, pre_tokenizer
+        self._orders_marks = orders_marks
+        self._unknown = unknown
+        self._trie = _trie(pieces)
+        self._characters = Characters(
+            np.full(0x110000, _UNSEEN, np.uint8), np.zeros(0x110000, np.int32), np.zeros(0, np.int32)
+        )
+        self._lock = threading.Lock()
+
+    def encode(self, texts: Sequence[str]) -> tuple[RaggedIds, np.ndarray]:
+        """Encode texts, most of the time without the interpreter's lock.
+
+        Args:
+            texts: N texts.
+
+        Returns:
+            The ids, and the texts left to the library, bool [N], which have no ids here.
+        """
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.int32)
+        starts = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(text) for text in texts], out=starts[1:])
+        unseen = np.unique(codes[self._characters.counts[codes] == _UNSEEN])
+        if len(unseen):
+            self._learn(unseen)
+        characters = self._characters
+        ids = np.empty(int(characters.counts[codes].sum(dtype=np.int64)) + 1, np.int32)
+        offsets, refused = np.zeros(len(texts) + 1, np.int64), np.zeros(len(texts), np.bool_)
+        _encode_texts(codes, starts, characters, self._trie, self._unknown, ids, offsets, refused)
+        return RaggedIds(ids[: offsets[-1]].copy(), offsets), refused
+
+    def _learn(self, codes: np.ndarray) -> None:
+        with self._lock:
+            counts, begins, forms = self._characters
+            new = codes[counts[codes] == _UNSEEN].tolist()  # another thread may have learned the rest meanwhile
+            found = [self._form(encodable(chr(code))) for code in new]
+            widths = [len(form or []) for form in found]
+            begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
+            added = np.array([c for form in found for c in form or []], np.int32)
+            # Other threads look at the counts first: these are set when all that they promise is there.
+            self._characters = Characters(counts, begins, np.concatenate([forms, added]))
+            counts[new] = [_REFUSED if form is None else width for form, width in zip(found, widths, strict=True)]
+
+    def _form(self, character: str) -> list[int] | None:
+        """What a character becomes; None if that depends on its neighbours."""
+        form = []
+        for c in self._normalizer.normalize_str(character):
+            if self._orders_marks and unicodedata.combining(c):
+                return None
+            parts = len(self._pre_tokenizer.pre_tokenize_str(f"a{c}a"))  # one word, two around white space, or three
+            form.append((ord(c), _SPACE, ord(c) | _ALONE)[parts - 1])
+        return form
+
+
+def _trie(pieces: Mapping[str, int]) -> Trie:
+    nodes: dict[tuple[int, str], int] = {}
+    ids = [-1, -1]
+    for piece, number in pieces.items():
+        node, rest = (_INSIDE, piece[2:]) if piece.startswith("##") else (_START, piece)
+        for c in rest:
+            child = nodes.setdefault((node, c), len(ids))
+            if child == len(ids):
+                ids.append(-1)
+            node = child
+        if rest:
+            ids[node] = number
+    slots = 1 << (2 * len(nodes)).bit_length()
+    trie = Trie(np.zeros(slots, np.int64), np.zeros(slots, np.int32), np.array(ids, np.int32))
+    steps = np.array([node << 21 | ord(c) for node, c in nodes], np.int64)
+    _fill(trie, steps, np.fromiter(nodes.values(), np.int32, len(nodes)))
+    return trie
+
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _slot(keys, step):  # type: ignore[no-untyped-def]
+    """The slot of a step, or the free one where it belongs."""
+    slot = (step * 0x9E3779B97F4A7C1 ^ step >> 17) & (len(keys) - 1)
+    while keys[slot] != 0 and keys[slot] != step + 1:
+        slot = (slot + 1) & (len(keys) - 1)
+    return slot
+
+
+@compiled
+def _fill(trie, steps, children):  # type: ignore[no-untyped-def]
+    for number in range(len(steps)):
+        slot = _slot(trie.keys, steps[number])
+        trie.keys[slot] = steps[number] + 1
+        trie.children[slot] = children[number]
+
+
+@compiled
+def _cut(word, length, trie, unknown, ids, at):  # type: ignore[no-untyped-def]
+    """Write the pieces of a word from `at` on. Returns where they end."""
+    if length > _LONGEST_WORD:
+        ids[at] = unknown
+        return at + 1
+    first = at
+    start = 0
+    while start < length:
+        node = np.int64(_START if start == 0 else _INSIDE)
+        longest = -1
+        position = end = start
+        while position < length:
+            slot = _slot(trie.keys, node << 21 | np.int64(word[position]))
+            if trie.keys[slot] == 0:
+                break
+            node = np.int64(trie.children[slot])
+            position += 1
+            if trie.ids[node] >= 0:
+                longest, end = trie.ids[node], position
+        if longest < 0:
+            ids[first] = unknown
+            return first + 1
+        ids[at] = longest
+        at += 1
+        start = end
+    return at
+
+
+@compiled
+def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refused):  # type: ignore[no-untyped-def]
+    counts, begins, forms = characters.counts, characters.begins, characters.forms
+    word = np.empty(_LONGEST_WORD + 1, np.int32)
+    at = 0
+    for number in range(len(refused)):
+        length = 0
+        for place in range(starts[number], starts[number + 1]):
+            code = codes[place]
+            if counts[code] == _REFUSED:
+                refused[number] = True
+                at, length = offsets[number], 0
+                break
+            for row in range(begins[code], begins[code] + counts[code]):
+                form = forms[row]
+                if form >= 0 and form < _ALONE:
+                    word[min(length, _LONGEST_WORD)] = form
+                    length = min(length + 1, _LONGEST_WORD + 1)
+                    continue
+                at = _cut(word, length, trie, unknown, ids, at)
+                length = 0
+                if form >= _ALONE:
+                    word[0] = form & (_ALONE - 1)
+                    at = _cut(word, 1, trie, unknown, ids, at)
+        at = _cut(word, length, trie, unknown, ids, at)
+        offsets[number + 1] = at

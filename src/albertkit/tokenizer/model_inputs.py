@@ -66,7 +66,10 @@ def model_inputs(
             "bad-argument", f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding",
             "leave `padding` out, or use truncation=True with padding=\"max_length\"",
         )  # fmt: skip
-    arrays = {name: np.array(rows, dtype=np.int64).reshape(len(rows), -1) for name, rows in columns.items()}
+    arrays = {
+        name: np.array(rows, dtype=np.int64).reshape(len(rows), max(map(len, rows), default=0))
+        for name, rows in columns.items()
+    }
     if return_tensors == "np":
         return arrays
     import torch

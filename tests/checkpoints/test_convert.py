@@ -229,6 +229,15 @@ def test_other_dtypes_become_fp32(folder: Path, tmp_path: Path, dtype: torch.dty
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float32"
 
 
+def test_whole_numbers_are_no_weights(folder: Path, tmp_path: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["albert.pooler.weight"] = (tensors["albert.pooler.weight"] * 100).to(torch.int8)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="int8") as error:
+        convert(folder, tmp_path / "out")
+    assert slug_of(error) == "unsupported-dtype"
+
+
 def test_a_pooler_that_the_class_does_not_use_is_kept(folder: Path, tmp_path: Path) -> None:
     """albert-base-v2 on the hub is such a file: an `AlbertForMaskedLM` with a pooler, no sentence order."""
     tensors = load_file(folder / "model.safetensors")

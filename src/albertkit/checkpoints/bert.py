@@ -53,7 +53,9 @@ def albert_name(name: str) -> str:
 def albert_values(values: dict[str, Any]) -> dict[str, Any]:
     """A BERT's configuration as that of the same ALBERT."""
     values = {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, **values}
-    same = {key: value for key, value in values.items() if key not in ("classifier_dropout", "model_type")}
+    same = {key: value for key, value in values.items() if key != "classifier_dropout"}
+    if values.get("model_type") == "bert":
+        del same["model_type"]
     same |= {"embedding_size": values.get("hidden_size"), "num_hidden_groups": values.get("num_hidden_layers")}
     dropout = values.get("classifier_dropout")
     same["classifier_dropout_prob"] = values["hidden_dropout_prob"] if dropout is None else dropout

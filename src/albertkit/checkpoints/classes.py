@@ -36,7 +36,7 @@ def choose_head(source: FoundModel, head: str | None, path: str) -> str:
         if head not in HEADS:
             raise ConfigError("bad-argument", f"there is no head `{head}`", near_miss(head, HEADS))
         return head
-    named = (source.architecture or "").removeprefix("TF").removeprefix("Flax").replace("Bert", "Albert")
+    named = source.architecture.removeprefix("TF").removeprefix("Flax").replace("Bert", "Albert")
     if named in _BY_CLASS and not (named == "AlbertModel" and _parts(source.tensors) - {"albert"}):
         return _BY_CLASS[named]  # a regression is named in problem_type
     parts = _parts(source.tensors)
@@ -56,8 +56,7 @@ def with_labels(config: AlbertConfig, head: str, tensors: Mapping[str, Tensor]) 
     if head not in _LABELLED:
         return config
     foreign = dict(config.foreign)
-    weight = tensors.get("classifier.weight")
-    outputs = 1 if head == "regression" else config.num_labels if weight is None else len(weight)
+    outputs = 1 if head == "regression" else _outputs(tensors) or config.num_labels
     if config.num_labels != outputs or "id2label" not in foreign:
         labels = {number: f"LABEL_{number}" for number in range(outputs)}
         foreign["id2label"], foreign["label2id"] = labels, {label: number for number, label in labels.items()}
@@ -71,19 +70,27 @@ def _parts(tensors: Mapping[str, Tensor]) -> set[str]:
     return {name.split(".")[0] for name in tensors}
 
 
+def _outputs(tensors: Mapping[str, Tensor]) -> int:
+    """How many outputs the classifier has; 0 without one."""
+    weight = tensors.get("classifier.weight")
+    return 0 if weight is None or weight.dim() != 2 else len(weight)
+
+
 def _classifier(source: FoundModel, path: str) -> str:
-    rows, pooler = len(source.tensors["classifier.weight"]), "albert.pooler.weight" in source.tensors
+    outputs, pooler = _outputs(source.tensors), "albert.pooler.weight" in source.tensors
     google = "TensorFlow" in source.kind
     if not pooler and not google:
         return "token-classification"
-    if rows > 1 and google:
+    if outputs > 1 and google:
         return "classification"
     known = (
         "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
-        if rows == 1
-        else f"{rows} outputs: classes of sequences and of tokens look the same"
+        if outputs == 1
+        else f"{outputs} outputs: classes of sequences and of tokens look the same"
     )
     choices = (
-        "--head regression or --head multiple-choice" if rows == 1 else "--head classification or token-classification"
+        "--head regression or --head multiple-choice"
+        if outputs == 1
+        else "--head classification or token-classification"
     )
     raise CheckpointError("ambiguous-head", f"the classifier in `{path}` has {known}", f"say which it is: {choices}")

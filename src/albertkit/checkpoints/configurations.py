@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.config import FOREIGN_KEYS, AlbertConfig
-from albertkit.errors import CheckpointError, DataError
+from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import read_json
 
 # Google's archives call it albert_config.json, others of the same code albert_config_base.json and the like.
@@ -39,8 +39,10 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
     Old files of transformers hold the settings of text generation, files of other codes those of their own.
 
     Raises:
-        ConfigError: bad-config.
+        ConfigError: bad-config, wrong-model.
     """
+    if values.get("model_type", "albert") != "albert":
+        raise ConfigError("wrong-model", f"`{file}` describes a {values['model_type']} model, not an albert")
     unknown = [key for key in values if key not in _OWN_KEYS | FOREIGN_KEYS]
     notes = [f"left out of the configuration, nothing in ALBERT reads them: {', '.join(unknown)}"] if unknown else []
     kept = {key: value for key, value in values.items() if key not in unknown}

@@ -7,7 +7,6 @@ import torch
 from albertkit.checkpoints import names
 from albertkit.checkpoints.found import FoundModel
 from albertkit.checkpoints.matching import PREFIX, match
-from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
 from albertkit.model.pretrained import PretrainedAlbert
 
@@ -15,16 +14,15 @@ from albertkit.model.pretrained import PretrainedAlbert
 def fit(
     found: FoundModel,
     model_class: type[PretrainedAlbert],
-    config: AlbertConfig,
     allow_missing: Collection[str],
     path: str,
 ) -> list[str]:
     """Account for every name, on both sides, and for every shape; add parameters that may be missing to the source's.
 
     Args:
-        found: Its tensors get the parameters initialised afresh, with the seed 0.
+        found: Its shapes are checked against its configuration. Its tensors get the parameters initialised afresh, with the
+            seed 0.
         model_class: The class that the weights are for.
-        config: What the shapes are checked against.
         allow_missing: Names or first parts of names, of parameters to initialise or of variables to leave out.
         path: The source, for messages.
 
@@ -35,7 +33,7 @@ def fit(
         CheckpointError: weights-mismatch.
     """
     with torch.device("meta"):
-        model = model_class(config)
+        model = model_class(found.config)
     base = not any(name.startswith(PREFIX) for name in model.state_dict())
     wanted = {name if not base else PREFIX + name for name in model.state_dict()}
     absent = sorted(wanted - found.tensors.keys())
@@ -54,7 +52,7 @@ def fit(
     if absent:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            fresh = model_class(config).state_dict()
+            fresh = model_class(found.config).state_dict()
         found.tensors.update((name, fresh[name.removeprefix(PREFIX) if base else name].clone()) for name in absent)
     return absent
 

@@ -31,7 +31,7 @@ class FoundModel:
     config: AlbertConfig
     tensors: dict[str, Tensor]
     folder: Path
-    architecture: str | None = None
+    architecture: str = ""
     unknown: list[str] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     relative_errors: dict[str, float] = field(default_factory=dict)
@@ -41,10 +41,15 @@ class FoundModel:
         """Take over a tensor under transformers' name, as fp32.
 
         Raises:
-            CheckpointError: weights-mismatch for a second tensor of that name.
+            CheckpointError: weights-mismatch for a second tensor of that name, unsupported-dtype for whole numbers.
         """
         if name in self.tensors:
             raise CheckpointError("weights-mismatch", f"`{origin}` is a second tensor for {name}")
+        if not tensor.is_floating_point():
+            raise CheckpointError(
+                "unsupported-dtype", f"`{origin}` is of the type {str(tensor.dtype).removeprefix('torch.')}",
+                "convert the model before it is quantised",
+            )  # fmt: skip
         if tensor.dtype == torch.float64:
             self.notes.append(f"{name} was float64 and is rounded to float32")
         self.tensors[name] = tensor.to(torch.float32).contiguous()

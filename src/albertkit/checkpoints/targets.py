@@ -12,6 +12,7 @@ from torch import Tensor
 from albertkit.checkpoints import names
 from albertkit.checkpoints.configurations import google_values
 from albertkit.checkpoints.folder import WEIGHTS, write_tensors
+from albertkit.checkpoints.found import FoundModel
 from albertkit.checkpoints.matching import PREFIX
 from albertkit.checkpoints.tensorflow_source import NPZ
 from albertkit.config import AlbertConfig
@@ -98,26 +99,38 @@ Writer = Callable[[Path, Mapping[str, Tensor], AlbertConfig, type[PretrainedAlbe
 WRITERS: dict[str, Writer] = {"transformers": write_transformers, "tf1": write_tf1, "npz": write_npz}
 
 
-def carry_tokenizer(source: Path, target: Path, config: AlbertConfig) -> str:
+def carry_tokenizer(found: FoundModel, target: Path) -> AlbertConfig:
     """Save the tokenizer that lies beside the source beside the target, or copy its files if it cannot be loaded.
 
+    Google's configurations, and BERT's in part, do not know the ids of `<pad>`, `[CLS]` and `[SEP]`: the tokenizer does.
+
+    Args:
+        found: What was done is added to its notes.
+        target: Folder to write into.
+
     Returns:
-        What was done.
+        The model's configuration, with those ids.
     """
-    files = sorted({file for pattern in _TOKENIZER_FILES for file in source.glob(pattern)})
+    files = sorted({file for pattern in _TOKENIZER_FILES for file in found.folder.glob(pattern)})
     if not files:
-        return "no tokenizer beside the source: put its spiece.model or vocab.txt into the target"
+        found.notes.append("no tokenizer beside the source: put its spiece.model or vocab.txt into the target")
+        return found.config
     try:
-        tokenizer = AlbertTokenizer.from_pretrained(source)
+        tokenizer = AlbertTokenizer.from_pretrained(found.folder)
         tokenizer.save_pretrained(target)
     except AlbertKitError as error:
         for file in files:
             shutil.copyfile(file, target / file.name)
-        return f"tokenizer copied as it is, for it does not load: {error.message}"
-    said = f"tokenizer: {tokenizer.vocab_size:,} pieces"
-    if tokenizer.vocab_size == config.vocab_size:
-        return said
-    return f"{said}, but the model has {config.vocab_size:,}: is it the right one?"
+        found.notes.append(f"tokenizer copied as it is, for it does not load: {error.message}")
+        return found.config
+    doubt = (
+        "" if tokenizer.vocab_size == found.config.vocab_size else f", but the model has {found.config.vocab_size:,}"
+    )
+    found.notes.append(f"tokenizer: {tokenizer.vocab_size:,} pieces{doubt}")
+    if found.kind == "transformers folder":
+        return found.config
+    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    return found.config.replace(**ids)
 
 
 def _variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[str, NDArray[np.float32]]:

@@ -20,7 +20,7 @@ from albertkit.checkpoints.configurations import make_config, read_values
 from albertkit.checkpoints.folder import read_tensors
 from albertkit.checkpoints.found import FoundModel
 from albertkit.checkpoints.matching import BUFFERS, HEADS, PREFIX
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.errors import CheckpointError
 from albertkit.model.albert import TIED
 
 _WRAPPER = re.compile(r"^(module\.)?(albert\.|bert\.)?")
@@ -46,11 +46,9 @@ def read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundMod
     own = folder / "config.json"
     file = own if config_file is None or is_bert else config_file
     values = read_values(file)
-    if values.get("model_type", "albert") != ("bert" if is_bert else "albert") and "model_type" in values:
-        raise ConfigError("wrong-model", f"`{file}` describes a {values['model_type']} model, not an albert or a bert")
     config, notes = make_config(bert.albert_values(values) if is_bert else values, file)
     source = FoundModel("BERT folder" if is_bert else "transformers folder", config, {}, folder, notes=notes)
-    source.architecture = next(iter(values.get("architectures") or ()), None)
+    source.architecture = str(next(iter(values.get("architectures") or ()), ""))
     for name, tensor in stored.items():
         today = bert.albert_name(plain[name]) if is_bert else plain[name]
         if today in BUFFERS:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from albertkit.checkpoints.folder import load_checkpoint
+from albertkit.checkpoints.matching import PREFIX
 from albertkit.checkpoints.sources import open_source
 from albertkit.errors import MachineError
 from albertkit.model import AlbertForMultipleChoice
@@ -19,7 +20,7 @@ _ROWS, _LENGTH = 2, 16
 _TOLERANCE = 1e-4  # of the largest output, or of 1: fp32 rounding of deep models; a wrong tensor changes far more
 
 
-def compare_tensors(folder: Path, tensors: Mapping[str, Tensor], model_class: type[PretrainedAlbert]) -> float:
+def reread(folder: Path, tensors: Mapping[str, Tensor], model_class: type[PretrainedAlbert]) -> PretrainedAlbert | None:
     """Read a target again, as a source, and if it is a checkpoint folder also as its class, strictly.
 
     Args:
@@ -28,7 +29,7 @@ def compare_tensors(folder: Path, tensors: Mapping[str, Tensor], model_class: ty
         model_class: The class that it is for.
 
     Returns:
-        The largest difference: 0.
+        The model of a checkpoint folder; None for TensorFlow's names, which no class reads.
 
     Raises:
         MachineError: verification-failed.
@@ -41,14 +42,20 @@ def compare_tensors(folder: Path, tensors: Mapping[str, Tensor], model_class: ty
             )
         for name, tensor in tensors.items():
             _compare(name, written.tensors[name], tensor)
-    if (folder / "config.json").exists():
-        for name, tensor in load_checkpoint(folder, model_class).state_dict().items():
-            _compare(name, tensor, tensors[name] if name in tensors else tensors[f"albert.{name}"])
-    return 0.0
+    if not (folder / "config.json").exists():
+        return None
+    model = load_checkpoint(folder, model_class)
+    for name, tensor in model.state_dict().items():
+        _compare(name, tensor, tensors[name] if name in tensors else tensors[PREFIX + name])
+    return model
 
 
-def compare_outputs(folder: Path, model_class: type[PretrainedAlbert]) -> tuple[float | None, str]:
+def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None, str]:
     """Run our model and transformers' on the same random ids, if it is installed and has such a class.
+
+    Args:
+        ours: Loaded from the folder.
+        folder: For transformers to load.
 
     Returns:
         The largest difference of an output, None if it could not be run; and what was done, in words.
@@ -56,20 +63,20 @@ def compare_outputs(folder: Path, model_class: type[PretrainedAlbert]) -> tuple[
     Raises:
         MachineError: verification-failed for outputs that differ by more than rounding.
     """
+    name = type(ours).__name__
     try:
         import transformers
     except ImportError:
         return None, "transformers is not installed: tensors were compared, outputs were not"
-    their_class = getattr(transformers, model_class.__name__, None)
+    their_class = getattr(transformers, name, None)
     if their_class is None:
-        return None, f"transformers has no {model_class.__name__}: tensors were compared, outputs were not"
+        return None, f"transformers has no {name}: tensors were compared, outputs were not"
     who = f"transformers {transformers.__version__}"
     try:
         with _quiet(transformers):
             theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
     except Exception as error:  # whatever another program's loader raises; the tensors are compared already
         return None, f"{who} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
-    ours = load_checkpoint(folder, model_class)
     inputs = _random_inputs(ours)
     with torch.no_grad():
         here, there = ours(**inputs), theirs(**inputs)

@@ -51,8 +51,8 @@ def model_rows(facts: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]
         (
             f"computing, a token in a sequence of {flops['length']}",
             [
-                ("forward", f"{flops['forward_per_token'] / 1e9:.3g} GFLOP, heads left out"),
-                ("pretraining step", f"{flops['train_per_token'] / 1e9:.3g} GFLOP, 15 % of the tokens predicted"),
+                ("forward", f"{_flops(flops['forward_per_token'])}, heads left out"),
+                ("pretraining step", f"{_flops(flops['train_per_token'])}, 15 % of the tokens predicted"),
             ],
         ),
         (
@@ -134,3 +134,7 @@ def _text(value: Any) -> str:
 
 def _bytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _flops(count: float) -> str:
+    return f"{count / 1e9:.3g} GFLOP" if count >= 1e8 else f"{count / 1e6:.3g} MFLOP"

@@ -1,0 +1,79 @@
+"""Every command in docs/checkpoints.md, run on files of the kinds and names that it speaks of."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from cyclopts import App
+
+from albertkit.cli.convert import convert
+
+PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+
+
+def commands() -> list[str]:
+    return [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("albertkit ")]
+
+
+@pytest.fixture(scope="module")
+def workplace(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources that the page names: golden checkpoints under those names."""
+    transformers = pytest.importorskip("transformers")
+    place = tmp_path_factory.mktemp("workplace")
+    tf1, tf2 = golden / "tf1", golden / "tf2"
+    for name, source in {
+        "albert_base": tf1 / "pretrain_a", "albert_v2_base": tf2 / "mg211_converted_pretrainer",
+    }.items():  # fmt: skip
+        shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("start", "*.npz"))
+    for file in (place / "albert_base").glob("model.ckpt-8.*"):
+        file.rename(file.with_name(file.name.replace("ckpt-8", "ckpt-best")))
+    subprocess.run(["tar", "czf", "albert_base_v2.tar.gz", "albert_base"], cwd=place, check=True)
+    tasks = {
+        "mnli": "classifier_mnli", "stsb": "regression_stsb", "race": "race", "squad1": "squad_v1", "squad2": "squad_v2",
+    }  # fmt: skip
+    for name, source in tasks.items():
+        shutil.copytree(tf1 / source, place / name, ignore=shutil.ignore_patterns("*.json", "*.npz"))
+    shutil.copyfile(tf2 / "mg211_saved_model" / "saved_model.tar.gz", place / "albert_en_base_3.tar.gz")
+    shape = dict(vocab_size=60, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48)
+    old = transformers.AlbertForMaskedLM(transformers.AlbertConfig(embedding_size=16, **shape))
+    old.config.architectures = ["AlbertForMaskedLM"]
+    old.config.save_pretrained(place / "old-folder")
+    torch.save(old.state_dict(), place / "old-folder" / "pytorch_model.bin")
+    shape["num_hidden_layers"] = 6
+    transformers.BertForPreTraining(transformers.BertConfig(**shape)).save_pretrained(place / "bert-folder")
+    groups = {**shape, "embedding_size": 64, "num_hidden_groups": 3, "hidden_act": "gelu"}
+    (place / "three-groups.json").write_text(json.dumps({"model_type": "albert", **groups}))
+    return place
+
+
+@pytest.fixture
+def run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    app = App(result_action="return_value")
+    app.command(convert, name="convert")
+    monkeypatch.chdir(workplace)
+    return lambda command: app(shlex.split(command.removeprefix("albertkit ")))
+
+
+def test_all_of_them_in_order(run: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(commands()) >= 15
+    for command in commands():
+        run(command)
+        assert "verified" in capsys.readouterr().out, command
+        assert Path(shlex.split(command)[3], "README.md").is_file()
+
+
+def test_the_python_on_the_page(workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    block = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    shutil.copy(workplace / "albert_base_v2.tar.gz", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, object] = {}
+    exec(block[1], found)
+    assert found["report"].model_class == "AlbertForPreTraining"  # type: ignore[attr-defined]

@@ -63,7 +63,7 @@ def push_checkpoint(
             api.create_repo(repo_id, private=private, exist_ok=True)
             commit = api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message or None)
         except Exception as error:
-            raise _explained(error, repo_id, None) from error
+            raise _explained(error, repo_id) from error
     return str(commit.commit_url)
 
 
@@ -87,7 +87,7 @@ def _hub() -> Any:
     return huggingface_hub
 
 
-def _explained(error: Exception, repo_id: str, revision: str | None) -> AlbertKitError:
+def _explained(error: Exception, repo_id: str, revision: str | None = None) -> AlbertKitError:
     """What the hub, or the network library below it, has to say; its errors have no base class in common."""
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -98,13 +98,13 @@ def _explained(error: Exception, repo_id: str, revision: str | None) -> AlbertKi
     if isinstance(error, RepositoryNotFoundError | HFValidationError):
         return DataError(
             "not-found",
-            f"no folder `{repo_id}` here, and the hub has no model of that name, or it is not public",
+            f"there is no folder `{repo_id}`, and on the hub no model of that name that you may use",
             "check the name; for a private or gated model first run `hf auth login`",
         )
     reason = (str(error).splitlines() or [""])[0]
     return MachineError(
         "hub-unreachable",
-        f"`{repo_id}` is neither a folder nor in the local cache, and the hub cannot be used: "
+        f"`{repo_id}`: the hub cannot be used, and there is no folder of that name and no copy in the local cache: "
         f"{type(error).__name__}: {reason}",
-        "check the connection, and HF_HUB_OFFLINE and HF_ENDPOINT if they are set; or give a folder",
+        "check the connection, and HF_HUB_OFFLINE and HF_ENDPOINT if they are set; or use a folder",
     )

@@ -98,9 +98,16 @@ class PretrainedAlbert(nn.Module):
         """Of the parameters; `compute_dtype` may be another."""
         return next(self.parameters()).dtype
 
-    def num_parameters(self, only_trainable: bool = False) -> int:
-        """Parameters, each shared one counted once; all of them, or those with `requires_grad`."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad or not only_trainable)
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Parameters, each shared one counted once.
+
+        Args:
+            only_trainable: Only those with `requires_grad`.
+            exclude_embeddings: Without the tables of words, positions and segments. Trainer asks for its count of operations.
+        """
+        tables = {module.weight for module in self.modules() if exclude_embeddings and isinstance(module, nn.Embedding)}
+        counted = (p for p in self.parameters() if (p.requires_grad or not only_trainable) and p not in tables)
+        return sum(parameter.numel() for parameter in counted)
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The word embeddings."""

@@ -157,7 +157,7 @@ def test_nothing_is_overwritten(tmp_path, store):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(DataError) as caught:
         export_records(store, tmp_path, SMALL)
-    assert caught.value.slug == "not-empty"
+    assert caught.value.slug == "folder-not-empty"
     export_records(store, tmp_path / "out", SMALL, progress=False)
     before = contents(tmp_path / "out")
     with pytest.raises(DataError):

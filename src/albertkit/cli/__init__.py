@@ -56,6 +56,9 @@ app.command(
 tokenizer.command(f"{_COMMANDS}.tokenizer:train", name="train", help="Train a SentencePiece tokenizer.")
 tokenizer.command(f"{_COMMANDS}.tokenizer:encode", name="encode", help="Turn lines of text into ids and pieces.")
 tokenizer.command(
+    f"{_COMMANDS}.tokenizer:convert", name="convert", help="Write any tokenizer as albertkit and transformers read it."
+)
+tokenizer.command(
     f"{_COMMANDS}.tokenizer:check", name="check", help="Compare every reader of a tokenizer folder on hard sentences."
 )
 corpus.command(f"{_COMMANDS}.corpus:build", name="build", help="Turn text files into a token store.")

@@ -77,7 +77,7 @@ def export_records(
         progress: Say every ten seconds on stderr how far it is.
 
     Raises:
-        DataError: not-empty; no-examples.
+        DataError: folder-not-empty; no-examples.
         ConfigError: bad-value.
     """
     began = time.monotonic()
@@ -133,7 +133,7 @@ def _prepare(folder: Path) -> None:
         for file in folder.glob("records-*-of-*.tfrecord"):
             file.unlink()
     elif any(folder.iterdir()):
-        raise DataError("not-empty", f"`{folder}` holds other files", "choose another --out, or empty the folder first")
+        raise DataError("folder-not-empty", f"`{folder}` holds other files", "choose another --out, or empty the folder first")
     (folder / UNFINISHED).touch()
     sync_folder(folder)
 

@@ -116,11 +116,11 @@ def test_the_largest_vocabulary_works(tmp_path: Path) -> None:
     [
         (b"fine\ncaf\xe9 au lait\n", "not-text", "byte 0xe9 at 8 (line 2)"),
         (b"\x7fELF\x02\x00\x00", "not-text", "zero byte at 5"),
-        (gzip.compress(b"words and words\n" * 1000)[:-20], "truncated", "cannot be unpacked"),
+        (gzip.compress(b"words and words\n" * 1000)[:-20], "truncated-file", "cannot be unpacked"),
     ],
 )
 def test_files_that_are_no_text(tmp_path: Path, content: bytes, slug: str, fact: str) -> None:
-    path = tmp_path / ("text.gz" if slug == "truncated" else "text.txt")
+    path = tmp_path / ("text.gz" if slug == "truncated-file" else "text.txt")
     path.write_bytes(content)
     with pytest.raises(AlbertKitError) as caught:
         train_tokenizer([path], tmp_path / "out", vocab_size=100)

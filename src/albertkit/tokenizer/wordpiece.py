@@ -22,7 +22,7 @@ from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file, sha256_bytes, write_json
 from albertkit.tokenizer.batch import available_cores, filled, in_chunks
 from albertkit.tokenizer.json_tokenizer import JsonTokenizer
-from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, VOCAB_NAME, make_room
+from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, VOCAB_NAME, make_room
 from albertkit.tokenizer.ragged import RaggedIds
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Loading the compiled engine takes 0.7 s, half of it numba's own start; it takes 0.02 to 0.04 s for a megabyte where the
 # library takes 0.2 to 0.4.
 CHARACTERS_BEFORE_ENGINE = 2_000_000
+_USUAL_NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 
 
 class BertRules(NamedTuple):
@@ -110,7 +111,8 @@ class WordPieceTokenizer(JsonTokenizer):
             CheckpointError: special-ids.
         """
         self._vocabulary, self._rules = list(vocabulary), rules
-        super().__init__(_bert_json(self._vocabulary, rules, names or {}, source), names, rules.name, source)
+        names = {**_USUAL_NAMES, **(names or {})}
+        super().__init__(_bert_json(self._vocabulary, rules, names, source), names, rules.name, source)
         self.vocab_size = len(self._vocabulary)
         identity = "\n".join([*self._vocabulary, "", rules.name, *self._names.values()])
         self.fingerprint = sha256_bytes(identity.encode())
@@ -173,9 +175,7 @@ def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str]
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    pad, unk, cls, sep, mask = (
-        names.get(role, usual) for role, usual in zip(("pad", "unk", "cls", "sep", "mask"), _USUAL, strict=True)
-    )
+    pad, unk, cls, sep, mask = (names[role] for role in SPECIAL_ROLES)
     missing = [name for name in (pad, unk, cls, sep, mask) if name not in ids]
     if missing:
         raise CheckpointError(
@@ -195,6 +195,3 @@ def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str]
         special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
     )  # fmt: skip
     return tokenizer.to_str(pretty=False)
-
-
-_USUAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

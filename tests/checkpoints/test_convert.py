@@ -421,6 +421,23 @@ def test_a_hub_modules_scope_and_released_archives(golden: Path, tmp_path: Path)
     assert torch.equal(tensors["albert.encoder.embedding_hidden_mapping_in.weight"], torch.eye(20))
 
 
+def test_a_hub_module_of_tensorflow_1(golden: Path, tmp_path: Path) -> None:
+    """Laid out as TF-Hub lays them out: `variables/variables`, `assets/`, no configuration."""
+    module = tmp_path / "module"
+    write_bundle(module / "variables" / "variables", variables_of(golden / "tf1" / "pretrain_b"))
+    (module / "assets").mkdir()
+    (module / "assets" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    (module / "tfhub_module.pb").write_bytes(b"\x08\x03")
+    with pytest.raises(CheckpointError) as error:
+        convert(module, tmp_path / "out")
+    assert slug_of(error) == "no-config"
+    report = convert(module, tmp_path / "out", config=golden / "tf1" / "pretrain_b" / "albert_config.json")
+    assert (report.kind, report.model_class) == ("SavedModel of TensorFlow 1", "AlbertForPreTraining")
+    assert (tmp_path / "out" / "vocab.txt").exists()
+    config = AlbertConfig.from_pretrained(tmp_path / "out")
+    assert (config.pad_token_id, config.bos_token_id, config.eos_token_id) == (0, 2, 3)
+
+
 @pytest.mark.parametrize("file", ["model.ckpt-8", "model.ckpt-8.index", "model.ckpt-8.data-00000-of-00001", ""])
 def test_a_checkpoint_has_many_names(golden: Path, tmp_path: Path, file: str) -> None:
     report = convert(golden / "tf1" / "pretrain_a" / file, tmp_path / "out")

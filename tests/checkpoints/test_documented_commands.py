@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from cyclopts import App
 
-from albertkit.cli.convert import convert
+from albertkit.cli import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
@@ -55,8 +54,6 @@ def workplace(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    app = App(result_action="return_value")
-    app.command(convert, name="convert")
     monkeypatch.chdir(workplace)
     return lambda command: app(shlex.split(command.removeprefix("albertkit ")))
 

@@ -59,6 +59,8 @@ def test_help_never_loads_torch():
 def test_every_public_name_is_there():
     for name in albertkit.__all__:
         assert getattr(albertkit, name) is not None
+    assert callable(albertkit.pretrain)
+    assert callable(albertkit.evaluate)  # not a module that was imported meanwhile
     with pytest.raises(AttributeError, match="no attribute 'AlbertModle'"):
         _ = albertkit.AlbertModle
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.pretraining.estimate import estimate
-from albertkit.pretraining.evaluate import Unigram, evaluate_batches
+from albertkit.pretraining.evaluation import Unigram, evaluate_batches
 from albertkit.pretraining.run import build_model, evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings, read_settings
 from albertkit.tokenizer import train_tokenizer

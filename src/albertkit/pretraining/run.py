@@ -15,7 +15,7 @@ from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining.evaluate import Evaluation, Unigram, evaluate_batches
+from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import Source, held_out_stream, open_source
 from albertkit.pretraining.task import PretrainingTask

@@ -12,7 +12,7 @@ from albertkit.corpus import TokenStore
 from albertkit.errors import ConfigError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.epoch_stream import EpochStream
-from albertkit.pretraining.evaluate import Unigram
+from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.examples import ExampleSettings
 from albertkit.pretraining.export_settings import ExportSettings
 from albertkit.pretraining.masking import MaskSettings

@@ -167,8 +167,11 @@ class AlbertConfig:
             found.append(
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
             )
-        if not isinstance(self.num_labels, int) or self.num_labels < 1:
-            found.append(f"num_labels must be a whole number of at least 1, it is {self.num_labels!r}")
+        named, stated = self.foreign.get("id2label"), self.foreign.get("num_labels", self.num_labels)
+        if not isinstance(stated, int) or stated < 1:
+            found.append(f"num_labels must be a whole number of at least 1, it is {stated!r}")
+        elif named and len(named) != stated:
+            found.append(f"num_labels is {stated}, but id2label names {len(named)}")
         known = {"hidden_act": ACTIVATIONS, "parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
         for name, allowed in known.items():
             if getattr(self, name) not in allowed:
@@ -220,7 +223,7 @@ class AlbertConfig:
         """A configuration from a dictionary; unknown keys are an error.
 
         Args:
-            values: Field names to values. `num_labels` other than the number of names in `id2label` drops the names.
+            values: Field names to values.
             source: Where they came from, for messages.
 
         Raises:
@@ -230,10 +233,10 @@ class AlbertConfig:
         unknown = [key for key in values if key not in own and key not in FOREIGN_KEYS]
         if unknown:
             raise ConfigError("unknown-key", f"`{unknown[0]}` in {source}", near_miss(unknown[0], own))
-        foreign = {key: value for key, value in values.items() if key in FOREIGN_KEYS}
-        if foreign.get("num_labels") not in (None, len(foreign.get("id2label") or ())):
-            foreign = {key: value for key, value in foreign.items() if key not in ("id2label", "label2id")}
-        return cls(**{key: value for key, value in values.items() if key in own}, foreign=foreign)
+        return cls(
+            **{key: value for key, value in values.items() if key in own},
+            foreign={key: value for key, value in values.items() if key in FOREIGN_KEYS},
+        )
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "AlbertConfig":
@@ -273,6 +276,17 @@ class AlbertConfig:
     def replace(self, **changes: Any) -> "AlbertConfig":
         """A copy with some fields changed."""
         return dataclasses.replace(self, **{"foreign": dict(self.foreign), **changes})
+
+    def with_changes(self, **changes: Any) -> "AlbertConfig":
+        """A copy with fields or foreign keys changed; a new number of labels drops the old names, new names the old number.
+
+        Raises:
+            ConfigError: unknown-key with the nearest known name, or bad-config.
+        """
+        kept = self.to_dict()
+        if "num_labels" in changes or "id2label" in changes:
+            kept = {key: value for key, value in kept.items() if key not in ("num_labels", "id2label", "label2id")}
+        return self.from_dict({**kept, **changes}, source="the arguments")
 
     # --- sizes --------------------------------------------------------------------------------------------------------
 

@@ -199,13 +199,17 @@ def test_labels_live_under_transformers_keys(tmp_path: Path) -> None:
     AlbertForSequenceClassification(config).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["id2label"] == {"0": "no", "1": "yes"}
     assert AlbertForSequenceClassification.from_pretrained(tmp_path).config.id2label == {0: "no", 1: "yes"}
-    wider = AlbertForSequenceClassification(AlbertConfig.from_dict({**config.to_dict(), "num_labels": 4}))
-    assert wider.config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2", 3: "LABEL_3"}
+    wider = config.with_changes(num_labels=4)
+    assert wider.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2", 3: "LABEL_3"}
+    assert wider.with_changes(id2label={0: "a", 1: "b", 2: "c"}).num_labels == 3
     assert AlbertConfig.from_size("tiny").num_labels == 2
     assert AlbertConfig.from_size("tiny").problem_type is None
 
 
-@pytest.mark.parametrize("wrong", [{"num_labels": 0}, {"num_labels": "3"}, {"problem_type": "ranking"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"num_labels": 0}, {"num_labels": "3"}, {"problem_type": "ranking"}, {"num_labels": 3, "id2label": {0: "only"}}],
+)
 def test_impossible_labels_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))) as caught:
         AlbertConfig.from_dict({**TINY, **wrong})

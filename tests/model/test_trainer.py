@@ -123,6 +123,16 @@ def test_checkpoints_resume_and_load(tmp_path: Path, model_class: type[Pretraine
             assert torch.equal(parameter, finished[name]), name
 
 
+def test_the_trainers_own_mixed_precision(tmp_path: Path) -> None:
+    losses = []
+    for bf16 in (False, True):
+        trainer = trainer_for(tiny(AlbertForPreTraining), tmp_path, bf16=bf16, learning_rate=0.1)
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert losses[1] != losses[0]
+    assert losses[1] == pytest.approx(losses[0], rel=2e-2)
+
+
 def test_checkpointing_asked_of_the_trainer_changes_nothing(tmp_path: Path) -> None:
     found = []
     for on in (False, True):

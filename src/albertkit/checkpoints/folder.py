@@ -57,7 +57,7 @@ def load_checkpoint(
     path = local_folder(folder, revision)
     config = AlbertConfig.from_pretrained(path)
     if changes:
-        config = AlbertConfig.from_dict({**config.to_dict(), **changes}, source="the arguments")
+        config = config.with_changes(**changes)
     model = model_class(config)
     matched = match(model, read_tensors(path), allow_missing, source=str(path))
     if matched.left_out:

@@ -7,6 +7,7 @@ what it adds, silently.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -51,5 +52,5 @@ def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
 def _call(module: nn.Module, values: Tensor) -> Tensor:
     """The module's own output. Its parameters stay in their dtype, so in half precision autocast casts them."""
     half = values.dtype in (torch.bfloat16, torch.float16)
-    with torch.autocast(values.device.type, values.dtype if half else None, enabled=half):
+    with torch.autocast(values.device.type, values.dtype) if half else nullcontext():
         return module(values).to(values.dtype)

@@ -78,6 +78,8 @@ def test_model(folder: Path) -> None:
     assert not (final / "spiece.model").exists()
     tokenizer, model = AlbertTokenizer.from_pretrained(final), AlbertForPreTraining.from_pretrained(final)
     TokenStore.open(folder / "store").check_tokenizer(tokenizer)
+    special = (model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id)
+    assert special == (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) != (0, 2, 3)
     filled = fill_mask(model, tokenizer, "모델 [MASK] 작다.")
     assert len(filled.predictions) == 5
     outputs = model(**tokenizer(["모델 은 작다.", "the model"], return_tensors="pt"))

@@ -18,6 +18,7 @@ _GOOGLE_KEYS = (
     "num_hidden_groups", "net_structure_type", "layers_to_keep", "gap_size", "num_memory_blocks", "inner_group_num",
     "down_scale_factor", "type_vocab_size", "vocab_size",
 )  # fmt: skip
+_MOST_PASSES = 10_000  # a block is built for each; a broken file may ask for any number
 _OWN_KEYS = frozenset(field.name for field in dataclasses.fields(AlbertConfig)) - {"foreign"}
 
 
@@ -46,7 +47,13 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
     unknown = [key for key in values if key not in _OWN_KEYS | FOREIGN_KEYS]
     notes = [f"left out of the configuration, nothing in ALBERT reads them: {', '.join(unknown)}"] if unknown else []
     kept = {key: value for key, value in values.items() if key not in unknown}
-    return AlbertConfig.from_dict(kept, source=f"`{file}`"), notes
+    config = AlbertConfig.from_dict(kept, source=f"`{file}`")
+    if config.num_hidden_layers * config.inner_group_num > _MOST_PASSES:
+        raise ConfigError(
+            "bad-config",
+            f"`{file}` asks for {config.num_hidden_layers:,} layers of {config.inner_group_num:,} blocks", "correct it",
+        )  # fmt: skip
+    return config, notes
 
 
 def google_config(folders: list[Path], named: Path | None, facts: str) -> tuple[AlbertConfig, list[str]]:

@@ -82,7 +82,7 @@ def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any 
     Args:
         folder: Made if missing; files of other names in it are left alone.
         model: Any public class.
-        tokenizer: An `AlbertTokenizer` to save beside the weights.
+        tokenizer: An `AlbertTokenizer` to save beside the weights; `config.json` then names its special ids.
     """
     path = Path(folder)
     if model.config.parameter_sharing in ("attention", "ffn"):
@@ -97,11 +97,13 @@ def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any 
         tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
         stored.add(tensor.data_ptr())
     write_tensors(path / WEIGHTS, tensors)
+    ids: dict[str, int] = {}
     if tokenizer is not None:
         tokenizer.save_pretrained(path)
+        ids = dict(pad_token_id=tokenizer.pad_id, bos_token_id=tokenizer.cls_id, eos_token_id=tokenizer.sep_id)
     foreign = {key: value for key, value in model.config.foreign.items() if key != "torch_dtype"}
     foreign |= {"architectures": [type(model).__name__], "dtype": "float32"}
-    model.config.replace(foreign=foreign).save_pretrained(path)
+    model.config.replace(foreign=foreign, **ids).save_pretrained(path)
 
 
 def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:

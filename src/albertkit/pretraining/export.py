@@ -133,7 +133,9 @@ def _prepare(folder: Path) -> None:
         for file in folder.glob("records-*-of-*.tfrecord"):
             file.unlink()
     elif any(folder.iterdir()):
-        raise DataError("folder-not-empty", f"`{folder}` holds other files", "choose another --out, or empty the folder first")
+        raise DataError(
+            "folder-not-empty", f"`{folder}` holds other files", "choose another --out, or empty the folder first"
+        )
     (folder / UNFINISHED).touch()
     sync_folder(folder)
 

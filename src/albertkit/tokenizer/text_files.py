@@ -26,7 +26,9 @@ def read_lines(path: Path) -> Iterator[str]:
         try:
             yield from _decoded(cast("IO[bytes]", stream), f"`{path}`")
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError("truncated-file", f"`{path}` cannot be unpacked: {error}", "fetch or pack it again") from None
+            raise DataError(
+                "truncated-file", f"`{path}` cannot be unpacked: {error}", "fetch or pack it again"
+            ) from None
 
 
 def _decoded(stream: IO[bytes], source: str) -> Iterator[str]:

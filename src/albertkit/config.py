@@ -28,7 +28,11 @@ FOREIGN_KEYS = frozenset(
     """.split()
 )
 
-_LARGEST = 10_000_000  # of any size: beyond it a broken file, not a model
+_COUNTS = (
+    "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups", "num_attention_heads",
+    "intermediate_size", "inner_group_num", "max_position_embeddings", "type_vocab_size",
+)  # fmt: skip
+_LARGEST = 10_000_000  # of these: beyond it a broken file, not a model
 
 # hidden_size, num_hidden_layers, num_attention_heads, embedding_size. The feed-forward is always 4 x hidden_size.
 # base to xxlarge: paper, table 1, with xlarge's 16 heads as in the released configuration. small: base with 6 layers.
@@ -149,12 +153,9 @@ class AlbertConfig:
     def problems(self) -> list[str]:
         """Everything that makes this configuration impossible; empty if nothing does."""
         found = self._wrong_types()
-        for name in (
-            "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups", "num_attention_heads",
-            "intermediate_size", "inner_group_num", "max_position_embeddings", "type_vocab_size",
-        ):  # fmt: skip
+        for name in _COUNTS:
             value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= _LARGEST:
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _LARGEST:
                 found.append(f"{name} must be a whole number of at least 1, it is {value!r}")
         if found:
             return found
@@ -193,13 +194,14 @@ class AlbertConfig:
         return found
 
     def _wrong_types(self) -> list[str]:
-        """Values that are no numbers, texts or names of labels where they must be; of what a file says, anything may be."""
+        """Values other than the sizes that are no numbers, texts or names of labels; a file may say anything."""
         found = []
         for field_ in dataclasses.fields(self):
             value, default = getattr(self, field_.name), field_.default
             fits = isinstance(value, int | float if isinstance(default, float) else type(default))
-            if field_.name != "foreign" and (isinstance(value, bool) or not fits):
-                found.append(f"{field_.name} is {value!r}, it must be of the kind of {default!r}")
+            fits = fits or (value is None and field_.name.endswith("_token_id"))  # transformers writes null for none
+            if field_.name not in (*_COUNTS, "foreign") and (isinstance(value, bool) or not fits):
+                found.append(f"{field_.name} is {value!r}, it must be like {default!r}")
         for name in ("id2label", "label2id"):
             if not isinstance(self.foreign.get(name) or {}, dict):
                 found.append(f"{name} is {self.foreign[name]!r}, it must name the labels")

@@ -229,6 +229,29 @@ def test_other_dtypes_become_fp32(folder: Path, tmp_path: Path, dtype: torch.dty
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float32"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_dropout_prob": None}, {"initializer_range": [1]}, {"hidden_act": {}}, {"id2label": 3}, {"vocab_size": True},
+        {"hidden_size": 10**12}, {"num_hidden_layers": 10**6}, {"layer_norm_eps": "1e-12"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_configuration_may_say_anything(folder: Path, tmp_path: Path, change: dict) -> None:
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, **change}))
+    with pytest.raises(ConfigError) as error:
+        convert(folder, tmp_path / "out")
+    assert slug_of(error) == "bad-config"
+    assert not (tmp_path / "out").exists()
+
+
+def test_ids_that_a_model_does_not_have_are_null(folder: Path, tmp_path: Path) -> None:
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, "bos_token_id": None}))
+    assert convert(folder, tmp_path / "out").verified
+
+
 def test_whole_numbers_are_no_weights(folder: Path, tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors["albert.pooler.weight"] = (tensors["albert.pooler.weight"] * 100).to(torch.int8)

@@ -58,7 +58,7 @@ def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor
 def trainer_for(model: PretrainedAlbert, out: Path, batch: int = 4, accumulation: int = 1, **options: object):
     """Plain gradient descent, four rows an update, so that the parameters show the gradients."""
     values = {
-        "learning_rate": 0.5, "optim": "sgd", "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 2,
+        "learning_rate": 0.2, "optim": "sgd", "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 2,
         "save_strategy": "no", "logging_steps": 1, "report_to": "none", "disable_tqdm": True, "use_cpu": True,
     }  # fmt: skip
     arguments = transformers.TrainingArguments(

@@ -18,7 +18,14 @@ from albertkit.errors import AlbertKitError, ConfigError, explain
 ROOT = Path(__file__).parent.parent
 
 # Two are made from an option's name, one by `MissingExtraError.of`.
-MADE_ELSEWHERE = {"bad-format", "bad-sentences", "broken-record", "differing-records", "missing-extra", "missing-feature"}
+MADE_ELSEWHERE = {
+    "bad-format",
+    "bad-sentences",
+    "broken-record",
+    "differing-records",
+    "missing-extra",
+    "missing-feature",
+}
 
 
 def run_command(*arguments, **options):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import ConfigError, near_miss
+from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.files import read_json, write_json
 
 SHARING = ("all", "attention", "ffn", "none")
@@ -267,6 +267,8 @@ class AlbertConfig:
         """
         path = Path(folder)
         if path.is_dir():
+            if (path / "run.toml").exists() and (path / "final").exists():
+                raise DataError("not-found", f"`{path}` is a run, not a model", f"name its model: {path / 'final'}")
             path = next(
                 (p for n in ("config.json", "albert_config.json") if (p := path / n).exists()), path / "config.json"
             )

@@ -84,7 +84,7 @@ def explain(error: BaseException) -> AlbertKitError | None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return MachineError(
                 "disk-full", f"no space left on the device{' while writing' * bool(where)}{where}",
-                "free some space and run the same command again; what was finished is kept",
+                "free some space and run the same command again, a training with --resume; what was finished is kept",
             )  # fmt: skip
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return DataError(
@@ -92,6 +92,8 @@ def explain(error: BaseException) -> AlbertKitError | None:
             )
         if error.errno == errno.ENOENT:
             return DataError("not-found", f"no such file or folder:{where}", "check the path; globs need quotes")
-        if error.errno in (errno.EISDIR, errno.ENOTDIR):
-            return DataError("wrong-kind", f"a file was expected where there is a folder, or the reverse:{where}")
+        if error.errno == errno.EISDIR:
+            return DataError("wrong-kind", f"a file was expected, this is a folder:{where}", "name the file")
+        if error.errno in (errno.ENOTDIR, errno.EEXIST):
+            return DataError("wrong-kind", f"a folder was expected, this is a file:{where}", "name a folder")
     return None

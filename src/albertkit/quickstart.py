@@ -105,7 +105,9 @@ def quickstart(
     say("[bold]2 of 5[/] tokenizer")
     tokenizer_folder = out / "tokenizer"
     if not (tokenizer_folder / "tokenizer_config.json").exists():
-        train_tokenizer(_sample(inputs), tokenizer_folder, vocab_size=vocab_size, text_rules=text_rules, seed=seed)
+        train_tokenizer(
+            _sample(inputs), tokenizer_folder, vocab_size=vocab_size, text_rules=text_rules, seed=seed, overwrite=True
+        )
     say(f"  {vocab_size:,} pieces")
 
     say("[bold]3 of 5[/] token store")

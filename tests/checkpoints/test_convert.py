@@ -492,12 +492,12 @@ def test_a_folder_with_something_in_it_is_not_overwritten(folder: Path, tmp_path
     target.mkdir()
     convert(folder, target)  # empty: fine
     before = (target / "model.safetensors").read_bytes()
-    with pytest.raises(CheckpointError, match="holds files") as error:
+    with pytest.raises(CheckpointError, match="holds a checkpoint") as error:
         convert(folder, target)
     assert slug_of(error) == "folder-not-empty"
     (target / "left").touch()
     convert(folder, target, overwrite=True, to="npz")
-    assert sorted(path.name for path in target.iterdir()) == ["README.md", "albert_config.json", "model.npz"]
+    assert sorted(path.name for path in target.iterdir()) == ["README.md", "albert_config.json", "left", "model.npz"]
     convert(target, tmp_path / "back")
     assert (tmp_path / "back" / "model.safetensors").read_bytes() == before
     home = tmp_path / "home"

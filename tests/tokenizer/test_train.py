@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 
 from albertkit.cli import main
-from albertkit.errors import AlbertKitError
+from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.tokenizer.sentencepiece_model import CONTROL, UNKNOWN, USER_DEFINED, read_facts
 from albertkit.tokenizer.train import GOOGLE_SYMBOLS
@@ -177,3 +177,15 @@ def test_nothing_of_the_trainers_log_is_seen(tmp_path: Path, text_file: Path) ->
         input="Bada bada", capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert json.loads(shown)["pieces"][0].startswith("▁")
+
+
+def test_a_tokenizer_is_replaced_only_when_told_to(tmp_path):
+    before = train_tokenizer(sentences(), tmp_path, vocab_size=300).fingerprint
+    with pytest.raises(CheckpointError, match="holds a tokenizer") as caught:
+        train_tokenizer(sentences(), tmp_path, vocab_size=200)
+    assert caught.value.slug == "folder-not-empty"
+    assert AlbertTokenizer.from_pretrained(tmp_path).fingerprint == before
+    assert train_tokenizer(sentences(), tmp_path, vocab_size=200, overwrite=True).vocab_size == 200
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="is a file"):
+        train_tokenizer(sentences(), tmp_path / "file", vocab_size=200)

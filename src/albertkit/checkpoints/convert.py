@@ -1,5 +1,6 @@
 """Any ALBERT to a checkpoint folder, and back to google-research/albert's files; verified before it gets its name."""
 
+import shutil
 import warnings
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -10,12 +11,17 @@ from albertkit.checkpoints.card import write_conversion_card
 from albertkit.checkpoints.classes import HEADS, choose_head, with_labels
 from albertkit.checkpoints.fit import fit
 from albertkit.checkpoints.sources import open_source
-from albertkit.checkpoints.targets import WRITERS, carry_tokenizer, check_expressible
+from albertkit.checkpoints.targets import TOKENIZER_FILES, WRITERS, carry_tokenizer, check_expressible
 from albertkit.checkpoints.verify import compare_outputs, reread
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import atomic_folder
 
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")  # a folder with one of these may be overwritten
+_REPLACED = (
+    *_CHECKPOINT_FILES,
+    "README.md",
+    "model.[!m]*",
+)  # model.safetensors, model.npz, model.ckpt-best…, no model.model
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def convert(
         allow_missing: Names, or first parts of names, of parameters that the source may lack, which are then initialised
             afresh, and of variables in the source that may be left out.
         lossy: Go on where the result computes something else than the source.
-        overwrite: Replace a checkpoint that lies in `target`.
+        overwrite: Replace a checkpoint that lies in `target`; files that are no part of one stay.
 
     Returns:
         The report; the same is in the target's README.md.
@@ -130,6 +136,7 @@ def _convert(
                 relative_errors=found.relative_errors, notes=found.notes,
             )  # fmt: skip
             write_conversion_card(folder, target.name, report.to_dict(), found.folder / "README.md")
+            _keep_others(target, folder)
     return report
 
 
@@ -142,11 +149,26 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
             raise CheckpointError("same-folder", f"`{target}` holds the source", "choose another folder to write")
     if not target.exists() or not any(target.iterdir()):
         return
-    if not overwrite:
-        raise CheckpointError(
-            "folder-not-empty", f"`{target}` holds files", "choose another folder, or add --overwrite to replace it"
-        )
     if not any((target / name).is_file() for name in _CHECKPOINT_FILES):
         raise CheckpointError(
             "folder-not-empty", f"`{target}` holds other files and no checkpoint", "choose another folder"
         )
+    if not overwrite:
+        raise CheckpointError(
+            "folder-not-empty",
+            f"`{target}` holds a checkpoint",
+            "choose another folder, or add --overwrite to replace it",
+        )
+
+
+def _keep_others(target: Path, folder: Path) -> None:
+    """Take over what lies in the target and is no part of a checkpoint: notes, or the tokenizer that the user put there."""
+    carried = any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern))
+    replaced = (*_REPLACED, *TOKENIZER_FILES) if carried else _REPLACED
+    for there in target.iterdir() if target.is_dir() else ():
+        if (folder / there.name).exists() or any(map(there.match, replaced)):
+            continue
+        if there.is_dir():
+            shutil.copytree(there, folder / there.name)
+        else:
+            shutil.copy2(there, folder / there.name)

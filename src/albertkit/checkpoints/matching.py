@@ -102,7 +102,9 @@ def _differing_copies(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor])
     differing = []
     for name, parameter in wanted.items():
         original = first_name.setdefault(id(parameter), name)
-        if name in given and original in given and not torch.equal(given[name], given[original]):
+        if name == original or name not in given or original not in given:
+            continue
+        if not torch.equal(given[name], given[original]):
             differing.append(f"{name} and {original}")
     return differing
 

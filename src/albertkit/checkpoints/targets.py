@@ -24,7 +24,7 @@ from albertkit.tokenizer import AlbertTokenizer
 
 TF1_PREFIX = "model.ckpt-best"  # as in Google's archives
 _GOOGLE_EPSILON = 1e-12  # written into its code
-_TOKENIZER_FILES = (
+TOKENIZER_FILES = (
     "*.model", "*.vocab", "vocab*.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json",
 )  # fmt: skip
@@ -111,7 +111,7 @@ def carry_tokenizer(found: FoundModel, target: Path) -> AlbertConfig:
     Returns:
         The model's configuration, with those ids.
     """
-    files = sorted({file for pattern in _TOKENIZER_FILES for file in found.folder.glob(pattern)})
+    files = sorted({file for pattern in TOKENIZER_FILES for file in found.folder.glob(pattern)})
     if not files:
         found.notes.append("no tokenizer beside the source: put its spiece.model or vocab.txt into the target")
         return found.config

@@ -22,6 +22,7 @@ def train(
     coverage: float = 0.99995,
     max_sentences: int = 10_000_000,
     seed: int = 0,
+    overwrite: bool = False,
     json: bool = False,
 ) -> None:
     """Train a SentencePiece unigram model with ALBERT's special ids.
@@ -43,12 +44,16 @@ def train(
         Lines to train on; of more, a sample.
     seed
         Of the sample.
+    overwrite
+        Replace a tokenizer that lies in the folder.
     json
         Print one JSON object.
     """
     from albertkit.tokenizer import train_tokenizer
 
-    tokenizer = train_tokenizer(files, out, vocab_size, coverage, max_sentences, seed, text_rules=text_rules)
+    tokenizer = train_tokenizer(
+        files, out, vocab_size, coverage, max_sentences, seed, text_rules=text_rules, overwrite=overwrite
+    )
     report = {
         "out": str(out),
         "vocab_size": tokenizer.vocab_size,

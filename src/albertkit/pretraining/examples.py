@@ -183,7 +183,7 @@ def _no_examples(documents: int, skipped: int) -> DataError:
         return DataError(
             "no-examples",
             f"all {documents:,} documents have one sentence, which sentence-order prediction cannot use",
-            "separate documents by blank lines, not sentences; or use --pair-task none",
+            "separate documents by blank lines, not sentences; `pretrain` can do without pairs: --pair-task none",
         )
     return DataError(
         "no-examples",

@@ -1,6 +1,7 @@
 """Pretraining from a store or records to a model folder: puts stream, model, task and loop together."""
 
 import dataclasses
+import math
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -172,6 +173,9 @@ def _finish(
 ) -> None:
     """Write the final model with its card, and the plot."""
     save_model(final)
+    loss, baseline = result.evaluation.get("masked_lm_loss", 0.0), result.evaluation.get("unigram_loss", math.inf)
+    if not loss < baseline:
+        display.note(f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer")
     write_card(
         final,
         run.resolve().name,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
@@ -30,6 +30,7 @@ def train_tokenizer(
     user_defined_symbols: Sequence[str] = GOOGLE_SYMBOLS,
     text_rules: str = "google",
     num_threads: int = 0,
+    overwrite: bool = False,
 ) -> SentencePieceTokenizer:
     """Train a tokenizer and write its folder.
 
@@ -46,16 +47,19 @@ def train_tokenizer(
         user_defined_symbols: Pieces that are always cut out of a text as they are.
         text_rules: "google", "multilingual" or "none"; applied to the texts first.
         num_threads: Threads to use; 0 for one a core.
+        overwrite: Replace a tokenizer that lies in `out`.
 
     Returns:
         The tokenizer.
 
     Raises:
-        DataError: empty-input, not-found, not-text, truncated.
+        DataError: empty-input, not-found, not-text, truncated-file.
+        CheckpointError: folder-not-empty.
         ConfigError: vocab-too-large, vocab-too-small, bad-argument, bad-text-rules.
         MachineError: training-failed.
     """
     rules.check(text_rules)
+    _check_folder(Path(out), overwrite)
     if max_sentences < 1:
         raise ConfigError(
             "bad-argument", f"max_sentences is {max_sentences}", "use 1 or more; 10_000_000 bounds the memory"
@@ -82,6 +86,19 @@ def train_tokenizer(
     tokenizer = SentencePieceTokenizer(model, text_rules, source=out)
     tokenizer.save_pretrained(out)
     return tokenizer
+
+
+def _check_folder(out: Path, overwrite: bool) -> None:
+    """Ids mean nothing without their tokenizer: one that is there is not replaced unasked."""
+    if out.exists() and not out.is_dir():
+        raise CheckpointError("folder-not-empty", f"`{out}` is a file", "give the name of a folder to write")
+    there = sorted(file.name for name in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(name))
+    if there and not overwrite:
+        raise CheckpointError(
+            "folder-not-empty",
+            f"`{out}` holds a tokenizer ({', '.join(there)})",
+            "choose another --out, or add --overwrite to replace it",
+        )
 
 
 def _prepared(texts: Iterable[str] | Sequence[Path], text_rules: str) -> Iterator[str]:

@@ -340,8 +340,9 @@ def _restore(
 
 
 def _not_finite(step: int, lr: float, run: Path) -> MachineError:
+    kept = f"; the checkpoints in `{run / 'checkpoints'}` are intact" if (run / "checkpoints").exists() else ""
     return MachineError(
         "loss-not-finite",
         f"{MAX_SKIPPED} updates in a row had no finite gradient, up to step {step} with learning rate {lr:.3g}",
-        f"start again with a lower --lr or a longer --warmup-steps; the checkpoints in `{run / 'checkpoints'}` are intact",
+        f"start again with a lower --lr or a longer --warmup-steps{kept}",
     )

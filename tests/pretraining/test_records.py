@@ -323,6 +323,7 @@ def test_what_cannot_be_trained_on_is_said_before_anything_is_written(tmp_path, 
     tokenizer = exported / "tokenizer"
     assert slug(file, settings, ConfigError) == "no-tokenizer"
     assert slug(exported, replace(settings, max_predictions=20), ConfigError) == "bad-settings"
+    assert slug(exported, replace(settings, length=48), ConfigError) == "bad-settings"
     assert slug(exported, replace(settings, held_out=0.0), DataError) == "nothing-to-evaluate"
     assert slug(tmp_path / "no*.tfrecord", settings, DataError, tokenizer=tokenizer) == "not-found"
     assert slug(tmp_path / "nothing", settings, DataError) == "not-found"

@@ -138,6 +138,11 @@ class RecordSource:
         self.tokenizer = AlbertTokenizer.from_pretrained(tokenizer or _tokenizer_beside(path))
         self._records = TrainingRecords(path, self.tokenizer, pairs=settings.pair_task != "none")
         self.fingerprint = self._records.fingerprint
+        if settings.length not in (defaults.length, self._records.length):
+            raise ConfigError(
+                "bad-settings", f"length is {settings.length}, the records `{path}` have {self._records.length}",
+                "leave it out, or train on a token store",
+            )  # fmt: skip
         self.settings = dataclasses.replace(settings, length=self._records.length)
         self._held_out = self._records.held_out(settings.held_out, settings.seed)
 

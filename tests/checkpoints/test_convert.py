@@ -496,6 +496,7 @@ def test_a_folder_with_something_in_it_is_not_overwritten(folder: Path, tmp_path
         convert(folder, target)
     assert slug_of(error) == "folder-not-empty"
     (target / "left").touch()
+    (target / "pytorch_model.bin").touch()
     convert(folder, target, overwrite=True, to="npz")
     assert sorted(path.name for path in target.iterdir()) == ["README.md", "albert_config.json", "left", "model.npz"]
     convert(target, tmp_path / "back")

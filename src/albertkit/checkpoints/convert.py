@@ -17,11 +17,8 @@ from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import atomic_folder
 
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")  # a folder with one of these may be overwritten
-_REPLACED = (
-    *_CHECKPOINT_FILES,
-    "README.md",
-    "model.[!m]*",
-)  # model.safetensors, model.npz, model.ckpt-best…, no model.model
+# Weights of any format; but a tokenizer may be called model.model.
+_REPLACED = (*_CHECKPOINT_FILES, "README.md", "model.[!m]*", "pytorch_model*")
 
 
 @dataclass(frozen=True)

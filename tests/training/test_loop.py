@@ -40,7 +40,7 @@ class CountingStream:
         self.cursor = state["cursor"]
 
 
-class NextPieceTask:
+class NextPieceObjective:
     """Predict (id * 7) mod 20 of every token from its embedding; token 20 gives an infinite loss."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -71,7 +71,7 @@ def run_training(folder, steps=12, stream=None, model=None, resume=False, evalua
     settings = dict(steps=steps, lr=0.05, optimizer="adamw", warmup_steps=2, save_every=4, log_every=2, eval_every=6)
     result = train(
         model,
-        NextPieceTask(model),
+        NextPieceObjective(model),
         stream or CountingStream(),
         LoopSettings(**{**settings, **changes}),
         run=folder,

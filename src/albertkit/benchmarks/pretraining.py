@@ -194,17 +194,17 @@ def _steps(name: str, model: AlbertForPreTraining, batches: list[PackedBatch], d
     """Our optimisation steps over the batches, as the training loop makes them."""
     import copy
 
-    from albertkit.pretraining.task import PretrainingTask
+    from albertkit.pretraining.objective import PretrainingObjective
     from albertkit.training.optimizers import clip_gradients, make_optimizer
 
     model = copy.deepcopy(model).train()
     model.compute_dtype = dtype
-    task = PretrainingTask(model)
+    objective = PretrainingObjective(model)
     optimizer = make_optimizer("adamw", model.named_parameters(), 1e-4)
 
     def run() -> None:
         for batch in batches:
-            parts = task.losses(batch).values()
+            parts = objective.losses(batch).values()
             torch.stack([part.total / max(part.count, 1) for part in parts]).sum().backward()
             clip_gradients(model.parameters(), 1.0)
             optimizer.step()
@@ -254,9 +254,9 @@ def _peers(
 
 @torch.no_grad()
 def _loss(model: AlbertForPreTraining, batch: PackedBatch) -> float:
-    from albertkit.pretraining.task import PretrainingTask
+    from albertkit.pretraining.objective import PretrainingObjective
 
-    return float(sum(part.total / part.count for part in PretrainingTask(model.eval()).losses(batch).values()))
+    return float(sum(part.total / part.count for part in PretrainingObjective(model.eval()).losses(batch).values()))
 
 
 def _describe(work: Work, batches: list[PackedBatch]) -> tuple[float, dict[str, Any]]:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.run import build_model, loop_settings
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
-from albertkit.pretraining.task import PretrainingTask
 from albertkit.training.distributed import World, join_world
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
@@ -101,7 +101,7 @@ def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
 
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        parts = PretrainingTask(model).losses(batch)
+        parts = PretrainingObjective(model).losses(batch)
     torch.stack([part.total for part in parts.values()]).sum().backward()
     model.zero_grad(set_to_none=True)
     return sum(kept.values())
@@ -114,9 +114,9 @@ def _timed_step(
     device = next(model.parameters()).device
     optimizer = make_optimizer(settings.optimizer, model.named_parameters(), lr=0.0)
     started = time.perf_counter()
-    task = PretrainingTask(model)
+    objective = PretrainingObjective(model)
     for batch in micro_batches:
-        parts = task.losses(batch.to(device))
+        parts = objective.losses(batch.to(device))
         torch.stack([part.total / max(part.count, 1) for part in parts.values()]).sum().backward()
     clip_gradients(model.parameters(), settings.clip_norm)  # reads the norm, so it waits for the device
     optimizer.step()

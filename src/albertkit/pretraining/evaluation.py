@@ -10,7 +10,7 @@ import torch
 from albertkit.corpus import TokenStore
 from albertkit.errors import DataError
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.pretraining.task import PretrainingTask
+from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.report.results import wilson_interval
 from albertkit.training.distributed import World
 
@@ -106,7 +106,7 @@ def evaluate_batches(
     Raises:
         DataError: nothing-to-evaluate.
     """
-    task = PretrainingTask(model)
+    objective = PretrainingObjective(model)
     # All sums in one tensor: a process without a batch of its own must join the same single reduction as the others.
     baseline = torch.zeros(2, dtype=torch.float64)  # unigram loss, most frequent right
     scored = {
@@ -115,7 +115,7 @@ def evaluate_batches(
     for batch in batches:
         assert batch.masked_labels is not None  # the evaluation stream always masks
         baseline += torch.tensor(unigram.score(batch.masked_labels), dtype=torch.float64)
-        for name, part in task.losses(batch.to(world.device)).items():
+        for name, part in objective.losses(batch.to(world.device)).items():
             assert part.correct is not None  # both losses are classifications
             scored[name] += torch.stack([part.total, part.correct, torch.full_like(part.total, part.count)])
     sums = world.sum(torch.cat([baseline.to(world.device), *scored.values()])).tolist()

@@ -1,4 +1,4 @@
-"""Pretraining from a store or records to a model folder: puts stream, model, task and loop together."""
+"""Pretraining from a store or records to a model folder: puts stream, model, objective and loop together."""
 
 import dataclasses
 import math
@@ -17,9 +17,9 @@ from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
+from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import Source, held_out_stream, open_source
-from albertkit.pretraining.task import PretrainingTask
 from albertkit.report import plot_run, write_card
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.display import Display
@@ -115,7 +115,7 @@ def pretrain(
     for line in reasons:
         display.note(line)
     result = train(
-        model, PretrainingTask(model), stream, loop_settings(settings), run=run, world=world, display=display,
+        model, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
         save_model=save_model, evaluate=evaluate, select="masked_lm_accuracy", resume=resume,
     )  # fmt: skip
     if not result.finished:

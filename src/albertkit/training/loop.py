@@ -3,18 +3,17 @@
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from albertkit.errors import MachineError
-from albertkit.model.packing import PackedBatch
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
 from albertkit.training.hardware import peak_flops
@@ -40,23 +39,37 @@ class LossPart:
     correct: Tensor | None = None
 
 
-class Task(Protocol):
+class Batch(Protocol):
+    """A micro-batch: a `PackedBatch`, or one with labels beside it."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    def to(self, device: torch.device) -> Self: ...
+
+
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
+Taken = TypeVar("Taken", bound=Batch, contravariant=True)
+Given = TypeVar("Given", bound=Batch, covariant=True)
+
+
+class Objective(Protocol[Taken]):
     """What is learned: losses of a micro-batch, whose means are added, and what is known of it beforehand."""
 
-    def counts(self, batch: PackedBatch) -> dict[str, int]:
+    def counts(self, batch: Taken) -> dict[str, int]:
         """Number of targets of each loss, known on the host before anything is computed."""
 
-    def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
+    def losses(self, batch: Taken) -> dict[str, LossPart]:
         """The same losses, computed."""
 
-    def flops(self, batch: PackedBatch) -> float:
+    def flops(self, batch: Taken) -> float:
         """Floating-point operations of a training step on this micro-batch."""
 
 
-class Stream(Protocol):
+class Stream(Protocol[Given]):
     """Endless batches whose position is a few integers."""
 
-    def __next__(self) -> list[PackedBatch]: ...
+    def __next__(self) -> Sequence[Given]: ...
 
     def state(self) -> dict[str, Any]: ...
 
@@ -82,6 +95,7 @@ class LoopSettings:
     eval_every: int = 0
     save_every: int = 0
     keep: int = 2
+    patience: int = 0  # evaluations in a row without a better one that end the run; 0: none do
 
 
 @dataclass
@@ -129,6 +143,7 @@ class Meter:
         self.tokens, self.flops, self.seconds = 0, 0.0, 0.0
         self.totals: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
+        self.classified: set[str] = set()  # losses that have a right and a wrong
 
     def add(self, parts: dict[str, LossPart]) -> None:
         for name, part in parts.items():
@@ -136,6 +151,8 @@ class Meter:
             sums = torch.stack([part.total.detach().double(), correct.double()])
             self.totals[name] = self.totals[name] + sums if name in self.totals else sums
             self.counts[name] = self.counts.get(name, 0) + part.count
+            if part.correct is not None:
+                self.classified.add(name)
 
     def read(self, world: World) -> dict[str, float]:
         """Mean losses and accuracies over all processes."""
@@ -144,14 +161,15 @@ class Meter:
             count = torch.tensor([float(self.counts[name])], dtype=torch.float64, device=sums.device)
             loss, correct, total = world.sum(torch.cat([sums, count])).tolist()
             record[f"{name}_loss"] = loss / max(total, 1)
-            record[f"{name}_accuracy"] = correct / max(total, 1)
+            if name in self.classified:
+                record[f"{name}_accuracy"] = correct / max(total, 1)
         return record
 
 
 def train(
     model: nn.Module,
-    task: Task,
-    stream: Stream,
+    objective: Objective[AnyBatch],
+    stream: Stream[AnyBatch],
     settings: LoopSettings,
     *,
     run: Path,
@@ -162,14 +180,14 @@ def train(
     select: str,
     resume: bool = False,
 ) -> TrainingResult:
-    """Train until `settings.steps` updates are made or a signal asks to stop.
+    """Train until `settings.steps` updates are made, patience ends or a signal asks to stop.
 
     The loss of an update is the mean over all its targets: over micro-batches and processes, sums are added and divided by
     the common count, so accumulation and several processes give the gradient of one big batch.
 
     Args:
         model: On `world.device`, parameters in fp32.
-        task: The losses.
+        objective: The losses.
         stream: Gives lists of micro-batches; its state is saved with every checkpoint.
         settings: How to train.
         run: Folder of the run.
@@ -210,18 +228,25 @@ def train(
         model.eval()
         result.evaluation = evaluate()
         model.train()
-        if state.best is None or result.evaluation[select] > state.best:
-            state.best = result.evaluation[select]
+        value = result.evaluation[select]
+        if math.isnan(value):  # a correlation with constant predictions: worse than any number
+            value = -math.inf
+        state.without_better += 1
+        if state.best is None or value > state.best:
+            state.best, state.without_better = value, 0
             if world.is_main:
                 save_best(run, save_model)
         if average:
             average.swap()
         display.evaluation(state.step, result.evaluation)
 
+    def out_of_patience() -> bool:
+        return 0 < settings.patience <= state.without_better
+
     model.train()
     meter, skipped_in_a_row = Meter(), 0
     with StopRequest() as stop, display:
-        while state.step < settings.steps:
+        while state.step < settings.steps and not out_of_patience():
             started = time.perf_counter()
 
             # One update.
@@ -230,15 +255,15 @@ def train(
                 state.step, peak=settings.lr, total_steps=settings.steps,
                 warmup_steps=settings.warmup_steps, schedule=settings.schedule, end_lr=settings.end_lr,
             )  # fmt: skip
-            counts, tokens = _count_targets(task, micro_batches, world)
+            counts, tokens = _count_targets(objective, micro_batches, world)
             for number, batch in enumerate(micro_batches):
                 # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits.
                 place = ((settings.seed * 1_000_003 + state.step) * 1_009 + number) * 65_537 + world.rank
                 torch.manual_seed(place % (1 << 63))
-                parts = task.losses(batch)
+                parts = objective.losses(batch)
                 torch.stack([p.total / max(counts[n], 1) for n, p in parts.items()]).sum().backward()
                 meter.add(parts)
-                meter.flops += task.flops(batch)
+                meter.flops += objective.flops(batch)
             world.sum_gradients(parameters.values())
             norm = clip_gradients(parameters.values(), settings.clip_norm)
             if math.isfinite(norm):
@@ -280,6 +305,11 @@ def train(
                 meter = Meter()
             if (settings.eval_every and state.step % settings.eval_every == 0) or last:
                 evaluate_now()
+            if out_of_patience():
+                display.note(
+                    f"stopped early at step {state.step}: {state.without_better} evaluations without a better {select}"
+                )
+                last = True
             stopping = world.any(stop.requested)
             if (settings.save_every and state.step % settings.save_every == 0) or last or stopping:
                 save()
@@ -294,11 +324,13 @@ def train(
     return result
 
 
-def _count_targets(task: Task, micro_batches: list[PackedBatch], world: World) -> tuple[dict[str, int], int]:
+def _count_targets(
+    objective: Objective[AnyBatch], micro_batches: Sequence[AnyBatch], world: World
+) -> tuple[dict[str, int], int]:
     """Targets of each loss and tokens in the whole update, over all processes."""
     counts: dict[str, int] = {}
     for batch in micro_batches:
-        for name, count in task.counts(batch).items():
+        for name, count in objective.counts(batch).items():
             counts[name] = counts.get(name, 0) + count
     tokens = sum(batch.num_tokens for batch in micro_batches)
     if world.size > 1:
@@ -313,7 +345,7 @@ def _restore(
     parameters: dict[str, nn.Parameter],
     optimizer: Any,
     average: MovingAverage | None,
-    stream: Stream,
+    stream: Stream[Any],
     display: Display,
 ) -> TrainingState:
     """Put parameters, moments, averages and the stream back to where the checkpoint was written."""

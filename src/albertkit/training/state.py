@@ -34,6 +34,7 @@ class TrainingState:
         seconds: Time spent training, evaluation and saving excluded.
         stream: What the batch stream needs to give the next batch; a few integers.
         best: Best value of the selection metric so far, None before the first evaluation.
+        without_better: Evaluations since the best one.
         threads: Threads that computed; results are bit-identical only with the same number.
     """
 
@@ -43,6 +44,7 @@ class TrainingState:
     seconds: float = 0.0
     stream: dict[str, Any] = field(default_factory=dict)
     best: float | None = None
+    without_better: int = 0
     threads: int = 0
 
 

@@ -4,7 +4,7 @@ from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.training.loop import LossPart
 
 
-class PretrainingTask:
+class PretrainingObjective:
     """Masked pieces and sentence order, each weighted 1 (paper, section 3.1).
 
     Args:

@@ -1,0 +1,1 @@
+"""Fine-tuning and evaluation: data to features to head to predictions to metrics."""

@@ -1,0 +1,53 @@
+"""Rows of input that cannot be used: said at once, or counted and left out."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from albertkit.errors import DataError
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row that cannot be used.
+
+    Attributes:
+        file: Path of the file.
+        line: Line, from 1; of JSON documents the number of the record, from 1.
+        reason: What is wrong with it.
+    """
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass
+class Faults:
+    """Collects faults, or stops at the first.
+
+    Attributes:
+        on_error: "stop" raises at the first fault, "skip" collects them.
+        found: What was found so far.
+    """
+
+    on_error: Literal["stop", "skip"] = "stop"
+    found: list[Fault] = field(default_factory=list)
+
+    def add(self, file: object, line: int, reason: str, hint: str = "") -> None:
+        """Note a row that cannot be used.
+
+        Args:
+            file: Path of the file.
+            line: Line, from 1.
+            reason: What is wrong with it.
+            hint: What to do about it. Default: how to skip such rows.
+
+        Raises:
+            DataError: bad-row, if `on_error` is "stop".
+        """
+        if self.on_error == "stop":
+            raise DataError(
+                "bad-row", f"`{file}`, line {line:,}: {reason}",
+                hint or "mend the row, or leave such rows out with --on-error skip",
+            )  # fmt: skip
+        self.found.append(Fault(str(file), line, reason))

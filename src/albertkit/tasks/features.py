@@ -1,0 +1,136 @@
+"""What the model sees of examples: sequences of ids in flat arrays, and the labelled batches that are packed from them.
+
+M sequences of T tokens in all, of E examples. A batch has N sequences.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from albertkit.model import PackedBatch
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Sequences of ids with what belongs to them.
+
+    An example has one sequence, or several that stand together: the windows of a long text, the choices of a question.
+
+    Attributes:
+        input_ids: int32 [T], special tokens included.
+        token_type_ids: uint8 [T].
+        offsets: int64 [M+1]; sequence m is `offsets[m]:offsets[m+1]`.
+        examples: int64 [M], ascending: the example (its place in the list) of each sequence.
+        per_sequence: Name to array [M, ...]: labels, among others.
+        per_token: Name to array [T, ...]: labels of tokens, among others.
+    """
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    offsets: np.ndarray
+    examples: np.ndarray
+    per_sequence: Mapping[str, np.ndarray] = field(default_factory=dict)
+    per_token: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        sequences: Iterable[tuple[Sequence[int], int]],
+        examples: Sequence[int] | np.ndarray,
+        per_sequence: Mapping[str, np.ndarray] | None = None,
+        per_token: Mapping[str, np.ndarray] | None = None,
+    ) -> "Features":
+        """Features from M pairs of ids and the length of the first segment; the tokens after it are of type 1.
+
+        Args:
+            sequences: Ids with special tokens, and how many of them are of type 0.
+            examples: The example of each sequence, ascending.
+            per_sequence: As the attribute.
+            per_token: As the attribute.
+        """
+        ids, firsts = [], []
+        for row, first in sequences:
+            ids.append(np.asarray(row, np.int32))
+            firsts.append(min(first, len(row)))
+        lengths = np.array([len(row) for row in ids], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        types = (place >= np.repeat(np.array(firsts, np.int64), lengths)).astype(np.uint8)
+        flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
+        return cls(flat, types, offsets, np.asarray(examples, np.int64), per_sequence or {}, per_token or {})
+
+    @property
+    def num_sequences(self) -> int:
+        """M."""
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [M], tokens of each sequence."""
+        return np.diff(self.offsets)
+
+    def sequences_of(self, num_examples: int) -> np.ndarray:
+        """int64 [E+1]: sequences `[e]:[e+1]` are those of example e."""
+        return np.searchsorted(self.examples, np.arange(num_examples + 1))
+
+    def batch(self, sequences: np.ndarray) -> "LabelledBatch":
+        """The packed batch of some sequences, in the order given.
+
+        Args:
+            sequences: int64 [N], numbers of sequences.
+        """
+        lengths = self.lengths[sequences]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        tokens = np.repeat(self.offsets[sequences], lengths) + place
+        packed = PackedBatch(
+            input_ids=torch.from_numpy(self.input_ids[tokens].astype(np.int64)),
+            token_type_ids=torch.from_numpy(self.token_type_ids[tokens].astype(np.int64)),
+            position_ids=torch.from_numpy(place.astype(np.int64)),
+            offsets=torch.from_numpy(offsets),
+            lengths=tuple(lengths.tolist()),
+        )
+        return LabelledBatch(
+            packed=packed,
+            sequences=sequences,
+            examples=torch.from_numpy(self.examples[sequences]),
+            per_sequence={name: torch.from_numpy(values[sequences]) for name, values in self.per_sequence.items()},
+            per_token={name: torch.from_numpy(values[tokens]) for name, values in self.per_token.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledBatch:
+    """A packed batch with what belongs to its N sequences and T tokens.
+
+    Attributes:
+        packed: What the model sees.
+        sequences: int64 [N] on the host, their numbers in the features.
+        examples: int64 [N], the example of each sequence; sequences of one example stand together.
+        per_sequence: Name to tensor [N, ...].
+        per_token: Name to tensor [T, ...].
+    """
+
+    packed: PackedBatch
+    sequences: np.ndarray
+    examples: Tensor
+    per_sequence: dict[str, Tensor]
+    per_token: dict[str, Tensor]
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return self.packed.num_tokens
+
+    def to(self, device: torch.device) -> "LabelledBatch":
+        """The same batch on another device."""
+        return LabelledBatch(
+            self.packed.to(device),
+            self.sequences,
+            self.examples.to(device),
+            {name: values.to(device) for name, values in self.per_sequence.items()},
+            {name: values.to(device) for name, values in self.per_token.items()},
+        )

@@ -1,0 +1,169 @@
+"""What a task is: how its examples are read, what the model sees of them, what it predicts, how that is scored."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from torch import Tensor
+
+from albertkit.model.outputs import SummedLoss
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tokenizer import AlbertTokenizer
+
+
+class Example(Protocol):
+    """One thing to be judged; each task has its own kind, a frozen dataclass."""
+
+    @property
+    def id(self) -> str:
+        """Name in prediction files: the id that the data give, else the number of the row, from 0."""
+
+
+AnyExample = TypeVar("AnyExample", bound=Example)
+Prediction = dict[str, Any]  # plain values for JSON, `id` first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC, Generic[AnyExample]):
+    """A task with its settings. Frozen, and all of it is plain values: `task.json` beside the weights holds it.
+
+    Attributes:
+        kind: classification, regression, multilabel, tagging, choice or answers.
+        grouped: Whether all sequences of an example must be in one batch, because they compete.
+        name: Of the task, for example "mrpc".
+        length: Longest sequence, in tokens, special tokens included.
+        metric: The score that says which model is best; larger is better.
+    """
+
+    kind: ClassVar[str]
+    grouped: ClassVar[bool] = False
+    name: str
+    length: int = 512
+    metric: str = "accuracy"
+
+    # --- the model ----------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def model_class(self) -> type[PretrainedAlbert]:
+        """The class to fine-tune."""
+
+    def head(self) -> dict[str, Any]:
+        """Configuration fields of the head: num_labels, id2label, label2id, problem_type."""
+        return {}
+
+    # --- the data -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def files(self, data: Path) -> dict[str, Path]:
+        """The files of a folder in the task's layout: split ("train", "dev", "test", or such as "dev_mismatched") to path.
+
+        Args:
+            data: The folder; or one file, which is then "train".
+
+        Raises:
+            DataError: not-found, or unknown-layout naming what was looked for and what is there.
+        """
+
+    @abstractmethod
+    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[AnyExample]:
+        """Read a file, one example at a time, in its order.
+
+        Args:
+            file: One of `files`, or any file of the task's form; may be compressed.
+            split: Which it is: some layouts have other columns in "test".
+            labelled: Whether the labels are wanted. Without, a file need not have them.
+            faults: Told of each row that cannot be used.
+        """
+
+    def fitted(self, train: Sequence[AnyExample]) -> Self:
+        """This task with what only the training examples say, for example the names of the labels."""
+        return self
+
+    @abstractmethod
+    def features(self, examples: Sequence[AnyExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+        """What the model sees.
+
+        Args:
+            examples: Any number of them.
+            tokenizer: The model's.
+            labelled: Whether to make labels for `losses`.
+        """
+
+    # --- the model on a batch -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def losses(
+        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
+    ) -> dict[str, SummedLoss]:
+        """The losses of a batch as sums; the means over all batches of an update are added.
+
+        Args:
+            model: Of `model_class`.
+            batch: On the model's device, made from labelled features.
+            class_weights: fp32 [C], what an example of each class counts; their mean over the training examples is 1.
+        """
+
+    @abstractmethod
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """Targets of each loss of `losses`, known before anything is computed."""
+
+    @abstractmethod
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
+        """What the model says of each of the N sequences, on the host, in whatever form `predictions` wants it."""
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def predictions(
+        self, examples: Sequence[AnyExample], features: Features, outputs: Sequence[Any]
+    ) -> list[Prediction]:
+        """One record an example, in their order.
+
+        Args:
+            examples: E of them.
+            features: Of these examples.
+            outputs: M, one a sequence of the features.
+        """
+
+    @abstractmethod
+    def score(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """The task's metrics. NaN where one is not defined, such as a correlation with constant predictions."""
+
+    def details(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """More than one number: per-class table, confusion matrix, bootstrap intervals; plain values for JSON."""
+        return {}
+
+    def collapsed(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction]) -> str | None:
+        """What to say if the model has learned nothing, for example that all predictions are the same; None if it has."""
+        return None
+
+    @abstractmethod
+    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+        """Write the task's submission files, each whole or not at all, and name them.
+
+        Args:
+            folder: Made if missing.
+            predictions: Of `predictions`.
+            split: Of which data; part of names such as `MNLI-m.tsv`.
+        """
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `task.json`."""
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """What `to_dict` gave; lists become tuples."""
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
+        return cls(**fields)
+
+    def with_changes(self, **changes: Any) -> Self:
+        """A copy with other settings."""
+        return replace(self, **changes)

@@ -1,0 +1,185 @@
+"""Exact match and F1 of answers, as the official scripts evaluate-v1.1.py and evaluate-v2.0.py compute them.
+
+The versions differ when prediction and gold both normalise to nothing: 1.1 gives exact 1 and F1 0, 2.0 gives 1 and 1.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from albertkit.errors import DataError
+
+Version = Literal["1.1", "2.0"]
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case without ASCII punctuation, English articles and repeated spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
+    """1 if the prediction equals one of the gold answers after normalisation, else 0.
+
+    Args:
+        prediction: The answer; "" for none.
+        golds: The right answers; none (2.0 only) if the question has no answer.
+        version: Of the official script.
+    """
+    predicted = normalize_answer(prediction)
+    return float(any(predicted == gold for gold in _normalized(golds, version)))
+
+
+def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
+    """The largest F1 of the prediction's words with those of a gold answer; arguments as `exact_match`."""
+    words = normalize_answer(prediction).split()
+    return max(_word_f1(words, gold.split(), version) for gold in _normalized(golds, version))
+
+
+def question_scores(
+    predictions: Mapping[str, str], gold: Iterable[tuple[str, Sequence[str]]], version: Version
+) -> dict[str, tuple[float, float]]:
+    """Exact match and F1 of each question, 0 to 1, in the order of the gold data. A missing prediction scores 0.
+
+    Args:
+        predictions: Question id to answer; ids that the gold data lack are ignored.
+        gold: Question id and its right answers.
+        version: Of the official script.
+
+    Raises:
+        DataError: no-answer, if version is 1.1 and a question has none.
+    """
+    scores = {}
+    for name, answers in gold:
+        if version == "1.1" and not answers:
+            raise DataError(
+                "no-answer", f"question `{name}` has no answer, which SQuAD 1.1 does not know", "score it as squad2"
+            )
+        given = predictions.get(name)
+        scores[name] = (
+            (0.0, 0.0) if given is None else (exact_match(given, answers, version), f1(given, answers, version))
+        )
+    return scores
+
+
+def squad_scores(
+    predictions: Mapping[str, str],
+    gold: Sequence[Any],
+    version: Version,
+    null_odds: Mapping[str, float] | None = None,
+    null_threshold: float = 1.0,
+) -> dict[str, float]:
+    """What the official script prints, in per cent.
+
+    Args:
+        predictions: Question id to answer; "" for none.
+        gold: Questions: pairs of id and right answers, or things with `id` and `answers`.
+        version: Of the official script.
+        null_odds: Question id to how likely it has no answer (2.0). Any scale.
+        null_threshold: Questions with larger odds count as unanswered. The official script's default; it takes the odds
+            for probabilities.
+
+    Returns:
+        1.1: exact_match, f1. 2.0: exact, f1, total, and the same of the questions with answers (`HasAns_…`) and without
+        (`NoAns_…`); with null odds also best_exact, best_exact_thresh, best_f1, best_f1_thresh and the average precisions
+        pr_exact_ap, pr_f1_ap, pr_oracle_ap. A missing prediction counts as wrong; the official script of 2.0 stops there.
+
+    Raises:
+        DataError: no-answer, as `question_scores`; missing-odds if a question has none; no-examples.
+    """
+    questions = [pair if isinstance(pair, tuple) else (pair.id, pair.answers) for pair in gold]
+    if not questions:
+        raise DataError("no-examples", "there are no questions to score")
+    scores = question_scores(predictions, questions, version)
+    if version == "1.1":
+        return {"exact_match": _percent(scores, scores, 0), "f1": _percent(scores, scores, 1)}
+    answerable = {name: bool(answers) for name, answers in questions}
+    taken = scores
+    if null_odds is not None:
+        if missing := [name for name in scores if name not in null_odds]:
+            raise DataError(
+                "missing-odds", f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`"
+            )
+        as_null = {name: (float(not answerable[name]),) * 2 for name in scores if null_odds[name] > null_threshold}
+        taken = {**scores, **as_null}
+    values: dict[str, float] = {}
+    groups = {
+        "": list(scores),
+        "HasAns_": [n for n in scores if answerable[n]],
+        "NoAns_": [n for n in scores if not answerable[n]],
+    }
+    for prefix, names in groups.items():
+        if names:
+            values[f"{prefix}exact"], values[f"{prefix}f1"] = _percent(taken, names, 0), _percent(taken, names, 1)
+            values[f"{prefix}total"] = len(names)
+    if null_odds is not None:
+        for column, name in enumerate(("exact", "f1")):
+            values[f"best_{name}"], values[f"best_{name}_thresh"] = _best_threshold(
+                {n: s[column] for n, s in scores.items()}, predictions, null_odds, answerable
+            )
+        if any(answerable.values()):
+            for column, name in enumerate(("exact", "f1")):
+                values[f"pr_{name}_ap"] = _average_precision(
+                    {n: s[column] for n, s in scores.items()}, null_odds, answerable
+                )
+            values["pr_oracle_ap"] = _average_precision(
+                {n: float(a) for n, a in answerable.items()}, null_odds, answerable
+            )
+    return values
+
+
+def _normalized(golds: Sequence[str], version: Version) -> list[str]:
+    normal = [normalize_answer(gold) for gold in golds]
+    return normal if version == "1.1" else [gold for gold in normal if gold] or [""]
+
+
+def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
+    if version == "2.0" and not (predicted and gold):
+        return float(predicted == gold)
+    same = sum((Counter(predicted) & Counter(gold)).values())
+    if not same:
+        return 0.0
+    precision, recall = same / len(predicted), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _percent(scores: Mapping[str, tuple[float, ...]], names: Iterable[str], column: int) -> float:
+    """Added one by one as the scripts do: the built-in sum compensates rounding since Python 3.12, and would differ."""
+    values = [scores[name][column] for name in names]
+    return float(100.0 * np.cumsum(values)[-1] / len(values))
+
+
+def _best_threshold(
+    scores: Mapping[str, float],
+    predictions: Mapping[str, str],
+    odds: Mapping[str, float],
+    answerable: Mapping[str, bool],
+) -> tuple[float, float]:
+    """The best score in per cent, and the odds up to which, inclusive, questions are answered to reach it.
+
+    Among equal odds the order of `odds` decides, and a threshold may fall between them: so the official script.
+    """
+    score = best = float(sum(not has_answer for has_answer in answerable.values()))
+    threshold = 0.0
+    for name in sorted((name for name in odds if name in scores), key=odds.__getitem__):
+        score += scores[name] if answerable[name] else -1.0 if predictions.get(name) else 0.0
+        if score > best:
+            best, threshold = score, odds[name]
+    return 100.0 * best / len(scores), threshold
+
+
+def _average_precision(scores: Mapping[str, float], odds: Mapping[str, float], answerable: Mapping[str, bool]) -> float:
+    """Area under the curve of precision over recall as questions are answered in the order of their odds, in per cent."""
+    names = sorted((name for name in odds if name in scores), key=odds.__getitem__)
+    right = np.cumsum([scores[name] if answerable[name] else 0.0 for name in names])
+    ordered = np.array([odds[name] for name in names])
+    ends = np.append(ordered[1:] != ordered[:-1], True)  # a threshold cannot part equal odds
+    precision = (right / np.arange(1, len(names) + 1))[ends]
+    recall = (right / sum(answerable.values()))[ends]
+    return float(100.0 * np.sum(precision * np.diff(recall, prepend=0.0)))

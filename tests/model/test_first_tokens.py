@@ -1,0 +1,58 @@
+"""Pooled heads compute the last pass at first tokens only: same logits, same gradients."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from albertkit.model import AlbertForMultipleChoice, AlbertForSequenceClassification, PackedBatch
+from albertkit.model.padded import Trace
+from albertkit.model.pretrained import PretrainedAlbert
+
+Make = Callable[..., PretrainedAlbert]
+
+
+def of_all_tokens(model: PretrainedAlbert, batch: PackedBatch) -> torch.Tensor:
+    """Logits from a last pass over every token."""
+    return model._head(*model.albert.encode(batch))
+
+
+def gradients(model: PretrainedAlbert, logits: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    logits.square().sum().backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("model_class", [AlbertForSequenceClassification, AlbertForMultipleChoice])
+@pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"num_hidden_groups": 3}], ids=str)
+def test_logits_and_gradients_are_those_of_a_whole_last_pass(
+    make_class: Make, packed: PackedBatch, model_class: type[PretrainedAlbert], changes: dict
+) -> None:
+    model = make_class(model_class, **changes)
+    logits, whole = model.packed_logits(packed), of_all_tokens(model, packed)
+    torch.testing.assert_close(logits, whole, atol=1e-6, rtol=0)
+    torch.testing.assert_close(gradients(model, logits), gradients(model, whole), atol=1e-6, rtol=1e-5)
+
+
+def test_the_comparison_notices_a_wrong_token(make_class: Make, packed: PackedBatch) -> None:
+    model = make_class(AlbertForSequenceClassification)
+    whole = of_all_tokens(model, packed)
+    hidden = model.albert.encode(packed).hidden
+    last = torch.tanh(model.albert.pooler(hidden[packed.offsets[1:] - 1]))  # pooled from the last token
+    assert (model._head(hidden, last) - whole).abs().max() > 1e-2
+
+
+def test_it_saves_work_and_a_trace_has_all_tokens(make_class: Make, packed: PackedBatch) -> None:
+    model = make_class(AlbertForSequenceClassification)
+    layer = model.albert.encoder.albert_layer_groups[0].albert_layers[0]
+    rows: list[int] = []
+    layer.ffn.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
+    model.packed_logits(packed)
+    assert rows == [packed.num_tokens, packed.num_tokens, packed.num_sequences]
+
+    rows.clear()
+    trace = Trace(True, False)
+    logits = model.packed_logits(packed, trace)
+    assert rows == [packed.num_tokens] * 3
+    assert [len(states) for states in trace.hidden_states] == [packed.num_tokens] * 4
+    torch.testing.assert_close(logits, model.packed_logits(packed), atol=1e-6, rtol=0)

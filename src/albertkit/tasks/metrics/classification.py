@@ -1,4 +1,9 @@
-"""Accuracy, F1 and Matthews correlation of classes and of label sets, by scikit-learn. Zero divided by zero counts as 0."""
+"""Accuracy, F1 and Matthews correlation of classes and of label sets. Zero divided by zero counts as 0.
+
+The scores of single classes follow from the C * C counts of label and prediction alone, so they are computed from those:
+a thousand bootstrap samples of 10,000 examples take 0.1 s, by scikit-learn's functions 10 s. The tests hold them against
+scikit-learn's.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,9 +13,7 @@ import numpy as np
 Labels = Sequence[int] | np.ndarray
 
 
-def class_scores(
-    labels: Labels, predictions: Labels, num_classes: int, counts: np.ndarray | None = None
-) -> dict[str, float]:
+def class_scores(labels: Labels, predictions: Labels, num_classes: int) -> dict[str, float]:
     """The scores of single classes.
 
     Args:
@@ -18,45 +21,17 @@ def class_scores(
         predictions: E classes, from 0.
         num_classes: C. With 2, f1, precision and recall are those of class 1, as GLUE has it; else the means over the
             classes that occur in the labels or the predictions.
-        counts: How many examples each of the E pairs stands for. Default: one.
 
     Returns:
         accuracy, f1, f1_macro, precision, recall, matthews_correlation and accuracy_and_f1, the mean of the two.
     """
-    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_recall_fscore_support
-
-    average = "binary" if num_classes == 2 else "macro"
-    weighed = {"sample_weight": counts}
-    accuracy = float(accuracy_score(labels, predictions, **weighed))
-    precision, recall, f1, _ = precision_recall_fscore_support(
-        labels, predictions, average=average, zero_division=0, **weighed
-    )
-    macro = f1 if average == "macro" else f1_score(labels, predictions, average="macro", zero_division=0, **weighed)
-    return {
-        "accuracy": accuracy,
-        "f1": float(f1),
-        "f1_macro": float(macro),
-        "precision": float(precision),
-        "recall": float(recall),
-        "matthews_correlation": float(matthews_corrcoef(labels, predictions, **weighed)),
-        "accuracy_and_f1": (accuracy + float(f1)) / 2,
-    }
+    return _scores(np.array(confusion(labels, predictions, num_classes)))
 
 
 def class_scores_of(labels: Labels, predictions: Labels, num_classes: int) -> Callable[[np.ndarray], dict[str, float]]:
-    """`class_scores` as a function of numbers of examples, for `bootstrap_intervals`.
-
-    Every sample is counted into the C * C pairs of label and prediction first: 30 times faster than scoring 10,000
-    examples a thousand times, and the same numbers.
-    """
-    pairs = np.asarray(labels) * num_classes + np.asarray(predictions)
-
-    def scores(rows: np.ndarray) -> dict[str, float]:
-        counts = np.bincount(pairs[rows], minlength=num_classes**2)
-        occurring = np.flatnonzero(counts)
-        return class_scores(occurring // num_classes, occurring % num_classes, num_classes, counts[occurring])
-
-    return scores
+    """`class_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
+    cells = np.asarray(labels) * num_classes + np.asarray(predictions)
+    return lambda rows: _scores(np.bincount(cells[rows], minlength=num_classes**2).reshape(num_classes, num_classes))
 
 
 def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -70,13 +45,10 @@ def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> li
     Returns:
         A row a class, in the order of the names: name, precision, recall, f1, support (how many examples have it).
     """
-    from sklearn.metrics import precision_recall_fscore_support
-
-    columns = precision_recall_fscore_support(labels, predictions, labels=range(len(names)), zero_division=0)
-    return [
-        {"name": name, "precision": float(p), "recall": float(r), "f1": float(f), "support": int(s)}
-        for name, p, r, f, s in zip(names, *columns, strict=True)
-    ]
+    counts = np.array(confusion(labels, predictions, len(names)))
+    columns = [column.tolist() for column in (*_each_class(counts), counts.sum(1))]
+    keys = ("name", "precision", "recall", "f1", "support")
+    return [dict(zip(keys, row, strict=True)) for row in zip(names, *columns, strict=True)]
 
 
 def confusion(labels: Labels, predictions: Labels, num_classes: int) -> list[list[int]]:
@@ -103,4 +75,34 @@ def label_scores(labels: Sequence[Sequence[int]] | np.ndarray, predictions: Any)
         "f1_micro": float(f1_score(labels, predictions, average="micro", zero_division=0)),
         "f1_macro": float(f1_score(labels, predictions, average="macro", zero_division=0)),
         "subset_accuracy": float(accuracy_score(labels, predictions)),
+    }
+
+
+def _each_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Precision, recall and F1 [C] of counts [C, C]."""
+    right, predicted, labelled = counts.diagonal(), counts.sum(0), counts.sum(1)
+    return (
+        right / np.maximum(predicted, 1),
+        right / np.maximum(labelled, 1),
+        2 * right / np.maximum(predicted + labelled, 1),
+    )
+
+
+def _scores(counts: np.ndarray) -> dict[str, float]:
+    columns = np.stack(_each_class(counts))
+    predicted, labelled, right, total = counts.sum(0), counts.sum(1), counts.trace(), counts.sum()
+    macro = columns[:, predicted + labelled > 0].mean(1)
+    precision, recall, f1 = (columns[:, 1] if len(counts) == 2 else macro).tolist()
+    accuracy = float(right / total)
+    # the correlation of C classes: Gorodkin 2004, equation 8
+    spread = float(total**2 - (predicted**2).sum()) * float(total**2 - (labelled**2).sum())
+    covariance = float(right * total - predicted @ labelled)
+    return {
+        "accuracy": accuracy,
+        "f1": f1,
+        "f1_macro": float(macro[2]),
+        "precision": precision,
+        "recall": recall,
+        "matthews_correlation": covariance / spread**0.5 if spread else 0.0,
+        "accuracy_and_f1": (accuracy + f1) / 2,
     }

@@ -1,0 +1,184 @@
+"""Metrics against what scikit-learn and scipy printed (golden), and against seqeval."""
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albertkit.tasks.metrics.bootstrap import bootstrap_interval, bootstrap_intervals
+from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion, label_scores
+from albertkit.tasks.metrics.regression import regression_scores
+from albertkit.tasks.metrics.tagging import span_counts, span_scores, span_scores_of, span_table, spans
+
+THEIR_NAMES = {
+    "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",
+    "precision_label_1": "precision", "recall_label_1": "recall", "mean_of_accuracy_and_f1": "accuracy_and_f1",
+    "pearson": "pearson", "spearman": "spearman", "mse": "mse", "mean_of_pearson_and_spearman": "pearson_and_spearman",
+}  # fmt: skip
+
+
+def furthest(case: dict) -> float:
+    """The largest difference from the golden metrics of a case; NaN is None there."""
+    labels, predictions = case["labels"], case["predictions"]
+    if case["task"] == "sts-b":
+        ours = regression_scores(labels, predictions)
+    else:
+        ours = class_scores(labels, predictions, 3 if "mnli" in case["task"] else 2)
+    differences = []
+    for name, theirs in case["metrics"].items():
+        value = ours[THEIR_NAMES[name]]
+        differences.append(float(not np.isnan(value)) if theirs is None else abs(value - theirs))
+    return max(differences)
+
+
+def test_glue_metrics_equal_golden(golden: Path) -> None:
+    cases = json.loads((golden / "glue" / "metrics.json").read_text())["cases"]
+    assert len(cases) == 42
+    for case in cases:
+        assert furthest(case) < 1e-9, (case["task"], case["name"])
+
+
+def test_the_comparison_notices_one_changed_prediction(golden: Path) -> None:
+    for case in json.loads((golden / "glue" / "metrics.json").read_text())["cases"]:
+        first = case["predictions"][0]
+        changed = first + 0.01 if case["task"] == "sts-b" else (first + 1) % (3 if "mnli" in case["task"] else 2)
+        assert furthest({**case, "predictions": [changed, *case["predictions"][1:]]}) > 1e-9
+
+
+def test_undefined_correlations_are_nan() -> None:
+    for labels, predictions in (([1, 2, 3], [2, 2, 2]), ([5, 5], [1, 2]), ([1], [1])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            scores = regression_scores(labels, predictions)
+        assert [name for name, value in scores.items() if np.isnan(value)] == [
+            "pearson",
+            "spearman",
+            "pearson_and_spearman",
+        ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(2, 6).flatmap(
+        lambda c: st.tuples(st.just(c), st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=30))
+    )
+)
+def test_class_scores_equal_scikit_learn(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    from sklearn import metrics
+
+    num_classes, pairs = drawn
+    labels, predictions = zip(*pairs, strict=True)
+    average = "binary" if num_classes == 2 else "macro"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+            labels, predictions, average=average, zero_division=0
+        )
+        theirs = {
+            "accuracy": metrics.accuracy_score(labels, predictions),
+            "f1": f1,
+            "f1_macro": metrics.f1_score(labels, predictions, average="macro", zero_division=0),
+            "precision": precision,
+            "recall": recall,
+            "matthews_correlation": metrics.matthews_corrcoef(labels, predictions),
+        }
+        rows = metrics.precision_recall_fscore_support(labels, predictions, labels=range(num_classes), zero_division=0)
+    theirs["accuracy_and_f1"] = (theirs["accuracy"] + theirs["f1"]) / 2
+    assert class_scores(labels, predictions, num_classes) == pytest.approx(theirs, abs=1e-12)
+    table = class_table(labels, predictions, [f"class {number}" for number in range(num_classes)])
+    for row, *values in zip(table, *rows, strict=True):
+        assert list(row.values())[1:] == pytest.approx(values, abs=1e-12)
+
+
+def test_absent_class_and_single_class() -> None:
+    assert class_scores([0, 0], [0, 0], 2)["f1"] == 0.0  # class 1 occurs nowhere
+    assert class_scores([0, 0], [0, 0], 2)["accuracy"] == 1.0
+    assert class_scores([0, 1], [0, 1], 5)["f1_macro"] == 1.0  # over the classes that occur
+    table = class_table([0, 1, 1], [0, 1, 0], ["a", "b", "c"])
+    assert table[2] == {"name": "c", "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
+    assert table[1] == {"name": "b", "precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2}
+    assert confusion([0, 1, 1], [0, 1, 0], 3) == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_label_sets() -> None:
+    scores = label_scores([[1, 0, 0], [1, 1, 0], [0, 0, 0]], [[1, 0, 0], [0, 1, 0], [0, 1, 0]])
+    # label 0: 1 of 2 found; label 1: 1 found, 1 invented; label 2: nowhere, so 0
+    assert scores == pytest.approx({"f1_micro": 4 / 6, "f1_macro": (2 / 3 + 2 / 3 + 0) / 3, "subset_accuracy": 1 / 3})
+
+
+# --- entities ---------------------------------------------------------------------------------------------------------
+
+TAGS = ["O", *(f"{place}-{kind}" for place in "BIES" for kind in ("PER", "LOC", "a-b")), "B", "I"]
+sentence_pairs = st.integers(1, 12).flatmap(
+    lambda length: st.tuples(*[st.lists(st.sampled_from(TAGS), min_size=length, max_size=length)] * 2)
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(sentence_pairs, min_size=1, max_size=4))
+def test_entities_equal_seqeval_on_any_tags(pairs: list[tuple[list[str], list[str]]]) -> None:
+    from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
+
+    gold, predicted = [list(side) for side in zip(*pairs, strict=True)]
+    for tags in gold + predicted:
+        assert spans(tags) == get_entities(tags)
+    ours = span_scores(gold, predicted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
+        rows = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
+    assert list(ours.values()) == pytest.approx([float(value) for value in theirs[:3]], abs=1e-12)
+    for row, *values in zip(span_table(gold, predicted), *rows, strict=True):
+        assert list(row.values())[1:] == pytest.approx(values, abs=1e-12)
+
+
+def test_ill_formed_tags_are_read_as_conlleval_reads_them() -> None:
+    assert spans(["O", "I-PER", "I-PER", "I-LOC", "B-LOC", "I-LOC"]) == [("PER", 1, 2), ("LOC", 3, 3), ("LOC", 4, 5)]
+    # a reading that lets only B- start an entity would find one entity less and notice it here
+    assert span_scores([["I-PER", "O"]], [["I-PER", "O"]])["f1"] == 1.0
+    assert span_scores([["B-PER"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    assert span_scores([[]], [[]])["f1"] == 0.0
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+def test_interval_of_a_mean_equals_scipys_bootstrap() -> None:
+    from scipy.stats import bootstrap
+
+    right = np.random.default_rng(1).random(400) < 0.8
+    low, high = bootstrap_interval(lambda rows: float(right[rows].mean()), 400, samples=4000)
+    theirs = bootstrap(
+        (right,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(3)
+    ).confidence_interval
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.004)  # a tenth of the interval's width
+    narrow = bootstrap_interval(lambda rows: float(right[rows].mean()), 400, samples=4000, share=0.5)
+    assert narrow[1] - narrow[0] < 0.5 * (high - low)
+
+
+def test_interval_is_reproducible_and_leaves_undefined_samples_out() -> None:
+    labels, predictions = np.array([1.0, 1, 2]), np.array([1.0, 2, 2])
+    scores = lambda rows: regression_scores(labels[rows], predictions[rows])  # noqa: E731
+    first, second = (bootstrap_intervals(scores, 3, samples=50, seed=4) for _ in range(2))
+    assert first == second
+    assert np.isfinite(first["pearson"]).all()
+    assert np.isnan(bootstrap_interval(lambda rows: float("nan"), 3, samples=5)).all()
+
+
+def test_counted_samples_score_as_drawn_samples() -> None:
+    random = np.random.default_rng(0)
+    for num_classes in (2, 3, 7):
+        labels, predictions = random.integers(0, num_classes, (2, 60))
+        counted = class_scores_of(labels, predictions, num_classes)
+        for _ in range(20):
+            rows = random.integers(0, 60, 60)
+            direct = class_scores(labels[rows], predictions[rows], num_classes)
+            assert counted(rows) == pytest.approx(direct, abs=1e-12)
+    gold, predicted = [list(map(str, random.choice(TAGS, 5))) for _ in range(9)], [["B-PER"] * 5] * 9
+    rows = random.integers(0, 9, 9)
+    assert span_scores_of(gold, predicted)(rows) == span_scores([gold[r] for r in rows], [predicted[r] for r in rows])
+    assert span_counts([], []).shape == (0, 3)

@@ -1,0 +1,105 @@
+"""SQuAD scores against the official scripts' numbers (golden), and against published predictions."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertkit.errors import DataError
+from albertkit.tasks.metrics.squad import exact_match, f1, normalize_answer, squad_scores
+
+Gold = list[tuple[str, list[str]]]
+
+
+def gold_of(file: Path) -> Gold:
+    content = file.read_bytes()
+    articles = json.loads(gzip.decompress(content) if file.suffix == ".gz" else content)["data"]
+    questions = [q for article in articles for paragraph in article["paragraphs"] for q in paragraph["qas"]]
+    return [(q["id"], [answer["text"] for answer in q["answers"]]) for q in questions]
+
+
+def string_pairs(golden: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (golden / "squad" / "string_pairs.jsonl").read_text().splitlines()]
+
+
+def test_string_pairs(golden: Path) -> None:
+    both_empty = 0
+    for pair in string_pairs(golden):
+        prediction, golds = pair["prediction"], pair["golds"]
+        assert normalize_answer(prediction) == pair["normalised_prediction"]
+        assert [normalize_answer(gold) for gold in golds] == pair["normalised_golds"]
+        assert exact_match(prediction, golds) == pair["v2_exact"]
+        assert f1(prediction, golds) == pytest.approx(pair["v2_f1"], abs=1e-12)
+        if pair["v1_exact"] is not None:
+            assert exact_match(prediction, golds, "1.1") == pair["v1_exact"]
+            assert f1(prediction, golds, "1.1") == pytest.approx(pair["v1_f1"], abs=1e-12)
+            both_empty += pair["v1_f1"] != pair["v2_f1"]
+    assert both_empty >= 2  # pairs where the wrong version would be noticed
+
+
+@pytest.mark.parametrize("setting", ["v20_s128_k5x5", "v20_s128_k2x3", "v20_s384_k5x5", "edge_s128_k5x5"])
+def test_version_2_equals_the_official_script(golden: Path, setting: str) -> None:
+    gold = gold_of(golden / "squad" / ("edge_cases.json" if "edge" in setting else "v20_dev60.json"))
+    compared = 0
+    for results in json.loads((golden / "squad" / f"pred_v2_{setting}.json").read_text()).values():
+        for name in ("no_threshold", "threshold_0", "best_f1_threshold"):
+            predictions = results[f"predictions_{name}"]
+            official = results[f"official_{name}"]
+            asked = [pair for pair in gold if pair[0] in predictions]
+            assert squad_scores(predictions, asked, "2.0") == pytest.approx(official["without_na_file"], abs=1e-9)
+            with_odds = squad_scores(predictions, asked, "2.0", results["null_odds"])
+            assert with_odds == pytest.approx(official["with_na_file"], abs=1e-9)
+            compared += len(official["with_na_file"])
+    assert compared > 70
+
+
+def test_version_2_comparison_notices_a_changed_rule(golden: Path) -> None:
+    results = json.loads((golden / "squad" / "pred_v2_v20_s128_k5x5.json").read_text())["n20_l30"]
+    gold, predictions = gold_of(golden / "squad" / "v20_dev60.json"), results["predictions_no_threshold"]
+    official = results["official_no_threshold"]["with_na_file"]
+    for threshold in (0.5, float("inf")):
+        assert squad_scores(predictions, gold, "2.0", results["null_odds"], threshold) != pytest.approx(
+            official, abs=1e-9
+        )
+    odds = dict(results["null_odds"])
+    odds[gold[0][0]] += 5.0
+    assert squad_scores(predictions, gold, "2.0", odds) != pytest.approx(official, abs=1e-9)
+
+
+@pytest.mark.parametrize("setting", ["v11_s384", "v11_s128", "v11_s128_ties", "edge_s128"])
+def test_version_1_equals_the_official_script(golden: Path, setting: str) -> None:
+    gold = gold_of(golden / "squad" / ("edge_cases.json" if "edge" in setting else "v11_dev60.json"))
+    for results in json.loads((golden / "squad" / f"pred_v1_{setting}.json").read_text()).values():
+        asked = [pair for pair in gold if pair[1]]
+        assert squad_scores(results["predictions"], asked, "1.1") == pytest.approx(results["eval_v1"], abs=1e-9)
+
+
+def test_published_predictions_score_exactly(data: Path) -> None:
+    squad = data / "squad"
+    with gzip.open(squad / "predictions-v1.1-bert-ensemble.json.gz", "rt", encoding="utf-8") as stream:
+        predictions = json.load(stream)
+    gold = gold_of(squad / "dev-v1.1.json.gz")
+    scores = squad_scores(predictions, gold, "1.1")
+    assert scores == {"exact_match": 86.20624408703878, "f1": 92.19557978351145}
+    predictions[gold[0][0]] = "nothing of the kind"
+    assert squad_scores(predictions, gold, "1.1") != scores
+
+
+def test_missing_predictions_count_as_wrong() -> None:
+    gold: Gold = [("a", ["Ulm"]), ("b", []), ("c", ["in Bern"])]
+    scores = squad_scores({"a": "ulm.", "x": "not asked"}, gold, "2.0")
+    assert (scores["exact"], scores["total"], scores["NoAns_exact"]) == (100 / 3, 3, 0.0)
+    assert squad_scores({"c": "Bern"}, gold[2:], "1.1") == pytest.approx({"exact_match": 0.0, "f1": 200 / 3})
+
+
+def test_what_cannot_be_scored_is_said() -> None:
+    for slug, call in {
+        "no-answer": lambda: squad_scores({}, [("a", [])], "1.1"),
+        "missing-odds": lambda: squad_scores({"a": ""}, [("a", [])], "2.0", {"b": 1.0}),
+        "no-examples": lambda: squad_scores({}, [], "2.0"),
+    }.items():
+        with pytest.raises(DataError) as caught:
+            call()
+        assert caught.value.slug == slug

@@ -1,0 +1,229 @@
+"""Frozen encoder and LoRA: what trains, that it merges into a plain model which transformers reads, that a run resumes."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError, MissingExtraError
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    PackedBatch,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.adapters import LoraModel, add_lora, freeze_encoder
+from albertkit.training.display import Display
+from albertkit.training.distributed import World
+from albertkit.training.loop import LoopSettings, LossPart, train
+
+WORLD = World(0, 1, torch.device("cpu"))
+BATCH = PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3], [2, 11, 12, 13, 14, 3]])
+LABELS = torch.tensor([0, 1, 1])
+LOGITS: dict[type[PretrainedAlbert], Callable[[PretrainedAlbert], Tensor]] = {
+    AlbertForSequenceClassification: lambda model: model.packed_logits(BATCH),
+    AlbertForTokenClassification: lambda model: model.packed_logits(BATCH),
+    AlbertForQuestionAnswering: lambda model: torch.stack(model.packed_logits(BATCH)),
+    AlbertForBeamQuestionAnswering: lambda model: model.packed_beams(BATCH).end_top_log_probs.clamp(min=-100),
+}
+
+
+def tiny(model_class: type[PretrainedAlbert] = AlbertForSequenceClassification, **changes: object) -> PretrainedAlbert:
+    torch.manual_seed(0)
+    values = dict(
+        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=96, max_position_embeddings=24, initializer_range=0.2,
+    )  # fmt: skip
+    return model_class(AlbertConfig.from_dict({**values, **changes})).eval()
+
+
+def trained(lora: LoraModel) -> LoraModel:
+    """With adapters that are not zero, as after training."""
+    with torch.no_grad():
+        for parameter in lora.model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn_like(parameter)
+    return lora
+
+
+def trainable(model: PretrainedAlbert) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+# --- frozen encoder ---------------------------------------------------------------------------------------------------
+
+
+def test_frozen_encoder_leaves_the_head_and_the_pooler() -> None:
+    model = tiny()
+    freeze_encoder(model)
+    assert set(trainable(model)) == {
+        "classifier.weight",
+        "classifier.bias",
+        "albert.pooler.weight",
+        "albert.pooler.bias",
+    }
+    hidden, pooled = model.train().albert.encode(BATCH)
+    assert not hidden.requires_grad  # torch records nothing in the encoder
+    assert pooled.requires_grad
+    model.task_loss(model.packed_logits(BATCH), LABELS).mean().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in trainable(model).values())
+
+    tagger = tiny(AlbertForTokenClassification)
+    freeze_encoder(tagger)
+    assert set(trainable(tagger)) == {"classifier.weight", "classifier.bias"}
+
+
+def test_parameter_counts_of_base_are_those_in_the_docstrings() -> None:
+    with torch.device("meta"):
+        model = AlbertForSequenceClassification(AlbertConfig.from_size("base", vocab_size=30_000))
+        freeze_encoder(model)
+        assert model.num_parameters() == 11_685_122
+        assert model.num_parameters(only_trainable=True) == 592_130
+        pytest.importorskip("peft")
+        add_lora(model, 8)
+    assert model.num_parameters(only_trainable=True) - 592_130 == 8 * (8 * 768 + 2 * (768 + 3072)) == 110_592
+
+
+# --- LoRA -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model_class", LOGITS, ids=lambda c: c.__name__)
+def test_adapters_start_as_nothing_take_effect_and_merge(model_class: type[PretrainedAlbert]) -> None:
+    pytest.importorskip("peft")
+    logits = LOGITS[model_class]
+    model = tiny(model_class)
+    plain = logits(model)
+    lora = add_lora(model, 4)
+    torch.testing.assert_close(logits(lora.model), plain, atol=1e-6, rtol=1e-6)
+    adapted = logits(trained(lora).model)
+    assert (adapted - plain).abs().max() > 1e-2
+    merged = lora.merged()
+    assert type(merged) is model_class
+    assert set(merged.state_dict()) == set(tiny(model_class).state_dict())
+    assert all(p.requires_grad for p in merged.parameters())
+    torch.testing.assert_close(logits(merged), adapted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits(lora.model), adapted, atol=0, rtol=0)  # merging left it as it was
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+def test_every_way_of_sharing(sharing: str) -> None:
+    pytest.importorskip("peft")
+    groups = 1 if sharing == "all" else 3
+    model = tiny(parameter_sharing=sharing, num_hidden_groups=groups)
+    before = model.num_parameters()
+    lora = trained(add_lora(model, 4))
+    blocks = [group.albert_layers[0] for group in model.albert.encoder.albert_layer_groups]
+    assert len({block.ffn for block in blocks}) == (1 if sharing in ("all", "ffn") else 3)
+    assert len({block.attention.query for block in blocks}) == (1 if sharing in ("all", "attention") else 3)
+    attention, feed_forward = 4 * 4 * 2 * 64, 2 * 4 * (64 + 96)
+    sets = {"all": (1, 1), "attention": (1, 3), "ffn": (3, 1), "none": (3, 3)}[sharing]
+    assert model.num_parameters() - before == sets[0] * attention + sets[1] * feed_forward
+    merged = lora.merged()
+    assert merged.num_parameters() == before
+    torch.testing.assert_close(merged.packed_logits(BATCH), model.packed_logits(BATCH), atol=1e-5, rtol=0)
+
+
+def test_only_adapters_head_and_pooler_train(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    lora = add_lora(tiny(), 4)
+    names = set(trainable(lora.model))
+    assert sum("lora_" in name for name in names) == 12  # A and B of six layers
+    assert {name.split(".")[0] for name in names if "lora_" not in name} == {"classifier", "albert"}
+    assert [name for name in names if "lora_" not in name and "pooler" not in name and "classifier" not in name] == []
+    frozen = {name: p.clone() for name, p in lora.model.named_parameters() if not p.requires_grad}
+    run_training(lora, tmp_path, 3)
+    assert all(torch.equal(p, frozen[name]) for name, p in lora.model.named_parameters() if name in frozen)
+
+
+def test_merged_is_what_transformers_reads(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    lora = trained(add_lora(tiny(), 4))
+    lora.merged().save_pretrained(tmp_path)
+    theirs = transformers.AlbertForSequenceClassification.from_pretrained(tmp_path).eval()
+    rows = [[2, 7, 8, 3], [2, 9, 3], [2, 11, 12, 13, 14, 3]]
+    expected = torch.cat([theirs(input_ids=torch.tensor([row])).logits for row in rows])
+    torch.testing.assert_close(lora.model.packed_logits(BATCH), expected, atol=1e-5, rtol=0)
+    assert (tiny().packed_logits(BATCH) - expected).abs().max() > 1e-2  # the unadapted model would be noticed
+
+
+class OneBatch:
+    """The same batch again and again."""
+
+    def __init__(self) -> None:
+        self.cursor = 0
+
+    def __next__(self) -> list[PackedBatch]:
+        self.cursor += 1
+        return [BATCH]
+
+    def state(self) -> dict:
+        return {"cursor": self.cursor}
+
+    def restore(self, state: dict) -> None:
+        self.cursor = state["cursor"]
+
+
+class Objective:
+    """Classes of three sequences."""
+
+    def __init__(self, model: PretrainedAlbert) -> None:
+        self.model = model
+
+    def counts(self, batch: PackedBatch) -> dict[str, int]:
+        return {"class": 3}
+
+    def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
+        loss = self.model.task_loss(self.model.packed_logits(batch), LABELS)
+        return {"class": LossPart(loss.loss_sum, 3, loss.correct)}
+
+    def flops(self, batch: PackedBatch) -> float:
+        return 1.0
+
+
+def run_training(lora: LoraModel, run: Path, steps: int, resume: bool = False) -> None:
+    train(
+        lora.model, Objective(lora.model), OneBatch(),
+        LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2),
+        run=run, world=WORLD, display=Display(run, silent=True), evaluate=lambda: {"score": 0.0}, select="score",
+        save_model=lambda folder: lora.merged().save_pretrained(folder), resume=resume,
+    )  # fmt: skip
+
+
+def test_a_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    dropout = dict(hidden_dropout_prob=0.1)
+    whole = add_lora(tiny(**dropout), 4)
+    run_training(whole, tmp_path / "whole", 4)
+    run_training(add_lora(tiny(**dropout), 4), tmp_path / "halves", 2)
+    resumed = add_lora(tiny(**dropout), 4)
+    with torch.no_grad():  # as a fresh start in another process would draw them
+        for parameter in trainable(resumed.model).values():
+            parameter.normal_()
+    run_training(resumed, tmp_path / "halves", 4, resume=True)
+    ours, theirs = resumed.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    best = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "checkpoints" / "step-000004")
+    torch.testing.assert_close(best.packed_logits(BATCH), whole.merged().packed_logits(BATCH), atol=0, rtol=0)
+    start = add_lora(tiny(**dropout), 4).merged().packed_logits(BATCH)
+    assert (best.packed_logits(BATCH) - start).abs().max() > 1e-3  # it has learned something
+
+
+@pytest.mark.parametrize("rank", [0, 65])
+def test_impossible_ranks_are_refused(rank: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        add_lora(tiny(), rank)
+    assert caught.value.slug == "bad-rank"
+
+
+def test_without_peft_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(MissingExtraError) as caught:
+        add_lora(tiny(), 4)
+    assert "albertkit[lora]" in caught.value.hint

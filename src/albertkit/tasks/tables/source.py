@@ -1,0 +1,54 @@
+"""What an open table is, and the lines of its file."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from albertkit.corpus.inputs import ByteStream
+from albertkit.errors import DataError
+
+LONGEST = 64 << 20  # characters of a line or a record
+
+Quoting = bool | Literal["look"] | None
+Bad = Callable[[int, str, str], None]  # is told of a record that cannot be read: line, reason, hint
+
+
+class Source(NamedTuple):
+    """An open table.
+
+    Attributes:
+        columns: Their names; of a separated table the fields of its first line.
+        records: The records after that, when called with the columns that are wanted: lists of fields, or dictionaries.
+        has_own_names: Whether they are dictionaries.
+    """
+
+    columns: tuple[str, ...]
+    records: Callable[[Sequence[str]], Iterator[tuple[int, Any]]]
+    has_own_names: bool
+
+
+def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
+    """Line numbers from 1 and lines without their ends. Bytes that are not UTF-8 become lone surrogates.
+
+    Raises:
+        DataError: line-too-long.
+    """
+    number, rest = 1, b""
+    while True:
+        chunk = stream.read()
+        block = rest + chunk
+        end = block.rfind(b"\n") + 1 if chunk else len(block)
+        block, rest = block[:end], block[end:]
+        if len(rest) > LONGEST:
+            raise DataError(
+                "line-too-long", f"`{stream.file.path}`: a line is longer than {LONGEST:,} bytes",
+                "a table has one row a line",
+            )  # fmt: skip
+        text = block.decode("utf-8", "surrogateescape")  # lines are whole, so no character is cut in two
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        if text:
+            for line in text.removesuffix("\n").split("\n"):
+                yield number, line.removesuffix("\r")
+                number += 1
+        if not chunk:
+            return

@@ -3,7 +3,7 @@
 A result is its scores by name, and beside them, where the task has them (`Task.details`):
 
 - intervals: score to low and high, 95 %, by bootstrap over the examples
-- classes: rows of name, precision, recall, f1, support
+- classes, or types of entities: rows of name, precision, recall, f1, support
 - confusion: names of the classes, and counts[i][j]: how often class i was predicted as class j
 - pairs: [label, prediction] of a regression
 - notes: lines for a person
@@ -42,9 +42,10 @@ def print_results(results: Results, metric: str | None = None, out: TextIO | Non
 
     console = Console(file=out or sys.stdout, highlight=False)
     console.print(_score_table(results, metric))
-    if results.get("classes"):
-        console.print()
-        console.print(_class_table(results["classes"]))
+    for key, heading in (("classes", "class"), ("types", "type")):
+        if results.get(key):
+            console.print()
+            console.print(_class_table(results[key], heading))
     confusion = results.get("confusion")
     if confusion:
         console.print()
@@ -101,8 +102,8 @@ def _score_table(results: Results, metric: str | None) -> "Table":
     return table
 
 
-def _class_table(rows: list[dict[str, Any]]) -> "Table":
-    table = _table("class")
+def _class_table(rows: list[dict[str, Any]], heading: str) -> "Table":
+    table = _table(heading)
     for heading in ("precision", "recall", "f1", "examples"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:

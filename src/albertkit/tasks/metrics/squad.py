@@ -14,6 +14,7 @@ import numpy as np
 from albertkit.errors import DataError
 
 Version = Literal["1.1", "2.0"]
+Scores = Mapping[str, float]  # question id to 0 to 1
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -79,7 +80,7 @@ def squad_scores(
 
     Args:
         predictions: Question id to answer; "" for none.
-        gold: Questions: pairs of id and right answers, or things with `id` and `answers`.
+        gold: Questions: pairs of id and right answers, or examples of the task.
         version: Of the official script.
         null_odds: Question id to how likely it has no answer (2.0). Any scale.
         null_threshold: Questions with larger odds count as unanswered. The official script's default; it takes the odds
@@ -93,44 +94,38 @@ def squad_scores(
     Raises:
         DataError: no-answer, as `question_scores`; missing-odds if a question has none; no-examples.
     """
-    questions = [pair if isinstance(pair, tuple) else (pair.id, pair.answers) for pair in gold]
+    questions = [
+        item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers]) for item in gold
+    ]
     if not questions:
         raise DataError("no-examples", "there are no questions to score")
     scores = question_scores(predictions, questions, version)
+    exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
     if version == "1.1":
-        return {"exact_match": _percent(scores, scores, 0), "f1": _percent(scores, scores, 1)}
+        return {"exact_match": _percent(exact, exact), "f1": _percent(words, words)}
     answerable = {name: bool(answers) for name, answers in questions}
-    taken = scores
-    if null_odds is not None:
-        if missing := [name for name in scores if name not in null_odds]:
-            raise DataError(
-                "missing-odds", f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`"
-            )
-        as_null = {name: (float(not answerable[name]),) * 2 for name in scores if null_odds[name] > null_threshold}
-        taken = {**scores, **as_null}
+    if null_odds is None:
+        return _by_answerable(exact, words, answerable)
+    if missing := [name for name in scores if name not in null_odds]:
+        raise DataError("missing-odds", f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`")
+    as_null = {name: float(not answerable[name]) for name in predictions if null_odds.get(name, 0) > null_threshold}
+    values = _by_answerable(exact | as_null, words | as_null, answerable)
+    for name, column in (("exact", exact), ("f1", words)):
+        best = _best_threshold(column, predictions, null_odds, answerable)
+        values[f"best_{name}"], values[f"best_{name}_thresh"] = best
+    if any(answerable.values()):
+        oracle = {name: float(has_answer) for name, has_answer in answerable.items()}
+        for name, column in (("exact", exact), ("f1", words), ("oracle", oracle)):
+            values[f"pr_{name}_ap"] = _average_precision(column, null_odds, answerable)
+    return values
+
+
+def _by_answerable(exact: Scores, words: Scores, answerable: Mapping[str, bool]) -> dict[str, float]:
     values: dict[str, float] = {}
-    groups = {
-        "": list(scores),
-        "HasAns_": [n for n in scores if answerable[n]],
-        "NoAns_": [n for n in scores if not answerable[n]],
-    }
-    for prefix, names in groups.items():
-        if names:
-            values[f"{prefix}exact"], values[f"{prefix}f1"] = _percent(taken, names, 0), _percent(taken, names, 1)
+    for prefix, kinds in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+        if names := [name for name, has_answer in answerable.items() if has_answer in kinds]:
+            values[f"{prefix}exact"], values[f"{prefix}f1"] = _percent(exact, names), _percent(words, names)
             values[f"{prefix}total"] = len(names)
-    if null_odds is not None:
-        for column, name in enumerate(("exact", "f1")):
-            values[f"best_{name}"], values[f"best_{name}_thresh"] = _best_threshold(
-                {n: s[column] for n, s in scores.items()}, predictions, null_odds, answerable
-            )
-        if any(answerable.values()):
-            for column, name in enumerate(("exact", "f1")):
-                values[f"pr_{name}_ap"] = _average_precision(
-                    {n: s[column] for n, s in scores.items()}, null_odds, answerable
-                )
-            values["pr_oracle_ap"] = _average_precision(
-                {n: float(a) for n, a in answerable.items()}, null_odds, answerable
-            )
     return values
 
 
@@ -149,14 +144,14 @@ def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def _percent(scores: Mapping[str, tuple[float, ...]], names: Iterable[str], column: int) -> float:
+def _percent(scores: Scores, names: Iterable[str]) -> float:
     """Added one by one as the scripts do: the built-in sum compensates rounding since Python 3.12, and would differ."""
-    values = [scores[name][column] for name in names]
+    values = [scores[name] for name in names]
     return float(100.0 * np.cumsum(values)[-1] / len(values))
 
 
 def _best_threshold(
-    scores: Mapping[str, float],
+    scores: Scores,
     predictions: Mapping[str, str],
     odds: Mapping[str, float],
     answerable: Mapping[str, bool],
@@ -174,7 +169,7 @@ def _best_threshold(
     return 100.0 * best / len(scores), threshold
 
 
-def _average_precision(scores: Mapping[str, float], odds: Mapping[str, float], answerable: Mapping[str, bool]) -> float:
+def _average_precision(scores: Scores, odds: Mapping[str, float], answerable: Mapping[str, bool]) -> float:
     """Area under the curve of precision over recall as questions are answered in the order of their odds, in per cent."""
     names = sorted((name for name in odds if name in scores), key=odds.__getitem__)
     right = np.cumsum([scores[name] if answerable[name] else 0.0 for name in names])

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.pretraining.settings import PretrainSettings, read_settings
+from albertkit.pretraining.settings import PretrainSettings
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_recipe_can_be_run(recipe):
-    values = read_settings(recipe)
+    values = PretrainSettings.read(recipe)
     settings, _ = PretrainSettings(**values).resolve()
     assert {name: getattr(settings, name) for name in values} == values
     assert settings.model_config(30000).num_parameters() > 0

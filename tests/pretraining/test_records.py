@@ -24,7 +24,7 @@ from albertkit.pretraining.export_settings import ExportSettings
 from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
 from albertkit.pretraining.records import TrainingRecords, find_records
 from albertkit.pretraining.run import pretrain
-from albertkit.pretraining.settings import PretrainSettings, read_settings
+from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tensorflow_files.records import example, read_example, read_records, write_records
 
 
@@ -239,7 +239,7 @@ def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, store, set
     result = pretrain(exported, tmp_path / "run", settings)
     for name in ("config.json", "model.safetensors", "spiece.model", "README.md", "provenance.json"):
         assert (tmp_path / "run" / "final" / name).exists(), name
-    assert read_settings(tmp_path / "run" / "run.toml")["length"] == 32  # the records decide
+    assert PretrainSettings.read(tmp_path / "run" / "run.toml")["length"] == 32  # the records decide
     assert result.evaluation["masked_lm_count"] > 100
     assert result.evaluation["masked_lm_loss"] < 4.5
     assert 1 < result.evaluation["unigram_loss"] < np.log(48)
@@ -262,9 +262,9 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path, exported, setti
     script = (
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
         "from albertkit.pretraining.run import pretrain\n"
-        "from albertkit.pretraining.settings import PretrainSettings, read_settings\n"
+        "from albertkit.pretraining.settings import PretrainSettings\n"
         "records, out, toml = map(Path, sys.argv[1:])\n"
-        "values = read_settings(toml); values['config'] = Path(values['config'])\n"
+        "values = PretrainSettings.read(toml); values['config'] = Path(values['config'])\n"
         "pretrain(records, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
     )
     settings = replace(settings, steps=40, eval_every=20, save_every=4)

@@ -19,7 +19,7 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
 from albertkit.pretraining.run import build_model, evaluate, held_out_stream, pretrain
-from albertkit.pretraining.settings import PretrainSettings, read_settings
+from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tokenizer import train_tokenizer
 from albertkit.training.distributed import World
 
@@ -83,7 +83,7 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
         assert (run / "final" / name).exists(), name
     assert (run / "best" / "model.safetensors").exists()
     assert (run / "loss.png").stat().st_size > 1000
-    assert read_settings(run / "run.toml")["lr"] == 2e-3
+    assert PretrainSettings.read(run / "run.toml")["lr"] == 2e-3
     record = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
     again = evaluate(run / "final", store).to_dict()
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "unigram_loss"):
@@ -177,9 +177,9 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
     script = (
         "import sys, json; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
         "from albertkit.pretraining.run import pretrain\n"
-        "from albertkit.pretraining.settings import PretrainSettings, read_settings\n"
+        "from albertkit.pretraining.settings import PretrainSettings\n"
         "store, out, toml = map(Path, sys.argv[1:])\n"
-        "values = read_settings(toml); values['config'] = Path(values['config'])\n"
+        "values = PretrainSettings.read(toml); values['config'] = Path(values['config'])\n"
         "pretrain(store, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
     )
     settings = replace(settings, steps=150, eval_every=50, save_every=5)
@@ -235,7 +235,7 @@ def test_impossible_settings_are_listed_at_once():
 def test_settings_files_name_the_nearest_key(tmp_path):
     (tmp_path / "run.toml").write_text("stepz = 3\n")
     with pytest.raises(ConfigError) as caught:
-        read_settings(tmp_path / "run.toml")
+        PretrainSettings.read(tmp_path / "run.toml")
     assert "did you mean `steps`" in caught.value.hint
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from cyclopts import App
@@ -83,15 +84,22 @@ bench.command(
 )
 
 
+# Which settings a command's --config-file holds.
+_SETTINGS = {
+    "pretrain": ("albertkit.pretraining.settings", "PretrainSettings"),
+    "finetune": ("albertkit.tasks.settings", "FinetuneSettings"),
+}
+
+
 def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
     for position, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
         path = value or next(iter(arguments[position + 1 :]), "")
-        if flag == "--config-file" and path:
-            from albertkit.pretraining.settings import read_settings  # 40 ms that only this flag needs
-
-            read_settings(Path(path))  # a key that is not known is answered with the nearest one that is
+        if flag == "--config-file" and path and arguments[0] in _SETTINGS:
+            module, name = _SETTINGS[arguments[0]]
+            # A key that is not known is answered with the nearest one that is.
+            getattr(import_module(module), name).read(Path(path))
             app.config = Toml(path, use_commands_as_keys=False, must_exist=True)
 
 

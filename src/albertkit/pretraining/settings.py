@@ -2,23 +2,17 @@
 
 import dataclasses
 import math
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
-
-import tomli_w
+from typing import Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError, ConfigError, near_miss
-from albertkit.files import atomic_file
-
-# Settings that may change when a run is resumed: they touch neither the weights nor their order.
-_FREE = {"eval_every", "save_every", "keep", "device", "log_every"}
+from albertkit.errors import ConfigError
+from albertkit.training.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings:
+class PretrainSettings(Settings):
     """Settings of a pretraining run. The defaults are the paper's, except for the batch, which suits one machine.
 
     Attributes:
@@ -54,6 +48,8 @@ class PretrainSettings:
         keep: Checkpoints kept.
         device: auto, cpu, cuda or cuda:N.
     """
+
+    free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every"})
 
     size: Literal["tiny", "small", "base", "large", "xlarge", "xxlarge"] = "base"
     version: Literal[1, 2] = 2
@@ -93,21 +89,11 @@ class PretrainSettings:
         Raises:
             ConfigError: bad-settings.
         """
-        found = []
-        for name, kind in get_type_hints(type(self)).items():  # the command line checks them itself; Python does not
-            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
-                known = ", ".join(map(str, get_args(kind)))
-                found.append(f"{name} must be one of {known}, it is {getattr(self, name)}")
         at_least = dict(
             length=8, batch_tokens=1, accumulation=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
             warmup_steps=0, eval_every=0, save_every=0, clip_norm=0,
         )  # fmt: skip
-        for name, least in at_least.items():
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                found.append(f"{name} must be at least {least}, it is {getattr(self, name)}")
-        for name in ("short_seq_prob", "held_out", "ema_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                found.append(f"{name} must be at least 0 and below 1, it is {getattr(self, name)}")
+        found = self.problems(at_least, below_one=("short_seq_prob", "held_out", "ema_decay"))
         if not 0 < self.masked_lm_prob < 1:
             found.append(f"masked_lm_prob must be above 0 and below 1, it is {self.masked_lm_prob}")
         if self.lr is not None and not 0 < self.lr < 10:
@@ -170,50 +156,3 @@ class PretrainSettings:
                 f"use --length {config.max_position_embeddings}",
             )  # fmt: skip
         return config
-
-    # --- files --------------------------------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, None left out."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
-
-    def save(self, path: Path) -> None:
-        """Write `run.toml`."""
-        with atomic_file(path, "w") as stream:
-            stream.write(tomli_w.dumps(self.to_dict()))
-
-    def check_same(self, path: Path) -> None:
-        """Compare with the settings a run was started with.
-
-        Raises:
-            CheckpointError: other-settings, naming what differs.
-        """
-        before = PretrainSettings().to_dict() | read_settings(path)  # a run may be older than a setting
-        now = self.to_dict()
-        keys = sorted((before.keys() | now.keys()) - _FREE)
-        differing = [f"{k} was {before.get(k)}, now {now.get(k)}" for k in keys if before.get(k) != now.get(k)]
-        if differing:
-            raise CheckpointError(
-                "other-settings", f"`{path.parent}` was started with other settings: {'; '.join(differing)}",
-                f"resume it with `--config-file {path}`, or start a new run with another --out",
-            )  # fmt: skip
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Read a flat TOML file of settings.
-
-    Raises:
-        ConfigError: not-found, bad-toml, or unknown-key with the nearest known name.
-    """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError("not-found", f"no settings file at `{path}`", "check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError("bad-toml", f"`{path}`: {error}", "see the files in recipes/ for the form") from None
-    known = {f.name for f in dataclasses.fields(PretrainSettings)}
-    for key in values:
-        if key not in known:
-            raise ConfigError("unknown-key", f"`{key}` in `{path}`", near_miss(key, known))
-    return values

@@ -58,7 +58,7 @@ def model_card(
     results = results or {}
     return environment().get_template("card.md.j2").render(
         name=" ".join(name.split()),
-        front_matter=_front_matter(language, license),
+        front_matter=front_matter(language, license, "fill-mask"),
         architecture={key: config[key] for key in ARCHITECTURE if key in config},
         parameters=parameters,
         corpus=flatten(corpus),
@@ -68,7 +68,7 @@ def model_card(
         counts={task: int(results[f"{task}_count"]) for task in TASKS if results.get(f"{task}_count")},
         times=times_more_probable(results.get("masked_lm_loss"), (baselines or {}).get("unigram_loss")),
         versions=versions or {},
-        cell=_cell,
+        cell=cell,
         literal=json.dumps,
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def write_card(folder: str | Path, name: str, **facts: Any) -> Path:
     return path
 
 
-def _front_matter(language: str | Sequence[str] | None, license: str | None) -> str:
+def front_matter(language: str | Sequence[str] | None, license: str | None, pipeline: str) -> str:
     """The metadata, every text in JSON's quotes: YAML reads JSON, and `no` must stay Norwegian."""
     fields: dict[str, Any] = {}
     if language:
@@ -94,8 +94,8 @@ def _front_matter(language: str | Sequence[str] | None, license: str | None) -> 
     if license:
         fields["license"] = license
     fields["library_name"] = "transformers"  # the hub then shows how to load it; transformers' classes do
-    fields["pipeline_tag"] = "fill-mask"
-    fields["tags"] = ["albert", "albertkit", "fill-mask"]
+    fields["pipeline_tag"] = pipeline
+    fields["tags"] = ["albert", "albertkit", pipeline]
     lines = []
     for key, value in fields.items():
         if isinstance(value, list):
@@ -105,7 +105,7 @@ def _front_matter(language: str | Sequence[str] | None, license: str | None) -> 
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     """A value inside a Markdown table: one line, and nothing in it ends the cell or starts HTML."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")

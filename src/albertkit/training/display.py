@@ -83,7 +83,9 @@ class Display:
         if self._live:
             self._live.update(Group(self._table(), self._progress))
         elif not self.silent:
-            print(f"eval {step:>6}  {_line(metrics)}", file=sys.stderr, flush=True)
+            known = any(name in _SHORT for name in metrics)
+            line = _line(metrics) if known else "  ".join(f"{n.replace('_', ' ')} {v:.4f}" for n, v in metrics.items())
+            print(f"eval {step:>6}  {line}", file=sys.stderr, flush=True)
 
     def note(self, message: str) -> None:
         """Say something that happened."""
@@ -115,11 +117,15 @@ class Display:
         held_out = f"held-out (step {self._evaluation[0]})" if self._evaluation else "held-out"
         for heading in ("", "training", held_out):
             table.add_column(heading, justify="left" if not heading else "right")
-        evaluated = self._evaluation[1] if self._evaluation else {}
+        evaluated = dict(self._evaluation[1]) if self._evaluation else {}
+        known = any(name in _SHORT for name in evaluated)
         for name, value in self._latest.items():
             if name not in ("tokens", "seconds"):
-                shown = _format(name, evaluated[name]) if name in evaluated else ""
+                shown = _format(name, evaluated.pop(name)) if name in evaluated else ""
                 table.add_row(name.replace("_", " "), _format(name, value), shown)
+        for name, value in evaluated.items():
+            if not known:  # the scores of a task, which training does not have
+                table.add_row(name.replace("_", " "), "", f"{value:.4f}")
         return table
 
 

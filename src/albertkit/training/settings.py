@@ -1,0 +1,88 @@
+"""What all dataclasses of settings can do: say what is impossible, be written as TOML, be compared with what a run began with."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+import tomli_w
+
+from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.files import atomic_file
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of the settings of a run.
+
+    Attributes:
+        free: Those that may change when a run is resumed: they touch neither the weights nor their order.
+    """
+
+    free: ClassVar[frozenset[str]] = frozenset()
+
+    def problems(self, at_least: Mapping[str, float], below_one: tuple[str, ...] = ()) -> list[str]:
+        """What is impossible: a choice that does not exist, a number out of its range.
+
+        Args:
+            at_least: Name to least value; None is always right.
+            below_one: Names of shares, at least 0 and below 1.
+        """
+        found = []
+        for name, kind in get_type_hints(type(self)).items():  # the command line checks them itself; Python does not
+            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
+                known = ", ".join(map(str, get_args(kind)))
+                found.append(f"{name} must be one of {known}, it is {getattr(self, name)}")
+        for name, least in at_least.items():
+            if getattr(self, name) is not None and not getattr(self, name) >= least:
+                found.append(f"{name} must be at least {least:g}, it is {getattr(self, name)}")
+        for name in below_one:
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
+                found.append(f"{name} must be at least 0 and below 1, it is {getattr(self, name)}")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, None left out."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
+
+    def save(self, path: Path) -> None:
+        """Write `run.toml`."""
+        with atomic_file(path, "w") as stream:
+            stream.write(tomli_w.dumps(self.to_dict()))
+
+    def check_same(self, path: Path) -> None:
+        """Compare with the settings a run was started with.
+
+        Raises:
+            CheckpointError: other-settings, naming what differs.
+        """
+        before = type(self)().to_dict() | type(self).read(path)  # a run may be older than a setting
+        now = self.to_dict()
+        keys = sorted((before.keys() | now.keys()) - self.free)
+        differing = [f"{k} was {before.get(k)}, now {now.get(k)}" for k in keys if before.get(k) != now.get(k)]
+        if differing:
+            raise CheckpointError(
+                "other-settings", f"`{path.parent}` was started with other settings: {'; '.join(differing)}",
+                f"resume it with `--config-file {path}`, or start a new run with another --out",
+            )  # fmt: skip
+
+    @classmethod
+    def read(cls, path: Path) -> dict[str, Any]:
+        """Read a flat TOML file of settings.
+
+        Raises:
+            ConfigError: not-found, bad-toml, or unknown-key with the nearest known name.
+        """
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError("not-found", f"no settings file at `{path}`", "check the path") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError("bad-toml", f"`{path}`: {error}", "see the files in recipes/ for the form") from None
+        known = {f.name for f in dataclasses.fields(cls)}
+        for key in values:
+            if key not in known:
+                raise ConfigError("unknown-key", f"`{key}` in `{path}`", near_miss(key, known))
+        return values

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 
 CONFIG = AlbertConfig(
     vocab_size=50, embedding_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=16,
@@ -190,3 +190,22 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(folder: Path) -
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_loading_draws_only_what_the_file_lacks(tmp_path):
+    """The encoder is the file's; the head is drawn as in a new model: within two deviations of its own, not all equal."""
+    config = CONFIG
+    encoder = AlbertModel(config)
+    encoder.save_pretrained(tmp_path)
+    torch.manual_seed(5)
+    model = AlbertForSequenceClassification.from_pretrained(tmp_path, allow_missing=["classifier"], num_labels=3)
+    for name, parameter in encoder.named_parameters():
+        assert torch.equal(model.albert.get_parameter(name), parameter), name
+    weight, spread = model.classifier.weight, config.initializer_range
+    assert weight.abs().max() <= 2 * spread
+    assert weight.std() > spread / 2
+    assert not model.classifier.bias.any()
+    torch.manual_seed(5)
+    again = AlbertForSequenceClassification.from_pretrained(tmp_path, allow_missing=["classifier"], num_labels=3)
+    assert torch.equal(again.classifier.weight, weight)
+    assert AlbertModel(config).embeddings.word_embeddings.weight.std() > spread / 2  # new models are drawn as before

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from albertkit.checkpoints.hub import local_folder
-from albertkit.checkpoints.matching import match
+from albertkit.checkpoints.matching import Matched, match
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file, read_json
-from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.pretrained import PretrainedAlbert, Unfilled
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
@@ -58,19 +58,47 @@ def load_checkpoint(
     config = AlbertConfig.from_pretrained(path)
     if changes:
         config = config.with_changes(**changes)
-    model = model_class(config)
-    matched = match(model, read_tensors(path), allow_missing, source=str(path))
+    model, matched = fill(model_class, config, read_tensors(path), allow_missing, str(path))
     if matched.left_out:
         logger.info(
             "%s has no use for these tensors of `%s`: %s", model_class.__name__, path, ", ".join(matched.left_out)
         )
     if matched.fresh:
         logger.info("not in `%s`, initialised afresh: %s", path, ", ".join(matched.fresh))
-    state = model.state_dict()
+    return model
+
+
+def fill(
+    model_class: type[Model],
+    config: AlbertConfig,
+    tensors: Mapping[str, Tensor],
+    allow_missing: Collection[str],
+    source: str,
+) -> tuple[Model, Matched]:
+    """Make a model and give it the tensors of a file; only parameters that the file lacks are drawn.
+
+    Args:
+        model_class: The class to make.
+        config: What to build.
+        tensors: From the file.
+        allow_missing: First parts of parameter names that may be missing.
+        source: The file, for messages.
+
+    Returns:
+        The model in evaluation mode, and what went where.
+
+    Raises:
+        CheckpointError: weights-mismatch.
+    """
+    with Unfilled():
+        model = model_class(config)
+    matched = match(model, tensors, allow_missing, source)
+    parameters = model.state_dict(keep_vars=True)
     with torch.no_grad():
         for name, tensor in matched.tensors.items():
-            state[name].copy_(tensor)
-    return model.eval()
+            parameters[name].copy_(tensor)
+    model.initialize(ready=[parameters[name] for name in matched.tensors])
+    return model.eval(), matched
 
 
 def save_checkpoint(folder: str | Path, model: PretrainedAlbert, tokenizer: Any = None) -> None:

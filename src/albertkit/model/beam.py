@@ -4,7 +4,7 @@ B rows of S places, H hidden, K starts, M ends of each. Source: google-research/
 `v2_model_fn_builder`, after XLNet.
 """
 
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from albertkit.config import AlbertConfig
 from albertkit.model.albert import AlbertModel
 from albertkit.model.losses import multi_label_loss, span_loss
-from albertkit.model.outputs import BeamQuestionAnsweringOutput
+from albertkit.model.outputs import BeamQuestionAnsweringOutput, SummedLoss
 from albertkit.model.packing import PackedBatch
 from albertkit.model.padded import PaddedPass, PassOptions
 from albertkit.model.pretrained import PretrainedAlbert
@@ -68,6 +68,20 @@ class AnswerClass(nn.Module):
         return linear(states.dtype, self.dense_1)(self.dropout(inner)).squeeze(-1)
 
 
+class BeamLosses(NamedTuple):
+    """The losses of N rows; Google's is the mean of the first two and half of the third.
+
+    Attributes:
+        start: Cross-entropy of the start.
+        end: Of the end, given the true start.
+        answerable: Binary cross-entropy of "no answer".
+    """
+
+    start: SummedLoss
+    end: SummedLoss
+    answerable: SummedLoss
+
+
 class AlbertForBeamQuestionAnswering(PretrainedAlbert):
     """Answers as spans found by a beam of starts and ends, and a logit for "no answer".
 
@@ -96,10 +110,38 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         Returns:
             N rows; places count from the start of each sequence.
         """
+        return BeamQuestionAnsweringOutput(self._beams(*self._packed_rows(batch, p_mask)))
+
+    def packed_losses(
+        self,
+        batch: PackedBatch,
+        start_positions: Tensor,
+        end_positions: Tensor,
+        is_impossible: Tensor,
+        p_mask: Tensor | None = None,
+    ) -> BeamLosses:
+        """The losses of a packed batch, of which `forward` with labels gives the mean.
+
+        Args:
+            batch: N sequences.
+            start_positions: int64 [N], the place of the answer's first token in its sequence, 0 where there is no answer.
+            end_positions: int64 [N], of its last token, likewise.
+            is_impossible: [N], 1 where there is no answer.
+            p_mask: [T], 1 where no answer may lie. Default: anywhere.
+        """
+        states, allowed, first = self._packed_rows(batch, p_mask)
+        logits = self._given_starts(states, allowed, first, start_positions)
+        return BeamLosses(
+            span_loss(logits["start_log_probs"], start_positions),
+            span_loss(logits["end_log_probs"], end_positions),
+            multi_label_loss(logits["cls_logits"], is_impossible),
+        )
+
+    def _packed_rows(self, batch: PackedBatch, p_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """States [N, longest, H], where answers may lie [N, longest], and the place [N] of the first token."""
         mask = batch.padding_mask()
         allowed = mask if p_mask is None else mask & (batch.unpack(p_mask) == 0)
-        states = batch.unpack(self.albert.encode(batch).hidden)
-        return BeamQuestionAnsweringOutput(self._beams(states, allowed, torch.zeros_like(batch.starts)))
+        return batch.unpack(self.albert.encode(batch).hidden), allowed, torch.zeros_like(batch.starts)
 
     def forward(
         self,
@@ -134,18 +176,24 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         states, first = run.rows(run.hidden), run.mask.int().argmax(1)
         if start_positions is None or end_positions is None:
             return run.output(BeamQuestionAnsweringOutput, **self._beams(states, allowed, first))
+        logits = self._given_starts(states, allowed, first, start_positions)
+        start_loss = span_loss(logits["start_log_probs"], start_positions)
+        end_loss = span_loss(logits["end_log_probs"], end_positions)
+        loss = (run.mean(start_loss) + run.mean(end_loss)) / 2
+        if is_impossible is not None:
+            loss = loss + run.mean(multi_label_loss(logits["cls_logits"], is_impossible.reshape(-1))) / 2
+        return run.output(BeamQuestionAnsweringOutput, loss=loss, **logits)
+
+    def _given_starts(
+        self, states: Tensor, allowed: Tensor, first: Tensor, start_positions: Tensor
+    ) -> dict[str, Tensor]:
         start_log_probs = _log_probs(self.start_logits(states), allowed)
         starts = start_positions.reshape(-1, 1).clamp(0, states.shape[1] - 1)
-        end_log_probs = _log_probs(self.end_logits(states, starts), allowed[:, None]).squeeze(1)
-        cls_logits = self.answer_class(states, start_log_probs, first)
-        spans = span_loss(start_log_probs, start_positions), span_loss(end_log_probs, end_positions)
-        loss = (run.mean(spans[0]) + run.mean(spans[1])) / 2
-        if is_impossible is not None:
-            loss = loss + run.mean(multi_label_loss(cls_logits, is_impossible.reshape(-1))) / 2
-        return run.output(
-            BeamQuestionAnsweringOutput,
-            loss=loss, cls_logits=cls_logits, start_log_probs=start_log_probs, end_log_probs=end_log_probs,
-        )  # fmt: skip
+        return {
+            "cls_logits": self.answer_class(states, start_log_probs, first),
+            "start_log_probs": start_log_probs,
+            "end_log_probs": _log_probs(self.end_logits(states, starts), allowed[:, None]).squeeze(1),
+        }
 
     def _beams(self, states: Tensor, allowed: Tensor, first: Tensor) -> dict[str, Tensor]:
         start_log_probs = _log_probs(self.start_logits(states), allowed)

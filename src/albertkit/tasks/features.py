@@ -38,7 +38,7 @@ class Features:
     @classmethod
     def of(
         cls,
-        sequences: Iterable[tuple[Sequence[int], int]],
+        sequences: Iterable[tuple[Sequence[int] | np.ndarray, int]],
         examples: Sequence[int] | np.ndarray,
         per_sequence: Mapping[str, np.ndarray] | None = None,
         per_token: Mapping[str, np.ndarray] | None = None,

@@ -1,0 +1,287 @@
+"""The task: answers to questions as spans of a text."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from torch import Tensor
+
+from albertkit.errors import ConfigError
+from albertkit.files import write_json
+from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering
+from albertkit.model.losses import span_loss
+from albertkit.model.outputs import SummedLoss
+from albertkit.model.packing import PackedBatch
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.answers.beams import beams_of, judge_beams
+from albertkit.tasks.answers.files import QuestionExample, find_files, read_questions
+from albertkit.tasks.answers.nbest import Candidate, Verdict, probabilities, text_window
+from albertkit.tasks.answers.scoring import answer_details, best_texts, collapsed_answers, gold_pairs, official_version
+from albertkit.tasks.answers.spans import judge_spans, top_spans
+from albertkit.tasks.answers.threshold import best_threshold
+from albertkit.tasks.answers.windows import SMALLEST_ROOM, SPECIAL_TOKENS, answer_features
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.metrics.squad import question_scores, squad_scores
+from albertkit.tasks.task import Prediction, Task
+from albertkit.tokenizer import AlbertTokenizer
+
+UNDECIDED = 0.0  # the threshold as long as none is chosen: as likely as not
+_CALIBRATION_SHARE, _CALIBRATION_SEED = 0.05, 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerTask(Task[QuestionExample]):
+    """Answers as spans of a text: SQuAD 1.1 and 2.0, and files of the same form.
+
+    Attributes:
+        version: 1: every question has an answer. 2: it may have none.
+        head_kind: spans: a start and an end logit a token, which transformers knows, too. beam: Google's SQuAD 2 head, ends
+            given the start and a logit for "no answer".
+        stride: Pieces of the text from the start of a window to the start of the next.
+        max_query_length: Pieces of a question that are kept, the first.
+        n_best_size: Answers kept for a question; the span head also tries so many starts and ends of a window.
+        max_answer_length: Longest answer, in tokens.
+        threshold: Null odds up to which a question is answered (version 2). None: not chosen yet, 0 is used.
+        threshold_from: What it was chosen on: train (questions kept from training) or dev (the very questions that are
+            scored, as Google does).
+    """
+
+    kind: ClassVar[str] = "answers"
+    version: int = 1
+    head_kind: Literal["spans", "beam"] = "spans"
+    length: int = 384
+    metric: str = "f1"
+    stride: int = 128
+    max_query_length: int = 64
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    threshold: float | None = None
+    threshold_from: str = "train"
+
+    def __post_init__(self) -> None:
+        found = []
+        if self.version not in (1, 2):
+            found.append(f"version is {self.version}, known are 1 and 2")
+        if self.head_kind not in ("spans", "beam"):
+            found.append(f"head_kind is `{self.head_kind}`, known are spans and beam")
+        smallest = SPECIAL_TOKENS + SMALLEST_ROOM + 1
+        if self.length < smallest:
+            found.append(f"length is {self.length}, a question and a text need {smallest}")
+        for name in ("stride", "max_query_length", "n_best_size", "max_answer_length"):
+            if getattr(self, name) < 1:
+                found.append(f"{name} must be at least 1, it is {getattr(self, name)}")
+        if found:
+            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+
+    # --- the model and the data ---------------------------------------------------------------------------------------
+
+    @property
+    def model_class(self) -> type[PretrainedAlbert]:
+        """See `Task.model_class`."""
+        return AlbertForBeamQuestionAnswering if self.head_kind == "beam" else AlbertForQuestionAnswering
+
+    def files(self, data: Path) -> dict[str, Path]:
+        """See `Task.files` and `find_files`."""
+        return find_files(data, self.version)
+
+    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[QuestionExample]:
+        """See `Task.examples` and `read_questions`."""
+        return read_questions(file, version=self.version, labelled=labelled, faults=faults)
+
+    def features(self, examples: Sequence[QuestionExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+        """See `Task.features` and `answer_features`."""
+        return answer_features(
+            examples, tokenizer, length=self.length, doc_stride=self.stride, max_query_length=self.max_query_length,
+            labelled=labelled,
+        )  # fmt: skip
+
+    # --- the model on a batch -----------------------------------------------------------------------------------------
+
+    def losses(
+        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
+    ) -> dict[str, SummedLoss]:
+        """`span`, half the start's and half the end's; of the beam head also `answerable`, halved. Their sum is Google's loss.
+
+        A window without the whole answer is taught to start and end at its first token.
+        """
+        starts, ends = batch.per_sequence["start_positions"], batch.per_sequence["end_positions"]
+        if isinstance(model, AlbertForBeamQuestionAnswering):
+            impossible = batch.per_sequence["impossible"]
+            parts = model.packed_losses(batch.packed, starts, ends, impossible, outside_text(batch.packed))
+            answerable = parts.answerable._replace(loss_sum=parts.answerable.loss_sum / 2)
+            return {"span": _mean(parts.start, parts.end), "answerable": answerable}
+        assert isinstance(model, AlbertForQuestionAnswering)
+        start_logits, end_logits = model.packed_logits(batch.packed)
+        return {"span": _mean(span_loss(start_logits, starts), span_loss(end_logits, ends))}
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """See `Task.counts`: every window has a target."""
+        count = batch.packed.num_sequences
+        return {"span": count, "answerable": count} if self.head_kind == "beam" else {"span": count}
+
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
+        """The best starts and ends of each window, `TopSpans` or `Beams`: a few hundred bytes each."""
+        if isinstance(model, AlbertForBeamQuestionAnswering):
+            return beams_of(model.packed_beams(batch.packed, outside_text(batch.packed)))
+        assert isinstance(model, AlbertForQuestionAnswering)
+        return top_spans(*model.packed_logits(batch.packed), self.n_best_size)
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    def predictions(
+        self, examples: Sequence[QuestionExample], features: Features, outputs: Sequence[Any]
+    ) -> list[Prediction]:
+        """One record a question.
+
+        Returns:
+            `id`; `answer`, "" for none; `score`, its probability among the n-best (of "no answer" by the beam head: the
+            probability of that); `start` and `end`, its characters, None for none; in version 2 `null_odds`; `nbest`, a
+            list of `text`, `probability`, `start`, `end`, `start_score`, `end_score`; and `question_cut` if the question
+            was too long.
+        """
+        judge = judge_beams if self.head_kind == "beam" else judge_spans
+        bounds = features.sequences_of(len(examples))
+        records = []
+        for number, example in enumerate(examples):
+            here = range(bounds[number], bounds[number + 1])
+            verdict = judge(
+                example.context, [text_window(features, m) for m in here], [outputs[m] for m in here],
+                version=self.version, n_best_size=self.n_best_size, max_answer_length=self.max_answer_length,
+            )  # fmt: skip
+            cut = bool(features.per_sequence["question_cut"][here.start])
+            records.append(self._record(example.id, verdict) | ({"question_cut": True} if cut else {}))
+        return records
+
+    def _record(self, name: str, verdict: Verdict) -> Prediction:
+        odds, chances = verdict.null_odds, probabilities(verdict.candidates)
+        likelihood = dict(zip((c.text for c in verdict.candidates), chances, strict=True))
+        answered = odds is None or odds <= (UNDECIDED if self.threshold is None else self.threshold)
+        chosen = verdict.best if answered else None
+        if chosen is not None:
+            score = likelihood[chosen.text]
+        elif odds is None:
+            score = 0.0
+        else:
+            score = likelihood.get("", 1 / (1 + float(np.exp(-odds))))
+        return {
+            "id": name,
+            "answer": "" if chosen is None else chosen.text,
+            "score": score,
+            "start": None if chosen is None else chosen.start,
+            "end": None if chosen is None else chosen.end,
+            **({} if odds is None else {"null_odds": odds}),
+            "nbest": [_shown(c, chance) for c, chance in zip(verdict.candidates, chances, strict=True)],
+        }
+
+    def score(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """What the official script prints: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
+
+        Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold answer in the choice of it.
+        """
+        texts = {record["id"]: record["answer"] for record in predictions}
+        return squad_scores(texts, gold_pairs(examples), official_version(self.version))
+
+    def details(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Bootstrap intervals; in version 2 also the threshold, what it was chosen on, and what the best one would reach."""
+        found = answer_details(examples, predictions, self.version)
+        if self.version == 2:
+            found["threshold"] = UNDECIDED if self.threshold is None else self.threshold
+            found["threshold_from"] = "default" if self.threshold is None else self.threshold_from
+        return found
+
+    def collapsed(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
+        """See `Task.collapsed`: every answer is empty, or stands at the same place."""
+        return collapsed_answers(examples, predictions)
+
+    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+        """Write `predictions.json`, `nbest_predictions.json` and in version 2 `null_odds.json`, in the official forms.
+
+        In version 2 `threshold.json` says which threshold was used and what it was chosen on.
+        """
+        contents: dict[str, Any] = {
+            "predictions.json": {record["id"]: record["answer"] for record in predictions},
+            "nbest_predictions.json": {record["id"]: [_official(e) for e in record["nbest"]] for record in predictions},
+        }
+        if self.version == 2:
+            contents["null_odds.json"] = {record["id"]: record["null_odds"] for record in predictions}
+            chosen = {"threshold": UNDECIDED, "threshold_from": "default"}
+            if self.threshold is not None:
+                chosen = {"threshold": self.threshold, "threshold_from": self.threshold_from}
+            contents["threshold.json"] = chosen
+        for name, content in contents.items():
+            write_json(folder / name, content)
+        return [folder / name for name in contents]
+
+    # --- the threshold ------------------------------------------------------------------------------------------------
+
+    def calibration_split(
+        self, train: Sequence[QuestionExample]
+    ) -> tuple[list[QuestionExample], list[QuestionExample]]:
+        """Keep whole articles from training, at least a twentieth of the questions, to choose the threshold on.
+
+        Nothing is kept in version 1, or where there is one article only, or no question without an answer.
+        """
+        articles = list(dict.fromkeys(example.article for example in train))
+        if self.version == 1 or len(articles) < 2 or not any(example.impossible for example in train):
+            return list(train), []
+        sizes = dict.fromkeys(articles, 0)
+        for example in train:
+            sizes[example.article] += 1
+        order = np.random.default_rng(_CALIBRATION_SEED).permutation(len(articles))
+        kept: set[str] = set()
+        for number in order[:-1]:
+            if sum(sizes[article] for article in kept) >= _CALIBRATION_SHARE * len(train):
+                break
+            kept.add(articles[number])
+        return [e for e in train if e.article not in kept], [e for e in train if e.article in kept]
+
+    def calibrated(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], source: str) -> Self:
+        """This task with the threshold that gives the best F1; unchanged in version 1.
+
+        Args:
+            examples: Labelled.
+            predictions: Of them, made with any threshold.
+            source: train or dev: what the examples are.
+        """
+        if self.version == 1 or not examples:
+            return self
+        best = best_texts(predictions)
+        scores = question_scores(best, gold_pairs(examples), official_version(2))
+        odds = {record["id"]: record["null_odds"] for record in predictions}
+        names = [example.id for example in examples]
+        chosen = best_threshold(
+            [scores[name][1] for name in names], [odds[name] for name in names], [bool(e.answers) for e in examples]
+        )
+        return self.with_changes(threshold=chosen.threshold, threshold_from=source)
+
+
+def outside_text(batch: PackedBatch) -> Tensor:
+    """Google's `p_mask`, bool [T]: where no answer may lie; False in the text and at the first token ("no answer")."""
+    outside = batch.token_type_ids != 1
+    ends = batch.offsets[1:] - 1
+    outside = outside.index_fill(0, ends, True)
+    return outside.index_fill(0, batch.starts, False)
+
+
+def _mean(start: SummedLoss, end: SummedLoss) -> SummedLoss:
+    """Of two losses with as many targets; right is, on average, half of the two."""
+    return SummedLoss((start.loss_sum + end.loss_sum) / 2, (start.correct + end.correct) / 2, start.label_count)
+
+
+def _shown(candidate: Candidate, probability: float) -> dict[str, Any]:
+    text, start, end, start_score, end_score = candidate
+    place = {"start": start, "end": end} if text else {"start": None, "end": None}
+    return {"text": text, "probability": probability, **place, "start_score": start_score, "end_score": end_score}
+
+
+def _official(entry: dict[str, Any]) -> dict[str, Any]:
+    """Google's names; of the span head, too, where they are logits."""
+    return {
+        "text": entry["text"],
+        "probability": entry["probability"],
+        "start_log_prob": entry["start_score"],
+        "end_log_prob": entry["end_score"],
+    }

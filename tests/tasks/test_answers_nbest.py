@@ -1,0 +1,268 @@
+"""n-best answers, null odds and thresholds against what google-research/albert wrote for the same logits (golden `squad`)."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albertkit.tasks.answers.beams import Beams, judge_beams
+from albertkit.tasks.answers.files import QuestionExample, read_questions
+from albertkit.tasks.answers.nbest import NO_CANDIDATE, TextWindow, Verdict, probabilities, text_window
+from albertkit.tasks.answers.scoring import gold_pairs
+from albertkit.tasks.answers.spans import judge_spans, top_spans
+from albertkit.tasks.answers.threshold import best_threshold
+from albertkit.tasks.answers.windows import answer_features
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.metrics.squad import question_scores, squad_scores
+from albertkit.tokenizer import AlbertTokenizer
+
+SETTINGS = {"s384": (384, 128), "s128": (128, 32)}
+SETS = {"v11": "v11_dev60.json", "v20": "v20_dev60.json", "edge": "edge_cases.json"}
+LIMITS = {"n20_l30": (20, 30), "n5_l8": (5, 8)}
+SPANS = [("v11", "s128", ""), ("v11", "s128", "_ties"), ("v11", "s384", ""), ("edge", "s128", "")]
+BEAMS = [("v20", "s128", "k2x3"), ("v20", "s128", "k5x5"), ("v20", "s384", "k5x5"), ("edge", "s128", "k5x5")]
+# Google dropped these, and the places of its first piece with a lost accent are not exact: test_answers_windows.py.
+NOT_COMPARED = ("edge-a-09", "edge-a-10", "edge-a-03")
+# Where Google lists a span of white space, or of nothing, as an answer "". Ours does not.
+WITH_BLANKS = ("edge-a-05", "edge-a-06", "572812eaff5b5019007d9c84", "57287d4a2ca10214002da3e5")
+
+
+class Asked:
+    """A question, its windows, and the rows of Google's arrays that belong to these."""
+
+    def __init__(self, example: QuestionExample, windows: list[TextWindow], rows: np.ndarray) -> None:
+        self.example, self.windows, self.rows = example, windows, rows
+
+
+@pytest.fixture(scope="module")
+def questions(golden: Path, data: Path) -> Callable[[str, str], list[Asked]]:
+    tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
+    made: dict[tuple[str, str], list[Asked]] = {}
+
+    def of(kind: str, setting: str) -> list[Asked]:
+        if (kind, setting) not in made:
+            examples = list(read_questions(golden / "squad" / SETS[kind], version=2, labelled=True, faults=Faults()))
+            length, stride = SETTINGS[setting]
+            features = answer_features(
+                examples, tokenizer, length=length, doc_stride=stride, max_query_length=64, labelled=False
+            )
+            names = np.load(golden / "squad" / f"features_{kind}_{setting}.npz")["qas_id"]
+            made[kind, setting] = [
+                Asked(
+                    example,
+                    [text_window(features, m) for m in np.flatnonzero(features.examples == number)],
+                    np.flatnonzero(names == example.id),
+                )
+                for number, example in enumerate(examples)
+                if example.id not in NOT_COMPARED
+            ]
+        return made[kind, setting]
+
+    return of
+
+
+def entries(verdict: Verdict) -> list[dict[str, Any]]:
+    """As in `nbest_predictions.json`."""
+    chances = probabilities(verdict.candidates)
+    return [
+        {"text": c.text, "probability": p, "start_log_prob": c.start_score, "end_log_prob": c.end_score}
+        for c, p in zip(verdict.candidates, chances, strict=True)
+    ]
+
+
+def differs(name: str, verdict: Verdict, expected: list[dict[str, Any]]) -> str | None:
+    """What of an n-best is not Google's. Not counted: its word for "none", and its blanks."""
+    found = entries(verdict)
+    if len(expected) == 1 and expected[0]["text"] in ("empty", ""):
+        return None if not found else "none was expected"
+    rest = [entry for entry in expected if entry["text"]]
+    if (rest != expected) != (name in WITH_BLANKS and len(rest) < len(expected)):
+        return "blanks where none are known"
+    if len(expected) == 20 and len(rest) < 20:
+        found = found[: len(rest)]  # there is another one in the place of the blank
+    if [e["text"] for e in found] != [e["text"] for e in rest]:
+        return "texts"
+    for ours, theirs in zip(found, rest, strict=True):
+        if rest == expected and abs(ours["probability"] - theirs["probability"]) > 1e-6:
+            return "probability"
+        if any(abs(ours[key] - theirs[key]) > 1e-9 for key in ("start_log_prob", "end_log_prob")):
+            return "scores"
+    return None
+
+
+# --- the head with two logits -----------------------------------------------------------------------------------------
+
+
+def span_differences(
+    golden: Path, asked: list[Asked], name: str, *, longer: int = 0, all_best: bool = False, shift: float = 0.0
+) -> dict[str, str]:
+    logits = np.load(golden / "squad" / f"logits_{name}.npz")
+    start, end = (torch.from_numpy(logits[f"{side}_logits"]) for side in ("start", "end"))
+    found = {}
+    for limits, expected in json.loads((golden / "squad" / f"pred_v1_{name}.json").read_text()).items():
+        size, longest = LIMITS[limits]
+        for one in asked:
+            windows = [w._replace(is_best=w.is_best | all_best) for w in one.windows]
+            tops = top_spans(start[one.rows] + shift, end[one.rows], size)
+            verdict = judge_spans(
+                one.example.context, windows, tops, version=1, n_best_size=size, max_answer_length=longest + longer
+            )
+            what = differs(one.example.id, verdict, expected["nbest"][one.example.id])
+            best = "empty" if verdict.best is None else verdict.best.text
+            if what is None and best != (expected["predictions"][one.example.id] or "empty"):
+                what = "prediction"
+            if what:
+                found[f"{limits} {one.example.id}"] = what
+    return found
+
+
+@pytest.mark.parametrize(("kind", "setting", "more"), SPANS)
+def test_spans_are_googles(
+    golden: Path, questions: Callable[[str, str], list[Asked]], kind: str, setting: str, more: str
+) -> None:
+    assert span_differences(golden, questions(kind, setting), f"{kind}_{setting}{more}") == {}
+
+
+def test_another_rule_or_logit_is_noticed(golden: Path, questions: Callable[[str, str], list[Asked]]) -> None:
+    asked = questions("v11", "s128")
+    for change in ({"longer": 1}, {"longer": -1}, {"all_best": True}, {"shift": 1e-3}):
+        assert len(span_differences(golden, asked, "v11_s128", **change)) >= 5, change
+
+
+def test_of_equal_scores_the_earlier_stays_in_front(golden: Path, questions: Callable[[str, str], list[Asked]]) -> None:
+    """Most questions of the file with ties are decided by the order; with the windows turned round they come out otherwise."""
+    asked = questions("v11", "s128")
+    turned = [Asked(one.example, one.windows[::-1], one.rows[::-1].copy()) for one in asked]
+    assert len(span_differences(golden, turned, "v11_s128_ties")) > 30
+
+
+def plain_postprocessing(
+    context: str, windows: list[TextWindow], start: np.ndarray, end: np.ndarray, size: int, longest: int
+) -> tuple[list[str], float]:
+    """transformers' `postprocess_qa_predictions` with negatives, in plain loops, answers of one text listed once."""
+    found, null = [], None
+    for row, window in enumerate(windows):
+        score = float(start[row, 0]) + float(end[row, 0])
+        null = score if null is None or score < null else null
+        for s in sorted(range(start.shape[1]), key=lambda place: -start[row, place])[:size]:
+            for e in sorted(range(end.shape[1]), key=lambda place: -end[row, place])[:size]:
+                a, b = s - window.first, e - window.first
+                if 0 <= a <= b < len(window.starts) and b - a < longest and window.is_best[a]:
+                    text = context[window.starts[a] : window.ends[b]].strip()
+                    found.append((float(start[row, s]) + float(end[row, e]), text))
+    assert null is not None
+    found.append((null, ""))
+    texts, best = [], None
+    for score, text in sorted(found, key=lambda pair: -pair[0]):
+        best = score if best is None and text else best
+        if text not in texts and (len(texts) < size or not text):
+            texts.append(text)
+    return texts, NO_CANDIDATE if best is None else null - best
+
+
+@pytest.mark.parametrize("name", ["v11_s128", "v11_s128_ties"])
+def test_no_answer_by_two_logits(golden: Path, questions: Callable[[str, str], list[Asked]], name: str) -> None:
+    logits = np.load(golden / "squad" / f"logits_{name}.npz")
+    start, end = logits["start_logits"], logits["end_logits"]
+    rather_none = 0
+    for one in questions("v11", "s128"):
+        context, rows = one.example.context, one.rows
+        texts, odds = plain_postprocessing(context, one.windows, start[rows], end[rows], 10, 30)
+        tops = top_spans(torch.from_numpy(start[rows]), torch.from_numpy(end[rows]), 10)
+        verdict = judge_spans(context, one.windows, tops, version=2, n_best_size=10, max_answer_length=30)
+        assert verdict.null_odds == odds
+        assert [c.text for c in verdict.candidates][:9] == texts[:9]
+        assert sum(not c.text for c in verdict.candidates) == 1
+        rather_none += odds > 0
+    assert rather_none < 60
+
+
+# --- Google's beam head -----------------------------------------------------------------------------------------------
+
+
+def beam_verdicts(
+    golden: Path, asked: list[Asked], name: str, limits: str = "n20_l30", all_best: bool = False
+) -> list[Verdict]:
+    arrays = np.load(golden / "squad" / f"topk_{name}.npz")
+    names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs", "cls_logits")
+    size, longest = LIMITS[limits]
+    return [
+        judge_beams(
+            one.example.context, [w._replace(is_best=w.is_best | all_best) for w in one.windows],
+            [Beams(*(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])) for row in one.rows],
+            version=2, n_best_size=size, max_answer_length=longest,
+        )
+        for one in asked
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS)
+def test_beams_are_googles(
+    golden: Path, questions: Callable[[str, str], list[Asked]], kind: str, setting: str, beams: str
+) -> None:
+    asked, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
+    noticed = 0
+    for limits, expected in json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text()).items():
+        others = beam_verdicts(golden, asked, name, limits, all_best=True)
+        for one, verdict, other in zip(asked, beam_verdicts(golden, asked, name, limits), others, strict=True):
+            key = one.example.id
+            assert differs(key, verdict, expected["nbest"][key]) is None, key
+            assert verdict.null_odds == pytest.approx(expected["null_odds"][key], abs=1e-9)
+            best = "" if verdict.best is None else verdict.best.text
+            assert best == expected["predictions_no_threshold"][key]
+            assert verdict.null_odds is not None
+            assert (best if verdict.null_odds <= 0 else "") == expected["predictions_threshold_0"][key]
+            noticed += differs(key, other, expected["nbest"][key]) is not None
+    assert noticed > 10 or setting == "s384" or kind == "edge"
+
+
+# --- the threshold ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS[:3])
+def test_the_best_f1_that_is_found_is_reached(
+    golden: Path, questions: Callable[[str, str], list[Asked]], kind: str, setting: str, beams: str
+) -> None:
+    """Google answers only below the threshold that the official search found inclusive, and so falls short of it."""
+    asked, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
+    expected = json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text())["n20_l30"]
+    gold = gold_pairs([one.example for one in asked])
+    verdicts = {one.example.id: v for one, v in zip(asked, beam_verdicts(golden, asked, name), strict=True)}
+    best = {key: "" if v.best is None else v.best.text for key, v in verdicts.items()}
+    odds = {key: float(v.null_odds) for key, v in verdicts.items() if v.null_odds is not None}
+    scores = question_scores(best, gold, "2.0")
+    chosen = best_threshold([scores[k][1] for k in best], [odds[k] for k in best], [bool(g) for _, g in gold])
+    found = expected["official_no_threshold"]["with_na_file"]
+    assert chosen.threshold == pytest.approx(found["best_f1_thresh"], abs=1e-9)
+    assert 100 * chosen.score == pytest.approx(found["best_f1"], abs=1e-9)
+
+    def reached(answered: Callable[[str], bool]) -> float:
+        return squad_scores({key: best[key] if answered(key) else "" for key in best}, gold, "2.0")["f1"]
+
+    assert reached(lambda key: odds[key] <= chosen.threshold) == pytest.approx(found["best_f1"], abs=1e-9)
+    google = expected["official_best_f1_threshold"]["without_na_file"]["f1"]
+    assert reached(lambda key: odds[key] < chosen.threshold) == pytest.approx(google, abs=1e-9)
+    assert google < found["best_f1"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(-3, 3), st.booleans()), min_size=1, max_size=12)
+)
+@settings(max_examples=300, deadline=None)
+def test_the_threshold_is_the_best_there_is(rows: list[tuple[float, int, bool]]) -> None:
+    """Against every possible threshold, ties included; a score of 1 where there is no answer is an empty best answer."""
+    rows = [(score if has else float(score == 1), odds, has) for score, odds, has in rows]
+
+    def reached(threshold: float) -> float:
+        return sum(score if odds <= threshold else float(not has) for score, odds, has in rows) / len(rows)
+
+    chosen = best_threshold(*zip(*rows, strict=True))
+    best = max(reached(threshold) for threshold in range(-4, 4))
+    assert chosen.score == pytest.approx(best)
+    assert reached(chosen.threshold) == pytest.approx(best)

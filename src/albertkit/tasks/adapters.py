@@ -13,8 +13,8 @@ from torch import nn
 from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.model.pretrained import PretrainedAlbert
 
-# The linear layers of the shared block: all of them, because that reaches full fine-tuning's quality at a lower rank than
-# query and value alone (Dettmers et al. 2023, QLoRA, figure 2). Heads have layers named `dense` too, so the path is given.
+# The linear layers of the shared block, all of them: query and value alone did not reach full fine-tuning's quality at any rank
+# (Dettmers et al. 2023, QLoRA, section 4). Heads have layers named `dense` too, so the path is given.
 _ADAPTED = r".*\.albert_layer_groups\..*\.(query|key|value|dense|ffn|ffn_output)"
 
 

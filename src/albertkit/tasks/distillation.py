@@ -1,0 +1,249 @@
+"""Learning from a larger model that was fine-tuned on the same task: its logits, and its hidden states.
+
+T tokens of N sequences, C labels, H hidden size of the student, K of the teacher. Sources: Hinton et al. 2015, section 2
+(temperature, T² on the soft loss); Sun et al. 2019, PKD, and Jiao et al. 2020, TinyBERT, equations 8 and 10 (hidden states,
+uniform map of layers, learned projection).
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.model import (
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+)
+from albertkit.model.packing import IGNORED, PackedBatch
+from albertkit.model.padded import Trace
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.projections import linear
+from albertkit.tasks.features import LabelledBatch
+from albertkit.tasks.task import Task
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.loop import LossPart
+
+_TEACHABLE = (
+    AlbertForSequenceClassification, AlbertForTokenClassification, AlbertForMultipleChoice, AlbertForQuestionAnswering,
+)  # fmt: skip
+
+
+def load_teacher(
+    folder: str | Path, student: PretrainedAlbert, tokenizer: AlbertTokenizer, length: int
+) -> PretrainedAlbert:
+    """A teacher that reads the student's ids and means the same by each output.
+
+    Args:
+        folder: A model fine-tuned on the student's task; a run folder stands for its `best/`.
+        student: On its device; the teacher computes there, in the same dtype.
+        tokenizer: The student's.
+        length: Of the longest sequence, in tokens.
+
+    Raises:
+        CheckpointError: teacher-mismatch for another tokenizer, other labels or too few positions; and what loading raises.
+    """
+    path = Path(folder) / "best" if (Path(folder) / "best").is_dir() else Path(folder)
+    teacher = type(student).from_pretrained(path)
+    own, found = AlbertTokenizer.from_pretrained(path), []
+    if own.fingerprint != tokenizer.fingerprint:
+        found.append(
+            f"its tokenizer is another: {own.vocab_size:,} pieces, fingerprint {own.fingerprint[:12]}; the student's "
+            f"has {tokenizer.vocab_size:,} pieces, {tokenizer.fingerprint[:12]}"
+        )
+    if teacher.config.max_position_embeddings < length:
+        found.append(f"it reads {teacher.config.max_position_embeddings} tokens at most, the task has {length}")
+    if isinstance(student, AlbertForSequenceClassification | AlbertForTokenClassification):
+        found += _different_outputs(student.config, teacher.config)
+    if found:
+        raise CheckpointError(
+            "teacher-mismatch", f"the teacher `{folder}` cannot teach this student: {'; '.join(found)}",
+            "fine-tune a teacher with `albertkit finetune` on the same data, from a model with the student's tokenizer",
+        )  # fmt: skip
+    teacher.compute_dtype = student.compute_dtype
+    return teacher.to(student.device)
+
+
+def _different_outputs(student: AlbertConfig, teacher: AlbertConfig) -> list[str]:
+    if student.problem_type and teacher.problem_type and student.problem_type != teacher.problem_type:
+        return [f"it was trained for {teacher.problem_type}, the student for {student.problem_type}"]
+    if student.num_labels != teacher.num_labels:
+        return [f"it has {teacher.num_labels} outputs, the student {student.num_labels}"]
+    named = student.foreign.get("id2label") and teacher.foreign.get("id2label")
+    if named and student.id2label != teacher.id2label:
+        names = [", ".join(config.id2label[i] for i in range(config.num_labels)) for config in (teacher, student)]
+        return [f"its labels are {names[0]}; the student's {names[1]}"]
+    return []
+
+
+class DistillationLosses(nn.Module):
+    """The losses of a student: (1 - weight) of the task's, `weight` of the teacher's, and that of the hidden states.
+
+    What the teacher's loss is depends on the head, with t the temperature:
+
+    - classes of sequences and of labelled tokens, the choices of an example, the places where an answer starts and ends (the
+      mean of both): t² times the Kullback-Leibler divergence of the student's softmax(logits / t) from the teacher's;
+    - several labels: t² times the binary cross-entropy with the teacher's sigmoid(logits / t) for targets;
+    - numbers: the squared error against the teacher's.
+
+    Give this module to the training loop as the model: its parameters are the student's and, when hidden sizes differ, a
+    projection, which is thus trained and saved with the state but belongs to no model. The teacher is none of its parts.
+
+    Args:
+        student: What is trained.
+        teacher: Of the same class and the same outputs, see `load_teacher`. Put into evaluation mode, without gradients.
+        task: Of both.
+        weight: Share of the teacher's loss, 0 to 1.
+        temperature: t, above 0; higher shows more of what the teacher thinks of unlikely classes.
+        hidden_weight: Weight of the mean squared error between the student's states after each pass and the teacher's at
+            the same share of its depth, over all tokens. 0: none.
+        class_weights: As in `Task.losses`.
+
+    Raises:
+        ConfigError: bad-settings for numbers out of range, or a head that cannot be taught: Google's beam head.
+    """
+
+    def __init__(
+        self,
+        student: PretrainedAlbert,
+        teacher: PretrainedAlbert,
+        task: Task,
+        *,
+        weight: float = 0.5,
+        temperature: float = 2.0,
+        hidden_weight: float = 0.0,
+        class_weights: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        _check(student, weight, temperature, hidden_weight)
+        self.student, self.task, self.class_weights = student, task, class_weights
+        self.weight, self.temperature, self.hidden_weight = weight, temperature, hidden_weight
+        self._teacher = (teacher.eval().requires_grad_(False),)  # a tuple: no part, so `train()` leaves it alone
+        self._num_passes = student.config.num_hidden_layers * student.config.inner_group_num
+        widths = student.config.hidden_size, teacher.config.hidden_size
+        self.projection: nn.Linear | None = None
+        if hidden_weight and widths[0] != widths[1]:
+            self.projection = nn.Linear(*widths, bias=False, device=student.device)
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """Targets of each loss: the task's; distillation: one for each of the task's; hidden_states: tokens times passes."""
+        counts = self.task.counts(batch) | {"distillation": self._num_imitated(batch)}
+        return counts | ({"hidden_states": batch.num_tokens * self._num_passes} if self.hidden_weight else {})
+
+    def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
+        """The weighted losses of a batch as sums; the student runs once."""
+        counts = self.counts(batch)
+        traces = [Trace(True, False), Trace(True, False)] if self.hidden_weight else [None, None]
+        with torch.no_grad():
+            wanted = self._teacher[0].packed_logits(batch.packed, traces[1])  # type: ignore[operator]
+        logits = self.student.packed_logits(batch.packed, traces[0])  # type: ignore[operator]
+        own = self.task.losses(_answered(self.student, logits), batch, self.class_weights)
+        parts = {
+            name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct) for name, loss in own.items()
+        }
+        imitation = self._imitation(logits, wanted, batch) * self.weight
+        parts["distillation"] = LossPart(imitation, counts["distillation"])
+        if self.hidden_weight:
+            distance = self._hidden_distance(*(trace.hidden_states for trace in traces))  # type: ignore[union-attr, arg-type]
+            parts["hidden_states"] = LossPart(distance * self.hidden_weight, counts["hidden_states"])
+        return parts
+
+    # --- logits -------------------------------------------------------------------------------------------------------
+
+    def _num_imitated(self, batch: LabelledBatch) -> int:
+        if isinstance(self.student, AlbertForTokenClassification):
+            return int((batch.per_token["labels"] != IGNORED).sum())
+        if isinstance(self.student, AlbertForMultipleChoice):
+            return len(batch.examples.unique_consecutive())
+        several = self.student.config.problem_type in ("regression", "multi_label_classification")
+        return batch.packed.num_sequences * (self.student.config.num_labels if several else 1)
+
+    def _imitation(self, logits: Any, wanted: Any, batch: LabelledBatch) -> Tensor:
+        problem, t = self.student.config.problem_type, self.temperature
+        if isinstance(self.student, AlbertForQuestionAnswering):
+            pairs = [_soft_places(values, batch.packed, t) for values in (*logits, *wanted)]
+            return (_divergence(pairs[0], pairs[2]) + _divergence(pairs[1], pairs[3])) * t**2 / 2
+        logits, wanted = _exact(logits), _exact(wanted)
+        if isinstance(self.student, AlbertForMultipleChoice):
+            groups = batch.examples.unique_consecutive(return_inverse=True)[1]
+            soft = [ragged_log_softmax(values.squeeze(1) / t, groups) for values in (logits, wanted)]
+            return _divergence(*soft) * t**2
+        if isinstance(self.student, AlbertForTokenClassification):
+            there = batch.per_token["labels"] != IGNORED
+            logits, wanted = logits[there], wanted[there]
+        elif problem == "regression":
+            return F.mse_loss(logits, wanted, reduction="sum")
+        elif problem == "multi_label_classification":
+            return F.binary_cross_entropy_with_logits(logits / t, (wanted / t).sigmoid(), reduction="sum") * t**2
+        return _divergence((logits / t).log_softmax(-1), (wanted / t).log_softmax(-1)) * t**2
+
+    # --- hidden states ------------------------------------------------------------------------------------------------
+
+    def _hidden_distance(self, states_of: list[Tensor], teacher_states_of: list[Tensor]) -> Tensor:
+        """Squared distance of each token's states, mean over their width, summed over tokens and passes."""
+        distances = []
+        for number, states in enumerate(states_of[1:], start=1):
+            wanted = teacher_states_of[teacher_pass(number, self._num_passes, len(teacher_states_of) - 1)]
+            if self.projection is not None:
+                states = linear(states.dtype, self.projection)(states)
+            distances.append(F.mse_loss(_exact(states), _exact(wanted), reduction="sum") / wanted.shape[1])
+        return torch.stack(distances).sum()
+
+
+def teacher_pass(number: int, passes: int, teacher_passes: int) -> int:
+    """The teacher's pass at the same share of its depth as the student's pass `number`, both counted from 1."""
+    return max(1, (2 * number * teacher_passes + passes) // (2 * passes))
+
+
+def ragged_log_softmax(logits: Tensor, groups: Tensor) -> Tensor:
+    """Log-softmax within groups of any size.
+
+    Args:
+        logits: [M].
+        groups: int64 [M], the group of each, from 0, ascending.
+    """
+    count = int(groups[-1]) + 1
+    top = logits.new_full((count,), -torch.inf).scatter_reduce(0, groups, logits.detach(), "amax")
+    shifted = logits - top[groups]
+    return shifted - logits.new_zeros(count).index_add(0, groups, shifted.exp()).log()[groups]
+
+
+def _soft_places(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:
+    """Log-probabilities [T] over the places of each sequence, of logits [N, longest]."""
+    places = batch.places()
+    real = _exact(logits).flatten().index_select(0, places)
+    return ragged_log_softmax(real / temperature, places // batch.longest)
+
+
+def _divergence(log_probs: Tensor, wanted: Tensor) -> Tensor:
+    return F.kl_div(log_probs, wanted, reduction="sum", log_target=True)
+
+
+def _exact(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _answered(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
+    """The model, whose logits are already known: a task that asks for them runs nothing."""
+    answered = copy.copy(model)
+    answered.packed_logits = lambda batch: logits  # type: ignore[assignment]
+    return answered
+
+
+def _check(student: PretrainedAlbert, weight: float, temperature: float, hidden_weight: float) -> None:
+    found = [f"the teacher's weight must be between 0 and 1, it is {weight}"] * (not 0 <= weight <= 1)
+    found += [f"the temperature must be above 0, it is {temperature}"] * (not temperature > 0)
+    found += [f"the weight of hidden states must be at least 0, it is {hidden_weight}"] * (not hidden_weight >= 0)
+    if found:
+        raise ConfigError("bad-settings", "; ".join(found), "leave them out for the defaults")
+    if not isinstance(student, _TEACHABLE):
+        raise ConfigError(
+            "bad-settings", f"a teacher cannot teach {type(student).__name__}",
+            "use the head with start and end logits: --qa-head spans",
+        )  # fmt: skip

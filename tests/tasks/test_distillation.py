@@ -1,0 +1,339 @@
+"""A teacher's losses against torch's own on padded rows, and that teacher and student must fit."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    PackedBatch,
+    SummedLoss,
+)
+from albertkit.model.losses import class_loss, multi_label_loss, regression_loss, span_loss
+from albertkit.model.packing import IGNORED
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.distillation import DistillationLosses, load_teacher, teacher_pass
+from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.display import Display
+from albertkit.training.distributed import World
+from albertkit.training.loop import LoopSettings, train
+
+T = 3.0  # temperature
+LENGTHS = (4, 3, 6, 2, 5)
+EXAMPLES = (0, 0, 1, 1, 1)  # two choices, then three
+Settings = dict[str, float]
+
+
+def model_of(model_class: type[PretrainedAlbert], seed: int, **changes: object) -> PretrainedAlbert:
+    torch.manual_seed(seed)
+    values = dict(
+        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=96, max_position_embeddings=24, initializer_range=0.3, num_labels=3,
+    )  # fmt: skip
+    model = model_class(AlbertConfig.from_dict({**values, **changes})).eval()
+    with torch.no_grad():  # logits as decided as after training
+        for name, parameter in model.named_parameters():
+            parameter *= 1 if name.startswith("albert.") else 4
+    return model
+
+
+def labelled(**labels: Tensor) -> LabelledBatch:
+    generator = torch.Generator().manual_seed(5)
+    rows = [torch.randint(5, 90, (n,), generator=generator).tolist() for n in LENGTHS]
+    per_token = {name: v.numpy() for name, v in labels.items() if len(v) == sum(LENGTHS)}
+    per_sequence = {name: v.numpy() for name, v in labels.items() if len(v) == len(LENGTHS)}
+    features = Features.of([(row, len(row)) for row in rows], EXAMPLES, per_sequence, per_token)
+    return features.batch(torch.arange(len(rows)).numpy())
+
+
+class HeadTask:
+    """The loss of a head, as the tasks compute it; counts under every name."""
+
+    def losses(self, model, batch, class_weights=None) -> dict[str, SummedLoss]:  # type: ignore[no-untyped-def]
+        logits = model.packed_logits(batch.packed)
+        assert isinstance(model, PretrainedAlbert)
+        if isinstance(model, AlbertForQuestionAnswering):
+            return {"spans": span_loss(logits[0], batch.per_sequence["labels"])}
+        if isinstance(model, AlbertForMultipleChoice):
+            return {"choice": class_loss(torch.stack([logits[:2, 0], logits[2:4, 0]]), torch.tensor([1, 0]))}
+        if isinstance(model, AlbertForTokenClassification):
+            return {"tagging": class_loss(logits, batch.per_token["labels"])}
+        kind = {"regression": regression_loss, "multi_label_classification": multi_label_loss}
+        return {"text": kind.get(model.config.problem_type, class_loss)(logits, batch.per_sequence["labels"])}
+
+    def counts(self, batch) -> dict[str, int]:  # type: ignore[no-untyped-def]
+        return dict.fromkeys(("text", "spans", "choice", "tagging"), 1)
+
+
+CLASSES = torch.tensor([0, 2, 1, 1, 0])
+TAGS = torch.tensor([IGNORED, 1, 2, IGNORED, 0, IGNORED, 1, 1, IGNORED, 2] * 2)
+CASES = {
+    "classification": (AlbertForSequenceClassification, {"problem_type": "single_label_classification"}, CLASSES),
+    "regression": (AlbertForSequenceClassification, {"problem_type": "regression", "num_labels": 1}, CLASSES.float()),
+    "multilabel": (
+        AlbertForSequenceClassification, {"problem_type": "multi_label_classification"},
+        torch.tensor([[1.0, 0, 1], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]]),
+    ),
+    "tagging": (AlbertForTokenClassification, {}, TAGS),
+    "choice": (AlbertForMultipleChoice, {}, CLASSES),
+    "spans": (AlbertForQuestionAnswering, {}, CLASSES),
+}  # fmt: skip
+
+
+def pair(kind: str, **settings: float) -> tuple[DistillationLosses, PretrainedAlbert, PretrainedAlbert, LabelledBatch]:
+    model_class, changes, labels = CASES[kind]
+    student = model_of(model_class, 0, **changes)
+    teacher = model_of(model_class, 1, hidden_size=128, num_hidden_layers=4, **changes)
+    return (
+        DistillationLosses(student, teacher, HeadTask(), temperature=T, **settings),
+        student,
+        teacher,
+        labelled(labels=labels),
+    )  # type: ignore[arg-type]
+
+
+def rows(batch: PackedBatch) -> dict[str, Tensor]:
+    return {"input_ids": batch.unpack(batch.input_ids), "attention_mask": batch.padding_mask().long()}
+
+
+def padded_kl(student: Tensor, teacher: Tensor, dim: int = -1) -> Tensor:
+    """Summed over rows, with torch's own function on probabilities."""
+    return F.kl_div((student / T).log_softmax(dim), (teacher / T).softmax(dim), reduction="none").sum() * T**2
+
+
+def expected_and_count(
+    kind: str, student: PretrainedAlbert, teacher: PretrainedAlbert, batch: LabelledBatch
+) -> tuple[Tensor, int]:
+    """The teacher's loss by padded forward passes, as one writes it with transformers."""
+    padded = rows(batch.packed)
+    if kind == "choice":  # 2 x 3 rows, the missing third choice of the first example at minus infinity
+        logits = [model.packed_logits(batch.packed)[:, 0] for model in (student, teacher)]
+        tables = [torch.cat([v[:2], v.new_tensor([-torch.inf]), v[2:]]).view(2, 3) for v in logits]
+        probabilities = (tables[1] / T).softmax(-1)
+        terms = probabilities * (probabilities.log() - (tables[0] / T).log_softmax(-1))
+        return terms.nansum() * T**2, 2
+    outputs = [model(**padded) for model in (student, teacher)]
+    if kind == "spans":
+        floor = torch.finfo(torch.float32).min
+        hidden = padded["attention_mask"] == 0
+        tables = [(o.start_logits.masked_fill(hidden, floor), o.end_logits.masked_fill(hidden, floor)) for o in outputs]
+        return (padded_kl(tables[0][0], tables[1][0]) + padded_kl(tables[0][1], tables[1][1])) / 2, 5
+    own, wanted = (output.logits for output in outputs)
+    if kind == "regression":
+        return ((own - wanted) ** 2).sum(), 5
+    if kind == "multilabel":
+        soft = (wanted / T).sigmoid()
+        log = F.logsigmoid(own / T), F.logsigmoid(-own / T)
+        return -(soft * log[0] + (1 - soft) * log[1]).sum() * T**2, 15
+    if kind == "tagging":
+        kept = batch.packed.unpack((batch.per_token["labels"] != IGNORED).long()) == 1
+        return padded_kl(own[kept], wanted[kept]), int(kept.sum())
+    return padded_kl(own, wanted), 5
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_teacher_losses_are_torchs_on_padded_rows(kind: str) -> None:
+    losses, student, teacher, batch = pair(kind, weight=0.3)
+    parts = losses.losses(batch)
+    expected, count = expected_and_count(kind, student, teacher, batch)
+    assert parts["distillation"].count == losses.counts(batch)["distillation"] == count
+    assert expected > 1e-2
+    torch.testing.assert_close(parts["distillation"].total, 0.3 * expected, atol=1e-5, rtol=1e-5)
+    (name,) = set(parts) - {"distillation"}
+    alone = HeadTask().losses(student, batch)[name]
+    torch.testing.assert_close(parts[name].total, 0.7 * alone.loss_sum, atol=1e-5, rtol=1e-5)
+
+    parts["distillation"].total.backward()
+    gradient = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
+    student.zero_grad()
+    (0.3 * expected_and_count(kind, student, teacher, batch)[0]).backward()
+    theirs = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradient, theirs, atol=1e-4, rtol=1e-4)
+    assert all(p.grad is None for p in teacher.parameters())
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_comparison_notices_another_temperature_and_a_wrong_teacher(kind: str) -> None:
+    losses, student, teacher, batch = pair(kind)
+    right = 0.5 * expected_and_count(kind, student, teacher, batch)[0]
+    if kind != "regression":
+        losses.temperature = 1.0
+        assert not torch.allclose(losses.losses(batch)["distillation"].total, right, atol=1e-4, rtol=1e-4)
+    wrong = 0.5 * expected_and_count(kind, teacher, student, batch)[0]  # the two exchanged
+    assert kind == "regression" or not torch.allclose(wrong, right, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("same_width", [True, False])
+def test_hidden_states_at_the_same_share_of_depth(same_width: bool) -> None:
+    width = {} if same_width else {"hidden_size": 128}
+    student = model_of(AlbertForSequenceClassification, 0)
+    teacher = model_of(AlbertForSequenceClassification, 1, num_hidden_layers=6, **width)
+    losses = DistillationLosses(student, teacher, HeadTask(), hidden_weight=2.0)  # type: ignore[arg-type]
+    batch = labelled(labels=CLASSES)
+    assert (losses.projection is None) == same_width
+    padded = rows(batch.packed)
+    own, wanted = (model(**padded, output_hidden_states=True).hidden_states for model in (student, teacher))
+    real = padded["attention_mask"] == 1
+
+    def distance(passes: tuple[int, int]) -> Tensor:
+        states = [own[1][real], own[2][real]]
+        if losses.projection is not None:
+            states = [s @ losses.projection.weight.T for s in states]
+        pairs = zip(states, passes, strict=True)
+        return torch.stack([F.mse_loss(mine, wanted[at][real]) for mine, at in pairs]).mean()
+
+    part = losses.losses(batch)["hidden_states"]
+    assert part.count == losses.counts(batch)["hidden_states"] == sum(LENGTHS) * 2
+    torch.testing.assert_close(part.total / part.count, 2 * distance((3, 6)), atol=1e-5, rtol=1e-5)
+    assert (part.total / part.count - 2 * distance((2, 6))).abs() > 1e-3  # another map would be noticed
+
+
+def test_map_of_passes() -> None:
+    assert [teacher_pass(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]  # TinyBERT's g(m) = 3m
+    assert [teacher_pass(k, 12, 12) for k in range(1, 13)] == list(range(1, 13))
+    assert [teacher_pass(k, 5, 12) for k in range(1, 6)] == [2, 5, 7, 10, 12]
+    assert [teacher_pass(k, 6, 2) for k in range(1, 7)] == [1, 1, 1, 1, 2, 2]
+
+
+def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode() -> None:
+    losses, student, teacher, batch = pair("classification", hidden_weight=1.0)
+    runs = []
+    for name, model in (("student", student), ("teacher", teacher)):
+        model.albert.embeddings.register_forward_hook(lambda *_, name=name: runs.append(name))
+    losses.train()
+    assert student.training
+    assert not teacher.training
+    losses.losses(batch)
+    assert sorted(runs) == ["student", "teacher"]
+    names = {name for name, p in losses.named_parameters() if p.requires_grad}
+    assert {name.split(".")[0] for name in names} == {"student", "projection"}
+    assert "packed_logits" not in vars(student)  # the answer known to the task stayed in its copy
+
+
+class OneBatch:
+    """The same batch again and again."""
+
+    def __init__(self, batch: LabelledBatch) -> None:
+        self.batch = batch
+
+    def __next__(self) -> list[LabelledBatch]:
+        return [self.batch]
+
+    def state(self) -> dict:
+        return {}
+
+    def restore(self, state: dict) -> None:
+        assert state == {}
+
+
+def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    def run(folder: Path, steps: int, resume: bool = False) -> tuple[DistillationLosses, PretrainedAlbert]:
+        losses, student, _, batch = pair("classification", hidden_weight=1.0)
+        objective = SimpleNamespace(counts=losses.counts, losses=losses.losses, flops=lambda batch: 1.0)
+        settings = LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2)
+        train(
+            losses, objective, OneBatch(batch), settings,
+            run=folder, world=World(0, 1, torch.device("cpu")), display=Display(folder, silent=True), resume=resume,
+            evaluate=lambda: {"score": 0.0}, select="score", save_model=student.save_pretrained,
+        )  # fmt: skip
+        return losses, student
+
+    before = pair("classification", hidden_weight=1.0)[0]
+    whole, _ = run(tmp_path / "whole", 4)
+    run(tmp_path / "halves", 2)
+    halves, student = run(tmp_path / "halves", 4, resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), halves.parameters(), strict=True))
+    assert not torch.equal(whole.projection.weight, before.projection.weight)
+    saved = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "best")
+    assert set(saved.state_dict()) == set(student.state_dict())  # without the projection
+
+
+# --- who can teach whom -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[AlbertTokenizer]:
+    """Two small ones, trained on different texts."""
+    from albertkit.corpus import builtin_documents
+    from albertkit.tokenizer import train_tokenizer
+
+    documents = list(builtin_documents())
+    made = []
+    for number in (0, 1):
+        folder = tmp_path_factory.mktemp("tokenizer")
+        lines = [sentence for document in documents[number * 40 : number * 40 + 40] for sentence in document]
+        made.append(train_tokenizer(lines, vocab_size=300, out=folder))
+    return made
+
+
+def saved(folder: Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer) -> Path:
+    model.save_pretrained(folder, tokenizer)
+    return folder
+
+
+NAMES = {"id2label": {"0": "no", "1": "perhaps", "2": "yes"}, "label2id": {"no": 0, "perhaps": 1, "yes": 2}}
+SWAPPED = {"id2label": {"0": "yes", "1": "perhaps", "2": "no"}, "label2id": {"yes": 0, "perhaps": 1, "no": 2}}
+WHOLE = {"vocab_size": 300}
+
+
+def test_a_teacher_that_fits_is_loaded(tmp_path: Path, tokenizers: list[AlbertTokenizer]) -> None:
+    teacher = model_of(AlbertForSequenceClassification, 1, hidden_size=128, **WHOLE, **NAMES)
+    saved(tmp_path / "best", teacher, tokenizers[0])  # a run folder
+    student = model_of(AlbertForSequenceClassification, 0, **WHOLE, **NAMES)
+    student.compute_dtype = torch.bfloat16
+    loaded = load_teacher(tmp_path, student, tokenizers[0], 24)
+    assert loaded.compute_dtype == torch.bfloat16
+    assert torch.equal(loaded.classifier.weight, teacher.classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokenizer", "length", "said"),
+    [
+        (NAMES, 1, 24, "its tokenizer is another"),
+        (NAMES, 0, 25, "it reads 24 tokens at most, the task has 25"),
+        ({"num_labels": 2}, 0, 24, "it has 2 outputs, the student 3"),
+        (SWAPPED, 0, 24, "its labels are yes, perhaps, no; the student's no, perhaps, yes"),
+        (
+            NAMES | {"problem_type": "multi_label_classification"},
+            0,
+            24,
+            "it was trained for multi_label_classification",
+        ),
+    ],
+    ids=["tokenizer", "positions", "outputs", "labels", "problem"],
+)
+def test_a_teacher_that_does_not_fit_is_refused(
+    tmp_path: Path, tokenizers: list[AlbertTokenizer], changes: dict, tokenizer: int, length: int, said: str
+) -> None:
+    values = {"num_labels": None, **changes} if "id2label" in changes else changes
+    values = {name: value for name, value in values.items() if value is not None}
+    teacher = model_of(AlbertForSequenceClassification, 1, **WHOLE, **values)
+    student = model_of(AlbertForSequenceClassification, 0, **WHOLE, **NAMES, problem_type="single_label_classification")
+    with pytest.raises(CheckpointError, match=said) as caught:
+        load_teacher(saved(tmp_path, teacher, tokenizers[tokenizer]), student, tokenizers[0], length)
+    assert caught.value.slug == "teacher-mismatch"
+
+
+@pytest.mark.parametrize("settings", [{"weight": 1.5}, {"temperature": 0.0}, {"hidden_weight": -1.0}], ids=str)
+def test_numbers_out_of_range_are_refused(settings: Settings) -> None:
+    student, teacher = (model_of(AlbertForSequenceClassification, seed) for seed in (0, 1))
+    with pytest.raises(ConfigError) as caught:
+        DistillationLosses(student, teacher, HeadTask(), **settings)  # type: ignore[arg-type]
+    assert caught.value.slug == "bad-settings"
+
+
+def test_the_beam_head_is_refused() -> None:
+    student, teacher = (model_of(AlbertForBeamQuestionAnswering, seed) for seed in (0, 1))
+    with pytest.raises(ConfigError, match="AlbertForBeamQuestionAnswering"):
+        DistillationLosses(student, teacher, HeadTask())  # type: ignore[arg-type]

@@ -1,0 +1,168 @@
+"""Layouts: what the files of a task are called, and which of their columns hold what."""
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from albertkit.errors import DataError, near_miss
+from albertkit.tasks.tables import EXTENSIONS, PACKINGS, Quoting, Table
+
+TABLE_FILES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+
+
+@dataclass(frozen=True)
+class Form:
+    """The columns of one form in which a task's rows are found.
+
+    Attributes:
+        text: Column of the text, or of the first of a pair.
+        pair: Of the second text; "" for none.
+        label: Of the label; "" for none.
+        ids: Names that the column of the ids may have. Without any of them the number of the row is the id.
+        numbered: What the labels 0, 1, … stand for in this form. Empty: numbers are no labels, or names as any other.
+        header: Of files without a header: names of the first columns.
+    """
+
+    text: str
+    pair: str = ""
+    label: str = ""
+    ids: tuple[str, ...] = ()
+    numbered: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+
+    def wanted(self, labelled: bool) -> list[str]:
+        """The columns without which nothing can be read."""
+        return [name for name in (self.text, self.pair, self.label if labelled else "") if name]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The official layout of a task.
+
+    Attributes:
+        kind: classification or regression.
+        forms: Forms of its rows; the first that fits a file is taken.
+        labels: Names of the labels in the order of their indices; none for a regression.
+        metric: The score that counts.
+        folder: Name of its folder in a collection such as GLUE.
+        files: Split to the names, without extension, that its file may have, best first.
+        submissions: Split to the name of the submission file, without extension; "" for all other splits.
+        quoted: As `Table`.
+        empty_pairs: Whether a row whose second text is empty is a single text; else it is a fault.
+    """
+
+    kind: str
+    forms: tuple[Form, ...]
+    labels: tuple[str, ...] = ()
+    metric: str = "accuracy"
+    folder: str = ""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TABLE_FILES)
+    submissions: Mapping[str, str] = field(default_factory=dict)
+    quoted: Quoting = False
+    empty_pairs: bool = False
+
+
+def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "") -> dict[str, Path]:
+    """The files of a folder by split: of each split the first name that is there, with any extension of a table, and that
+    is no other split's.
+
+    Args:
+        data: The folder, or one above it that holds it under the name `folder`; or one file, which is then "train".
+        files: As `Layout.files`.
+        folder: As `Layout.folder`.
+
+    Raises:
+        DataError: not-found, unknown-layout, several-files.
+    """
+    if data.is_file():
+        return {"train": data}
+    if not data.is_dir():
+        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
+    if folder and (data / folder).is_dir():
+        data = data / folder
+    found: dict[str, Path] = {}
+    for split, names in files.items():
+        for name in names:
+            parent, _, stem = name.rpartition("/")
+            paths = _tables(Path(os.path.normpath(data / parent)))[stem]
+            if len(paths) > 1:
+                listed = " and ".join(f"`{path.name}`" for path in paths)
+                raise DataError(
+                    "several-files", f"`{data}` has {listed} for {split}", "keep one, or name the file itself"
+                )
+            if paths and paths[0] not in found.values():
+                found[split] = paths[0]
+                break
+    if not found:
+        there = sorted(os.listdir(data))
+        looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
+        raise DataError(
+            "unknown-layout",
+            f"`{data}` has none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
+            f"; it holds {', '.join(there[:10]) or 'nothing'}{' …' * (len(there) > 10)}",
+            "name the folder that holds them, or the file itself",
+        )
+    return found
+
+
+def _tables(folder: Path) -> dict[str, list[Path]]:
+    """The tables of a folder by name without extensions."""
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        parts = path.name.split(".")
+        if parts[-1].lower() in PACKINGS:
+            parts.pop()
+        if len(parts) > 1 and parts[-1].lower() in EXTENSIONS and path.is_file():
+            found[".".join(parts[:-1])].append(path)
+    return found
+
+
+def choose_form(table: Table, forms: Sequence[Form], labels: Sequence[str], labelled: bool, name: str) -> Form:
+    """The form of a table; the table is told if its first line is a row.
+
+    Args:
+        table: Just opened.
+        forms: Those it may have.
+        labels: Of the task; none for a regression. The first line is only taken for a row if there is a label in it.
+        labelled: Whether the label's column must be there.
+        name: Of the task, for the error.
+
+    Raises:
+        DataError: unknown-column naming what is missing from the nearest form, repeated-column.
+    """
+    for form in forms:
+        if not form.header and set(form.wanted(labelled)) <= set(table.columns):
+            table.check(form.wanted(labelled))
+            return form
+    for form in forms:
+        if form.header and not table.has_own_names and _is_row(table.columns, form, labels):
+            table.without_header(form.header, more_fields=True)
+            return form
+    with_header = [form for form in forms if not form.header]
+    nearest = max(with_header, key=lambda form: len(set(form.wanted(labelled)) & set(table.columns)))
+    missing = [column for column in nearest.wanted(labelled) if column not in table.columns]
+    listed = ", ".join(f"`{column[:40]}`" for column in table.columns)
+    hint = near_miss(missing[0], table.columns)
+    if missing == [nearest.label]:
+        hint = "is it a file without labels? It can be predicted, not trained on or scored"
+    elif not hint.startswith("did you"):
+        hint = "name its columns with --text, --pair and --label"
+    raise DataError("unknown-column", f"`{table.path}`: no column `{missing[0]}` for {name}, only {listed}", hint)
+
+
+def _is_row(fields: Sequence[str], form: Form, labels: Sequence[str]) -> bool:
+    place = form.header.index(form.label)
+    if place >= len(fields):
+        return False
+    return fields[place] in labels if labels else is_number(fields[place])
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

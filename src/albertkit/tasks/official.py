@@ -1,0 +1,135 @@
+"""The official layouts of GLUE and of Korean tables, as data: files, columns, labels in the order of their indices.
+
+Columns, labels and their order: google-research/albert, `classifier_utils.py`. Beside GLUE's own files there are those of
+the original distributions, and the columns in which the Hugging Face hub has the same tasks. Only hub files number
+MNLI's labels, and in another order than that of their indices here.
+"""
+
+from albertkit.tasks.layouts import Form, Layout
+
+_BINARY = ("0", "1")
+_ENTAILED = ("entailment", "not_entailment")
+_INFERENCE = ("contradiction", "entailment", "neutral")
+_HUB_INFERENCE = Form("premise", "hypothesis", "label", ("idx",), numbered=("entailment", "neutral", "contradiction"))
+_HUB_PAIR = Form("sentence1", "sentence2", "label", ("idx",))
+_SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+
+OFFICIAL: dict[str, Layout] = {
+    "cola": Layout(
+        "classification",
+        (
+            Form("sentence", "", "label", ("index", "idx")),
+            Form("sentence", "", "label", header=("source", "label", "star", "sentence")),
+        ),
+        _BINARY, "matthews_correlation", "CoLA",
+        {
+            "train": ("train", "in_domain_train"), "dev": ("dev", "validation", "in_domain_dev"),
+            "dev_out_of_domain": ("out_of_domain_dev",), "test": ("test",),
+        },
+        {"": "CoLA"},
+    ),
+    "sst2": Layout(
+        "classification", (Form("sentence", "", "label", ("index", "idx")),), _BINARY, "accuracy", "SST-2", _SPLITS,
+        {"": "SST-2"},
+    ),
+    "mrpc": Layout(
+        "classification",
+        (Form("#1 String", "#2 String", "Quality", ("index",)), _HUB_PAIR),
+        _BINARY, "accuracy_and_f1", "MRPC",
+        {
+            # the original distribution has no dev set; where there is one, its test set is GLUE's
+            "train": ("train", "msr_paraphrase_train"), "dev": ("dev", "validation", "msr_paraphrase_test"),
+            "test": ("test", "msr_paraphrase_test"),
+        },
+        {"": "MRPC"},
+    ),
+    "stsb": Layout(
+        "regression",
+        (
+            Form("sentence1", "sentence2", "score", ("index",)),
+            _HUB_PAIR,
+            Form(
+                "sentence1", "sentence2", "score",
+                header=("genre", "file", "year", "number", "score", "sentence1", "sentence2"),
+            ),
+        ),
+        (), "pearson_and_spearman", "STS-B",
+        {
+            "train": ("train", "original_sts-train", "sts-train"), "dev": ("dev", "validation", "original_sts-dev", "sts-dev"),
+            "test": ("test", "original_sts-test", "sts-test"),
+        },
+        {"": "STS-B"},
+    ),
+    "qqp": Layout(
+        "classification",
+        (Form("question1", "question2", "is_duplicate", ("id",)), Form("question1", "question2", "label", ("idx",))),
+        _BINARY, "accuracy_and_f1", "QQP", _SPLITS, {"": "QQP"},
+        empty_pairs=True,  # some questions are, and the original reads the other alone
+    ),
+    "mnli": Layout(
+        "classification",
+        (Form("sentence1", "sentence2", "gold_label", ("index",)), _HUB_INFERENCE),
+        _INFERENCE, "accuracy", "MNLI",
+        {
+            "train": ("train",), "dev_matched": ("dev_matched", "validation_matched"),
+            "dev_mismatched": ("dev_mismatched", "validation_mismatched"), "test_matched": ("test_matched",),
+            "test_mismatched": ("test_mismatched",), "diagnostic": ("diagnostic", "../diagnostic/diagnostic"),
+        },
+        {
+            "dev_matched": "MNLI-m", "test_matched": "MNLI-m", "dev_mismatched": "MNLI-mm", "test_mismatched": "MNLI-mm",
+            "diagnostic": "AX", "": "MNLI",
+        },
+    ),
+    "ax": Layout(
+        "classification",
+        (
+            Form("sentence1", "sentence2", "gold_label", ("index",)),
+            Form("Premise", "Hypothesis", "Label"),
+            _HUB_INFERENCE,
+        ),
+        _INFERENCE, "matthews_correlation", "diagnostic",
+        {"dev": ("diagnostic-full",), "test": ("diagnostic", "test")}, {"": "AX"},
+    ),
+    "qnli": Layout(
+        "classification", (Form("question", "sentence", "label", ("index", "idx"), numbered=_ENTAILED),),
+        _ENTAILED, "accuracy", "QNLI", _SPLITS, {"": "QNLI"},
+    ),
+    "rte": Layout(
+        "classification", (Form("sentence1", "sentence2", "label", ("index", "idx"), numbered=_ENTAILED),),
+        _ENTAILED, "accuracy", "RTE", _SPLITS, {"": "RTE"},
+        quoted="look",  # there is an edition in quotes, with numbers for labels
+    ),
+    "wnli": Layout(
+        "classification", (Form("sentence1", "sentence2", "label", ("index", "idx")),), _BINARY, "accuracy", "WNLI",
+        _SPLITS, {"": "WNLI"},
+    ),
+    # --- Korean ---
+    "nsmc": Layout(
+        "classification", (Form("document", "", "label", ("id",)),), _BINARY, "accuracy", "nsmc",
+        {"train": ("train", "ratings_train"), "dev": ("dev",), "test": ("test", "ratings_test")},
+    ),
+    "klue-nli": Layout(
+        "classification",
+        (
+            Form("premise", "hypothesis", "gold_label", ("guid",)),
+            Form("premise", "hypothesis", "label", ("guid",), numbered=("entailment", "neutral", "contradiction")),
+        ),
+        _INFERENCE, "accuracy", "klue-nli",
+        {s: (f"klue-nli-v1.1_{s}", f"klue-nli-v1_{s}", *names) for s, names in _SPLITS.items()},
+    ),
+    "klue-sts": Layout(
+        "regression", (Form("sentence1", "sentence2", "labels.label", ("guid",)),), (), "pearson", "klue-sts",
+        {s: (f"klue-sts-v1.1_{s}", f"klue-sts-v1_{s}", *names) for s, names in _SPLITS.items()},
+    ),
+    "kornli": Layout(
+        "classification", (Form("sentence1", "sentence2", "gold_label"),), _INFERENCE, "accuracy", "KorNLI",
+        {
+            "train": ("train", "multinli.train.ko"), "train_snli": ("snli_1.0_train.ko",), "dev": ("dev", "xnli.dev.ko"),
+            "test": ("test", "xnli.test.ko"),
+        },
+    ),
+    "korsts": Layout(
+        "regression", (Form("sentence1", "sentence2", "score"),), (), "spearman", "KorSTS",
+        {"train": ("sts-train", "train"), "dev": ("sts-dev", "dev"), "test": ("sts-test", "test")},
+    ),
+}  # fmt: skip

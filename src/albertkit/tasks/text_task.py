@@ -1,0 +1,274 @@
+"""What all tasks on texts and pairs of texts share: reading rows, making features, running the model."""
+
+import csv
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import atomic_file
+from albertkit.model import AlbertForSequenceClassification
+from albertkit.model.outputs import SummedLoss
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.layouts import TABLE_FILES, Form, choose_form, find_files
+from albertkit.tasks.official import OFFICIAL
+from albertkit.tasks.tables import Row, Table
+from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.text_features import text_features
+from albertkit.tokenizer import AlbertTokenizer
+
+Label = str | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """A text or a pair of texts.
+
+    Attributes:
+        id: What the data say, else the number of the row, from 0.
+        text: The text, or the first one.
+        pair: The second text. "" in a layout that allows it: then the first stands alone.
+        label: The name of the label, the number of a regression, or the names of several labels; None if not read.
+    """
+
+    id: str
+    text: str
+    pair: str | None = None
+    label: Label | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTask(Task[TextExample]):
+    """A task on texts.
+
+    Attributes:
+        layout: Name of the official layout, a key of `OFFICIAL`; "" for a table of one's own.
+        text_column: Column of the text, or of the first of a pair. "": as the layout has it, and all others with it.
+        pair_column: Of the second text; "" for none.
+        label_column: Of the label.
+        id_column: Of the ids; "": the number of the row is the id.
+        columns: Names of all columns of a file that has no header.
+        quoted: Whether fields may be in quotes. None: with commas they may, with tabs not; see `Table`.
+        long_texts: What happens to a text longer than `length`: "truncate", or "windows" that overlap: each is trained with
+            the text's label, and in prediction their logits are averaged. Not for pairs.
+        stride: Pieces from the start of a window to that of the next; 0: half a window.
+    """
+
+    layout: str = ""
+    text_column: str = ""
+    pair_column: str = ""
+    label_column: str = ""
+    id_column: str = ""
+    columns: tuple[str, ...] = ()
+    quoted: bool | None = None
+    long_texts: Literal["truncate", "windows"] = "truncate"
+    stride: int = 0
+
+    def __post_init__(self) -> None:
+        if self.layout and self.layout not in OFFICIAL:
+            raise ConfigError("unknown-task", f"there is no layout `{self.layout}`", f"known: {', '.join(OFFICIAL)}")
+        named = [name for name in (self.text_column, self.pair_column, self.label_column, self.id_column) if name]
+        if repeated := {name for name in named if named.count(name) > 1}:
+            raise ConfigError(
+                "bad-settings", f"column `{repeated.pop()}` is named for two things", "name a column for each"
+            )
+        if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official_forms]):
+            raise ConfigError(
+                "swapped-pair", f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
+                f"say --text {self.pair_column} --pair {self.text_column}",
+            )  # fmt: skip
+        if self.long_texts == "windows" and any(form.pair for form in self._forms):
+            raise ConfigError(
+                "bad-settings", f"`{self.name}` has pairs of texts, and windows are for single ones", "truncate them"
+            )
+
+    @property
+    def model_class(self) -> type[PretrainedAlbert]:
+        """A class, several labels or a number for each sequence."""
+        return AlbertForSequenceClassification
+
+    # --- the data -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _official_forms(self) -> tuple[Form, ...]:
+        return OFFICIAL[self.layout].forms if self.layout else ()
+
+    @property
+    def _forms(self) -> tuple[Form, ...]:
+        """The forms that a file may have."""
+        if not self.text_column:
+            return self._official_forms
+        ids = (self.id_column,) if self.id_column else ()
+        return (Form(self.text_column, self.pair_column, self.label_column, ids),)
+
+    def files(self, data: Path) -> dict[str, Path]:
+        """See `Task.files` and `find_files`."""
+        layout = OFFICIAL.get(self.layout)
+        return find_files(data, layout.files, layout.folder) if layout else find_files(data, TABLE_FILES)
+
+    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[TextExample]:
+        """Read a table, one row at a time. A row without text or label, or with the id of another, is a fault.
+
+        Ids are compared where they matter: not in training data, nor in a table of one's own without labels, which may be
+        of any size.
+
+        Raises:
+            DataError: what `Table` raises; unknown-column; bad-row.
+        """
+        layout = OFFICIAL.get(self.layout)
+        if labelled and not self._has_labels:
+            raise ConfigError(
+                "missing-column", f"no column is named for the label of `{self.name}`", "name it with --label"
+            )
+        quoted = layout.quoted if layout and not self.text_column and self.quoted is None else self.quoted
+        with Table(file, quoted=quoted, faults=faults) as table:
+            if self.columns:
+                table.without_header(self.columns)
+            form = choose_form(table, self._forms, self._known_labels(), labelled, self.name)
+            id_column = self.id_column or next((name for name in form.ids if name in table.columns), "")
+            wanted = [*self._wanted(form, labelled), *([id_column] if id_column else [])]
+            lines: dict[str, int] | None = {} if id_column and split != "train" and (labelled or self.layout) else None
+            for row in table.rows(wanted):
+                name = row.values[id_column] if id_column else str(row.number)
+                try:
+                    if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
+                        raise ValueError(f"id `{name}` again, as in line {first:,}")
+                    example = self._example(name, row, form, labelled)
+                except ValueError as error:
+                    faults.add(table.path, row.line, str(error))
+                else:
+                    yield example
+
+    @property
+    def _has_labels(self) -> bool:
+        """Whether it is known where the labels are."""
+        return any(form.label for form in self._forms)
+
+    def _wanted(self, form: Form, labelled: bool) -> list[str]:
+        return form.wanted(labelled)
+
+    def _example(self, name: str, row: Row, form: Form, labelled: bool) -> TextExample:
+        """The example of a row.
+
+        Raises:
+            ValueError: with what is wrong.
+        """
+        text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
+        if not text.strip():
+            raise ValueError(f"`{form.text}` is empty")
+        if pair is not None and not pair.strip() and not (self.layout and OFFICIAL[self.layout].empty_pairs):
+            raise ValueError(f"`{form.pair}` is empty")
+        return TextExample(name, text, pair, self._label(row.values, form) if labelled else None)
+
+    @abstractmethod
+    def _label(self, values: dict[str, str], form: Form) -> Label:
+        """The label of a row.
+
+        Raises:
+            ValueError: with what is wrong.
+        """
+
+    def _known_labels(self) -> tuple[str, ...]:
+        """Names that a label may have, where they are fixed."""
+        return ()
+
+    @abstractmethod
+    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """The labels as the loss wants them, [E, …].
+
+        Raises:
+            DataError: unknown-label.
+        """
+
+    def features(self, examples: Sequence[TextExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+        """A sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence.
+
+        Raises:
+            ConfigError: bad-settings.
+            DataError: unknown-label.
+        """
+        texts = [example.text for example in examples]
+        pairs = [example.pair or "" for example in examples] if any(example.pair for example in examples) else None
+        stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
+        made = text_features(texts, pairs, tokenizer, self.length, stride)
+        labels = {"labels": self._targets(examples)[made.examples]} if labelled else {}
+        return Features(made.input_ids, made.token_type_ids, made.offsets, made.examples, labels)
+
+    # --- the model on a batch -----------------------------------------------------------------------------------------
+
+    def losses(
+        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
+    ) -> dict[str, SummedLoss]:
+        """The loss of the head, under the name of the task's kind."""
+        if class_weights is not None:
+            raise ConfigError("bad-settings", f"a {self.kind} has no class weights", "leave them out")
+        assert isinstance(model, AlbertForSequenceClassification)
+        logits = model.packed_logits(batch.packed)
+        return {self.kind: model.task_loss(logits, batch.per_sequence["labels"])}
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """Labels of the batch."""
+        return {self.kind: batch.per_sequence["labels"].numel()}
+
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[np.ndarray]:
+        """The logits of each sequence, float32 [C]."""
+        assert isinstance(model, AlbertForSequenceClassification)
+        return list(model.packed_logits(batch.packed).to(torch.float32).cpu().numpy())
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    def _logits(self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]) -> np.ndarray:
+        """Of each example the mean over its windows, float64 [E, C]."""
+        if not examples:
+            return np.zeros((0, 1))
+        bounds = features.sequences_of(len(examples))
+        sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
+        return sums / np.diff(bounds)[:, None]
+
+    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+        """Write GLUE's submission file, `index<TAB>prediction`; of other tables `predictions.tsv`, `id<TAB>prediction`.
+
+        A name with a tab, a quote or a line end is in quotes.
+        """
+        names = OFFICIAL[self.layout].submissions if self.layout else {}
+        path = folder / f"{names.get(split, names.get('', 'predictions'))}.tsv"
+        with atomic_file(path, "w") as stream:
+            writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
+            writer.writerow(["index" if names else "id", "prediction"])
+            writer.writerows((record["id"], self._answer(record)) for record in predictions)
+        return [path]
+
+    @abstractmethod
+    def _answer(self, prediction: Prediction) -> str:
+        """A prediction as submission files have it."""
+
+
+def labels_of(examples: Sequence[TextExample]) -> list[Any]:
+    """The labels of examples.
+
+    Raises:
+        DataError: no-labels.
+    """
+    if missing := [example.id for example in examples if example.label is None]:
+        raise DataError(
+            "no-labels", f"{len(missing):,} of {len(examples):,} examples have no label, the first is `{missing[0]}`",
+            "score on data with labels",
+        )  # fmt: skip
+    return [example.label for example in examples]
+
+
+def _seem_swapped(text: str, pair: str, known: Sequence[tuple[str, str]]) -> bool:
+    """Whether the names say that the second text is the first: sentence2 and sentence1, hypothesis and premise."""
+    numbered = re.fullmatch(r"(.*)2(\D*)", text)
+    if numbered and pair == f"{numbered[1]}1{numbered[2]}":
+        return True
+    return bool(pair) and ((pair, text) in known or (pair.lower(), text.lower()) == ("premise", "hypothesis"))

@@ -28,10 +28,12 @@ class Faults:
     Attributes:
         on_error: "stop" raises at the first fault, "skip" collects them.
         found: What was found so far.
+        notes: What was done to whole files that a person should know; each thing once.
     """
 
     on_error: Literal["stop", "skip"] = "stop"
     found: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, file: object, line: int, reason: str, hint: str = "") -> None:
         """Note a row that cannot be used.
@@ -51,3 +53,8 @@ class Faults:
                 hint or "mend the row, or leave such rows out with --on-error skip",
             )  # fmt: skip
         self.found.append(Fault(str(file), line, reason))
+
+    def note(self, text: str) -> None:
+        """Note what was done to a file."""
+        if text not in self.notes:
+            self.notes.append(text)

@@ -1,0 +1,350 @@
+"""Tagging: every word has one place, windows lose nothing, losses are transformers', scores are seqeval's and KLUE's."""
+
+import json
+import unicodedata
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from seqeval.metrics import f1_score as seqeval_f1
+from seqeval.scheme import IOB2
+from sklearn.metrics import f1_score
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError, DataError
+from albertkit.model import AlbertForTokenClassification
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.prediction import run_model
+from albertkit.tasks.tagging import TaggingTask, tagging_task
+from albertkit.tasks.tagging.files import Layout, TaggedExample, read_tagged
+from albertkit.tasks.tagging.klue import LABELS, klue_scores
+from albertkit.tasks.tagging.places import find_places, spread, windows
+from albertkit.tokenizer import AlbertTokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
+
+
+@pytest.fixture(scope="module")
+def english(data: Path) -> AlbertTokenizer:
+    return AlbertTokenizer.from_pretrained(data / "albert")
+
+
+@pytest.fixture(scope="module")
+def korean(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
+    folder = tmp_path_factory.mktemp("korean")
+    (folder / "spiece.model").write_bytes((golden / "korean/spiece.model").read_bytes())
+    return AlbertTokenizer.from_pretrained(folder, text_rules="multilingual")
+
+
+def small_model(task: TaggingTask, vocab_size: int) -> AlbertForTokenClassification:
+    torch.manual_seed(0)
+    config = AlbertConfig(
+        vocab_size=vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=64, foreign=task.head(),
+    )  # fmt: skip
+    model = AlbertForTokenClassification(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+WORDS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r"), min_size=1, max_size=6)
+    | st.sampled_from(
+        ["2,000", "😀", "👩‍👩‍👧", "\u200b", "\ufeff", "´", "ﬁ", "½", "http://t.co/x", "é", "\u0301", "한국", "\xad"]
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(words=WORDS, spaces=st.booleans())
+@example(words=["a", "\u200b", "b"], spaces=True)
+@example(words=["\ufffd"], spaces=False)
+def test_every_word_has_one_place_or_follows(english: AlbertTokenizer, words: list[str], spaces: bool) -> None:
+    if not spaces:
+        words = list("".join(words))
+    text = (" " if spaces else "").join(words)
+    _, spans = english.encode_with_offsets(text)
+    places = find_places(words, spaces, spans)
+    assert len(set(places.words.tolist())) == len(places.words) == len(set(places.pieces.tolist()))
+    assert (np.diff(places.words) > 0).all()
+    assert (np.diff(places.pieces) > 0).all()
+    starts = np.cumsum([0, *(len(word) + spaces for word in words)])
+    for piece, word, end in zip(*(column.tolist() for column in places), strict=True):
+        (first, last), begin = spans[piece], starts[word]
+        assert begin < last
+        assert first < begin + len(words[word])
+        assert not any(visible(character) for character in text[first:begin])  # nothing of an earlier word
+        assert end > word
+    followers = set(range(len(words))) - set(places.words.tolist())
+    for word in followers:  # no visible character of theirs is in a piece that does not begin in an earlier word
+        inside = [s for s in spans if starts[word] <= s[0] and s[1] <= starts[word] + len(words[word])]
+        assert not any(visible(character) for first, last in inside for character in text[first:last])
+    tags, probabilities = spread(
+        len(words), places.words, places.ends, ["B-X"] * len(places.words), np.full(len(places.words), 0.5)
+    )
+    assert len(tags) == len(probabilities) == len(words)
+    assert [tags[word] for word in places.words] == ["B-X"] * len(places.words)
+    assert {tags[word] for word in followers} <= {"O", "I-X"}
+
+
+def visible(character: str) -> bool:
+    return unicodedata.category(character) not in ("Zs", "Zl", "Zp", "Cc", "Cf")
+
+
+def test_words_without_a_piece_of_their_own() -> None:
+    # 한국 은 one piece each; a space within an entity and one after it; a zero-width space that the piece after it covers
+    words = list("한국 은행\u200b총 재")
+    places = find_places(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
+    assert places.pieces.tolist() == [0, 1, 2, 3]
+    assert [words[word] for word in places.words] == ["한", "은", "총", "재"]
+    assert places.ends.tolist() == [2, 5, 7, 9]
+    tags, probabilities = spread(
+        9, places.words, places.ends, ["B-OG", "I-OG", "B-PS", "I-OG"], np.array([0.9, 0.8, 0.7, 0.6])
+    )
+    assert tags == ["B-OG", "I-OG", "I-OG", "I-OG", "I-OG", "O", "B-PS", "O", "I-OG"]
+    assert probabilities == [0.9, 0.9, 0.9, 0.8, 0.8, 0.8, 0.7, 0.7, 0.6]
+
+
+@given(st.integers(0, 3000), st.integers(1, 60))
+def test_windows_tag_every_piece_once_with_the_most_context(num_pieces: int, size: int) -> None:
+    starts, window_of = windows(num_pieces, size)
+    pieces = np.arange(num_pieces)
+    left, right = pieces - starts[window_of], starts[window_of] + size - 1 - pieces
+    assert len(window_of) == num_pieces
+    assert (left >= 0).all()
+    assert (right >= 0).all()
+    assert starts[0] == 0
+    assert starts[-1] == max(num_pieces - size, 0)
+    if len(starts) > 1 and len(starts) * num_pieces < 100_000:
+        contexts = np.minimum(pieces - starts[:, None], starts[:, None] + size - 1 - pieces)
+        assert (np.minimum(left, right) == contexts.max(0)).all()
+
+
+@settings(max_examples=30)
+@given(
+    words=st.lists(
+        st.sampled_from(["Paris", "of", "2,000", "extraordinarily", "😀", "\u200b"]), min_size=1, max_size=80
+    )
+)
+def test_windows_of_sentences_tag_every_word_once(english: AlbertTokenizer, words: list[str]) -> None:
+    task = tagging_task("ner", labels=TAGS, length=12)
+    sentence = TaggedExample("0", tuple(words), ("B-X",) * len(words))
+    features = task.features([sentence, sentence], english, labelled=True)
+    assert features.lengths.max() <= 12
+    whole = task.with_changes(length=1000).features([sentence], english, labelled=True)
+    expected = whole.per_token["words"][whole.per_token["words"] >= 0].tolist()
+    found = features.per_token["words"]
+    assert found[found >= 0].tolist() == expected * 2
+    assert ((features.per_token["labels"] >= 0) == (found >= 0)).all()
+    ids = {}
+    for start, stop, of in zip(features.offsets[:-1], features.offsets[1:], features.examples, strict=True):
+        for token in range(start, stop):
+            if found[token] >= 0:
+                ids[of, found[token]] = features.input_ids[token]
+    tagged = whole.per_token["words"] >= 0
+    assert [ids[0, word] for word in expected] == whole.input_ids[tagged].tolist()
+
+
+def test_features_by_hand(english: AlbertTokenizer) -> None:
+    task = tagging_task("ner", labels=TAGS)
+    words = ("In", "2,000", "Washingtonians", "\ufeff", "danced")
+    features = task.features([TaggedExample("0", words, ("O", "B-X", "B-Y", "I-Y", "O"))], english, labelled=True)
+    pieces = [english.id_to_piece(piece) for piece in features.input_ids]
+    assert pieces == ["[CLS]", "▁in", "▁2,000", "▁washington", "ians", "▁danced", "[SEP]"]
+    assert features.per_token["labels"].tolist() == [-100, 0, 1, 3, -100, 0, -100]
+    assert features.per_token["words"].tolist() == [-1, 0, 1, 2, -1, 4, -1]
+    assert set(task.features([], english, labelled=False).per_token) == {"words", "ends"}
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_transformers(english: AlbertTokenizer, tmp_path: Path) -> None:
+    from transformers import AlbertForTokenClassification as Theirs
+
+    task = tagging_task("ner", labels=TAGS, length=32)
+    examples = [
+        TaggedExample("0", ("The", "New", "York", "Philharmonicians"), ("O", "B-X", "I-X", "B-Y")),
+        TaggedExample("1", ("Hello",), ("O",)),
+        TaggedExample("2", tuple("a b c d e f g".split()), TAGS + TAGS[:2]),
+    ]
+    features = task.features(examples, english, labelled=True)
+    model = small_model(task, english.vocab_size)
+    batch = features.batch(np.arange(features.num_sequences))
+    with torch.no_grad():
+        ours = task.losses(model, batch)["tagging"]
+    model.save_pretrained(tmp_path)
+    theirs = Theirs.from_pretrained(tmp_path).eval()
+    ids, mask, labels = (torch.zeros(3, 20, dtype=torch.int64) for _ in range(3))
+    labels -= 100
+    for row, (start, stop) in enumerate(zip(features.offsets[:-1], features.offsets[1:], strict=True)):
+        ids[row, : stop - start] = torch.from_numpy(features.input_ids[start:stop])
+        mask[row, : stop - start] = 1
+        labels[row, : stop - start] = torch.from_numpy(features.per_token["labels"][start:stop])
+    wanted = theirs(input_ids=ids, attention_mask=mask, labels=labels).loss
+    assert float(ours.mean()) == pytest.approx(wanted.item(), abs=1e-5)
+    assert task.counts(batch) == {"tagging": int(ours.label_count)} == {"tagging": 12}
+    weights = torch.tensor([0.5, 1.0, 2.0, 3.0, 1.0])
+    weighted = torch.nn.functional.cross_entropy(
+        theirs(input_ids=ids, attention_mask=mask).logits.flatten(0, 1), labels.flatten(), weights, reduction="sum"
+    )
+    assert float(task.losses(model, batch, weights)["tagging"].loss_sum) == pytest.approx(float(weighted), abs=1e-4)
+    labels[0, 2] = 4  # another tag of one word is noticed
+    assert abs(float(theirs(input_ids=ids, attention_mask=mask, labels=labels).loss) - float(ours.mean())) > 1e-3
+
+
+def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(english: AlbertTokenizer) -> None:
+    task = tagging_task("ner", labels=TAGS, length=16)
+    examples = [
+        TaggedExample("0", ("\u200b",)),
+        TaggedExample("1", tuple(f"word{n} of Paris ´".split()[n % 4] for n in range(70))),
+        TaggedExample("2", ("Hello", "\ufeff", "World")),
+    ]
+    features = task.features(examples, english, labelled=False)
+    model = small_model(task, english.vocab_size)
+    outputs = run_model(model, task, features, 40)
+    records = task.predictions(examples, features, outputs)
+    assert [len(record["tags"]) for record in records] == [1, 70, 3]
+    assert records[0]["tags"] == ["O"]
+    with torch.inference_mode():
+        alone = [task.outputs(model, features.batch(np.array([m])))[0] for m in range(features.num_sequences)]
+    assert [record["tags"] for record in task.predictions(examples, features, alone)] == [r["tags"] for r in records]
+    logits = model(input_ids=torch.from_numpy(features.input_ids[features.offsets[-2] :].astype(np.int64))[None]).logits
+    chances = logits[0].softmax(-1)[features.per_token["words"][features.offsets[-2] :] >= 0]
+    assert outputs[-1][0].tolist() == chances.argmax(-1).tolist()
+    np.testing.assert_allclose(outputs[-1][1], chances.max(-1).values.detach().numpy(), atol=1e-5)
+
+
+def test_entities_of_predictions(english: AlbertTokenizer) -> None:
+    task = tagging_task("ner", labels=TAGS)
+    examples = [TaggedExample("7", ("I", "saw", "New", "York", "twice"))]
+    features = task.features(examples, english, labelled=False)
+    outputs = [(np.array([0, 2, 1, 2, 4]), np.array([0.9, 0.8, 0.7, 0.5, 0.4]))]
+    [record] = task.predictions(examples, features, outputs)
+    assert record == {
+        "id": "7",
+        "words": ["I", "saw", "New", "York", "twice"],
+        "tags": ["O", "I-X", "B-X", "I-X", "I-Y"],
+        "entities": [
+            {"type": "X", "text": "saw", "start": 2, "end": 5, "score": 0.8},
+            {"type": "X", "text": "New York", "start": 6, "end": 14, "score": 0.6},
+            {"type": "Y", "text": "twice", "start": 15, "end": 20, "score": 0.4},
+        ],
+    }
+
+
+# --- scores and files ---------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def tagged_characters(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
+    text = draw(st.text("가나 ", min_size=1, max_size=12).filter(str.strip))
+    tags = st.lists(st.sampled_from(LABELS[:7]), min_size=len(text), max_size=len(text))
+    return text, draw(tags), draw(tags)
+
+
+@given(st.lists(tagged_characters(), min_size=1, max_size=5))
+def test_klue_scores_are_the_benchmarks(sentences: list[tuple[str, list[str], list[str]]]) -> None:
+    examples = [TaggedExample("", tuple(text), tuple(gold), False) for text, gold, _ in sentences]
+    ours = klue_scores(examples, [predicted for _, _, predicted in sentences])
+    # The baseline puts all sentences in one list, `O` of [CLS] and [SEP] between them.
+    gold, predicted = ["O"], ["O"]
+    for text, one, other in sentences:
+        seen = [place for place, character in enumerate(text) if character != " "]
+        gold += [one[place] for place in seen] + ["O"]
+        predicted += [other[place] for place in seen] + ["O"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        entity = seqeval_f1([gold], [predicted], average="macro", mode="strict", scheme=IOB2, zero_division=0)
+    assert ours["entity_macro_f1"] == pytest.approx(float(entity), nan_ok=True)
+    without_frame = [
+        [tag for text, *rows in sentences for place, tag in enumerate(rows[which]) if text[place] != " "]
+        for which in (0, 1)
+    ]
+    character = f1_score(*without_frame, labels=LABELS, average="macro", zero_division=1)
+    assert ours["character_macro_f1"] == pytest.approx(character)
+
+
+def test_scores_details_and_collapse() -> None:
+    task = tagging_task("ner", labels=TAGS)
+    examples = [TaggedExample(str(n), ("a", "b", "c"), ("B-X", "I-X", "O")) for n in range(4)]
+    right = {"tags": ["B-X", "I-X", "O"], "entities": [{}]}
+    nothing = {"tags": ["O", "O", "O"], "entities": []}
+    scores = task.score(examples, [right, right, right, nothing])
+    assert scores == pytest.approx({"precision": 1, "recall": 0.75, "f1": 6 / 7, "accuracy": 10 / 12})
+    details = task.details(examples, [right, right, right, nothing])
+    assert details["types"][0]["support"] == 4
+    assert details["intervals"]["f1"][0] < 6 / 7 <= details["intervals"]["f1"][1]
+    assert task.collapsed(examples, [right, nothing]) is None
+    assert task.collapsed(examples, [nothing] * 4) == "every word of 4 sentences is tagged `O`"
+
+
+def test_written_predictions_are_read_again(tmp_path: Path) -> None:
+    task = tagging_task("klue-ner", labels=TAGS)
+    records = [
+        {"id": "0", "words": list("가 나"), "tags": ["B-X", "I-X", "I-X"], "entities": []},
+        {"id": "1", "words": ["#"], "tags": ["O"], "entities": []},
+    ]
+    written = task.write(tmp_path / "out", records, split="dev")
+    assert [path.name for path in written] == ["predictions.jsonl", "predictions.conll"]
+    examples = list(read_tagged(written[1], Layout(characters=True), labelled=True, faults=Faults()))
+    assert [(list(e.words), list(e.tags)) for e in examples] == [(r["words"], r["tags"]) for r in records]
+    assert [json.loads(line) for line in written[0].read_text(encoding="utf-8").splitlines()] == records
+
+
+def test_perfect_pieces_of_real_data(data: Path, english: AlbertTokenizer, korean: AlbertTokenizer) -> None:
+    """No word of WNUT shares a piece; of KLUE's characters a model with this vocabulary cannot tag 4 % of the entities."""
+    for name, folder, tokenizer, shares, f1 in (
+        ("wnut17", "ner/wnut17", english, 0.0, 1.0), ("klue-ner", "korean/klue", korean, 0.3965, 0.9535),
+    ):  # fmt: skip
+        task = tagging_task(name, length=64)
+        file = task.files(data / folder)["dev"]
+        examples = list(task.examples(file, split="dev", labelled=True, faults=Faults()))[:1000]
+        task = task.fitted(examples)
+        ceiling = task.ceiling(examples, task.features(examples, tokenizer, labelled=True))
+        assert ceiling["words_without_piece"] == pytest.approx(shares, abs=0.02)
+        assert ceiling["f1"] == pytest.approx(f1, abs=0.02 * (f1 < 1))
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_labels_of_the_training_data() -> None:
+    task = tagging_task("ner").fitted([TaggedExample("0", ("a",) * 4, ("I-y", "O", "B-y", "B-creative-work"))])
+    assert task.labels == ("O", "B-creative-work", "B-y", "I-y")
+    assert task.label_counts([TaggedExample("0", ("a",) * 2, ("O", "B-y"))]) == [1, 0, 1, 0]
+    assert AlbertConfig(foreign=task.head()).label2id == {"O": 0, "B-creative-work": 1, "B-y": 2, "I-y": 3}
+    assert TaggingTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    with pytest.raises(DataError, match="no tag but `O`"):
+        task.fitted([TaggedExample("0", ("a",), ("O",))])
+
+
+def test_what_features_refuse(english: AlbertTokenizer) -> None:
+    task = tagging_task("ner", labels=TAGS)
+    with pytest.raises(DataError, match="tag `B-Z` of sentence 3 is none") as error:
+        task.features([TaggedExample("3", ("a",), ("B-Z",))], english, labelled=True)
+    assert error.value.slug == "unknown-label"
+    with pytest.raises(ConfigError, match="no room"):
+        task.with_changes(length=2).features([], english, labelled=True)
+
+
+def test_files(tmp_path: Path, data: Path) -> None:
+    assert set(tagging_task("wnut17").files(data / "ner/wnut17")) == {"train", "dev", "test"}
+    assert set(tagging_task("klue-ner").files(data / "korean/klue")) == {"dev"}
+    with pytest.raises(DataError, match="no file of ner: it holds nothing"):
+        tagging_task("ner").files(tmp_path)
+    (tmp_path / "train.conll.gz").touch()
+    assert tagging_task("ner").files(tmp_path) == {"train": tmp_path / "train.conll.gz"}
+    assert tagging_task("ner").files(tmp_path / "train.conll.gz") == {"train": tmp_path / "train.conll.gz"}
+    with pytest.raises(DataError, match="no such file"):
+        tagging_task("ner").files(tmp_path / "none")

@@ -1,0 +1,229 @@
+"""Files of tagged sentences: schemes against seqeval, KLUE against its own annotated sentences, and everything malformed."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval.scheme import IOB1, IOB2, IOBES, Entities
+
+from albertkit.errors import DataError
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.metrics.tagging import spans
+from albertkit.tasks.tagging.files import Layout, TaggedExample, read_tagged
+from albertkit.tasks.tagging.schemes import SCHEMES, write_tags
+
+WORDS = Layout()
+
+
+def read(
+    file: Path, text: str | bytes, layout: Layout = WORDS, labelled: bool = True
+) -> tuple[list[TaggedExample], Faults]:
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    faults = Faults("skip")
+    return list(read_tagged(file, layout, labelled=labelled, faults=faults)), faults
+
+
+# --- real files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences", "words", "entities"),
+    [
+        ("wnut17train.conll", 3394, 62730, 1975),  # Derczynski et al. 2017, table 2
+        ("emerging.dev.conll", 1009, 15733, 836),
+        ("emerging.test.annotated", 1287, 23394, 1079),
+    ],
+)
+def test_wnut(data: Path, name: str, sentences: int, words: int, entities: int) -> None:
+    faults = Faults()
+    examples = list(read_tagged(data / "ner/wnut17" / name, Layout(), labelled=True, faults=faults))
+    assert len(examples) == sentences
+    assert sum(len(example.words) for example in examples) == words
+    assert sum(len(spans(example.tags)) for example in examples) == entities
+    assert faults.notes == []
+
+
+def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
+    """KLUE's comment, `<경찰:OG>은`, as text and entities."""
+    text, entities, place = "", [], 0
+    for found in re.finditer("<(<?[^<>]+):(PS|LC|OG|DT|TI|QT)>", sentence):
+        text += sentence[place : found.start()]
+        entities.append((found[2], len(text), len(text) + len(found[1]) - 1))
+        text, place = text + found[1], found.end()
+    return text + sentence[place:], entities
+
+
+def test_klue_agrees_with_its_own_comments(data: Path) -> None:
+    file = data / "korean/klue/klue-ner-v1.1_dev.tsv"
+    examples = list(read_tagged(file, Layout(characters=True), labelled=True, faults=Faults()))
+    comments = re.findall(r"^## (klue-ner\S+)\t(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [example.id for example in examples] == [name for name, _ in comments]
+    differing = [e.id for e, (_, s) in zip(examples, comments, strict=True) if (e.text, spans(e.tags)) != annotated(s)]
+    assert (len(examples), sum(len(example.words) for example in examples), len(differing)) == (5000, 285929, 0)
+    assert annotated(comments[0][1].replace("OG", "PS"))[1] != spans(examples[0].tags)
+
+
+# --- schemes ----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def sentences(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
+    entities, place = [], draw(st.integers(0, 2))
+    for kind, length, gap in draw(
+        st.lists(st.tuples(st.sampled_from(["PER", "creative-work"]), st.integers(1, 3), st.integers(0, 2)), max_size=5)
+    ):
+        entities.append((kind, place, place + length - 1))
+        place += length + gap
+    return place + draw(st.integers(1, 3)), entities
+
+
+@given(sentences(), st.sampled_from(SCHEMES))
+def test_schemes_are_seqevals(sentence: tuple[int, list[tuple[str, int, int]]], scheme: str) -> None:
+    num_words, entities = sentence
+    tags = write_tags(entities, num_words, scheme)
+    theirs = Entities([tags], {"IOB1": IOB1, "IOB2": IOB2, "BIOES": IOBES}[scheme]).entities[0]
+    assert [(entity.tag, entity.start, entity.end - 1) for entity in theirs] == entities
+    assert spans(tags) == entities
+
+
+@given(st.lists(sentences(), min_size=1, max_size=6), st.sampled_from([*SCHEMES, "BILOU"]))
+def test_every_scheme_is_read_as_iob2(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[tuple[int, list[tuple[str, int, int]]]], scheme: str
+) -> None:
+    rows = [write_tags(entities, n, "BIOES" if scheme == "BILOU" else scheme) for n, entities in contents]
+    if scheme == "BILOU":
+        rows = [[tag.replace("E-", "L-").replace("S-", "U-") for tag in tags] for tags in rows]
+    text = "\n".join("".join(f"word {tag}\n" for tag in tags) for tags in rows)
+    examples, faults = read(tmp_path_factory.getbasetemp() / "tags.conll", text)
+    assert [(len(example.words), spans(example.tags)) for example in examples] == contents
+    assert [list(example.tags) for example in examples] == [write_tags(entities, n) for n, entities in contents]
+    same = rows == [list(example.tags) for example in examples]
+    said = "BIOES" if scheme == "BILOU" else scheme
+    assert [note.split(" has ")[1] for note in faults.notes] == [f"{said} tags; they were read as IOB2"] * (not same)
+
+
+def test_a_mixture_of_schemes_is_not_guessed(tmp_path: Path) -> None:
+    text = "a B-X\nb O\n\nc B-X\nd I-X\n\ne O\nf I-X\n\ng I-X\n"
+    examples, faults = read(tmp_path / "a.conll", text)
+    assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
+    assert [(fault.line, fault.reason) for fault in faults.found] == [
+        (8, "`I-X` after `O` is not IOB2, as the file's other tags are: `B-X` would be"),
+        (10, "`I-X` at the start of a sentence is not IOB2, as the file's other tags are: `B-X` would be"),
+    ]
+    with pytest.raises(DataError, match="line 8: `I-X` after `O`"):
+        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, faults=Faults()))
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_separators_and_comments(tmp_path: Path) -> None:
+    text = (
+        "\ufeff-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG\r\n  rejects VBZ B-VP O\r\n \r\n"
+        "# a comment\r\n# NN B-NP O\r\n-DOCSTART- -X- O O\r\nPeter\tNNP\tB-NP\tB-PER\r\n"
+    )
+    examples, faults = read(tmp_path / "a.txt", text)
+    assert examples == [
+        TaggedExample("0", ("EU", "rejects"), ("B-ORG", "O")), TaggedExample("1", ("#",), ("O",)),
+        TaggedExample("2", ("Peter",), ("B-PER",)),
+    ]  # fmt: skip
+    assert faults.found == []
+    chunks, _ = read(tmp_path / "a.txt", text, Layout(tag_column=2))
+    assert [example.tags for example in chunks] == [("B-NP", "B-VP"), ("B-NP",), ("B-NP",)]
+    assert examples[0].text == "EU rejects"
+
+
+def test_compressed(tmp_path: Path) -> None:
+    assert len(read(tmp_path / "a.conll.gz", gzip.compress(b"a O\n\nb B-X\n"))[0]) == 2
+
+
+def test_odd_characters_are_no_line_ends(tmp_path: Path) -> None:
+    examples, _ = read(tmp_path / "a.conll", "a\u2028b\u0085\tO\nc\u00a0d O\n")
+    assert examples[0].words == ("a\u2028b\u0085", "c\u00a0d")
+
+
+def test_klue_characters(tmp_path: Path) -> None:
+    text = "## 주석 : ##\n## klue-0\t<박:PS> 씨#\n박\tB-PS\n \tO\n씨\tO\n#\tO\n\n## klue-1\t가\n가\tO\n\t\n나\tO\n"
+    examples, faults = read(tmp_path / "a.tsv", text, Layout(characters=True))
+    assert [(example.id, example.text) for example in examples] == [("klue-0", "박 씨#"), ("klue-1", "가"), ("2", "나")]
+    assert (examples[0].tags, examples[0].spaces, faults.found) == (("B-PS", "O", "O", "O"), False, [])
+    unlabelled, _ = read(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", Layout(characters=True), labelled=False)
+    assert [example.text for example in unlabelled] == ["박 씨", "가"]
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    good = [{"id": "x", "tokens": ["New York", "!"], "tags": ["S-LOC", "O"]}, {"tokens": ["a"], "tags": ["O"]}]
+    text = "\n" + "\n".join(map(json.dumps, good)) + "\n"
+    examples, faults = read(tmp_path / "a.jsonl", text)
+    assert examples == [TaggedExample("x", ("New York", "!"), ("B-LOC", "O")), TaggedExample("1", ("a",), ("O",))]
+    assert faults.notes == [f"`{tmp_path / 'a.jsonl'}` has BIOES tags; they were read as IOB2"]
+    unlabelled, _ = read(tmp_path / "b.jsonl", '{"tokens": ["a", "b"]}', labelled=False)
+    assert unlabelled == [TaggedExample("0", ("a", "b"))]
+
+
+# --- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("word", "number of columns 1, of the first line 2"),
+        ("New York B-LOC", "number of columns 3, of the first line 2"),
+        ("word PER", "tag `PER` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`"),
+        ("word B-", "tag `B-` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`"),
+        ("word\t", "tag `` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`"),
+        ("\tO", "'' is no word: empty, or it holds a tab, a line break, or what is not UTF-8"),
+        (" \tO", "' ' is no word: empty, or it holds a tab, a line break, or what is not UTF-8"),
+        ("caf\udce9 O", "'caf\\udce9' is no word: empty, or it holds a tab, a line break, or what is not UTF-8"),
+    ],
+)
+def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason: str) -> None:
+    text = f"good O\n\nbefore O\n{line}\nafter X\n\nlast O\n".encode("utf-8", "surrogateescape")
+    examples, faults = read(tmp_path / "a.conll", text)
+    assert [(example.id, example.words) for example in examples] == [("0", ("good",)), ("2", ("last",))]
+    assert [(fault.line, fault.reason) for fault in faults.found] == [(4, reason)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not an object of JSON"),
+        ('{"words": ["a"], "tags": ["O"]}', "there is no field `tokens` (known: tags, words)"),
+        ('{"tokens": ["a"], "tag": ["O"]}', "there is no field `tags` (did you mean `tag`?)"),
+        ('{"tokens": ["a"], "tags": [0]}', "`tags` is not a list of strings"),
+        ('{"tokens": "a", "tags": ["O"]}', "`tokens` is not a list of strings"),
+        ('{"tokens": ["a"], "tags": []}', "1 tokens, 0 tags"),
+        ('{"tokens": [], "tags": []}', "0 tokens, 0 tags"),
+        ('{"tokens": ["\\ud800"], "tags": ["O"]}', "'\\ud800' is no word"),
+    ],
+)
+def test_bad_records(tmp_path: Path, line: str, reason: str) -> None:
+    examples, faults = read(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
+    assert len(examples) == 1
+    assert faults.found[0].line == 2
+    assert faults.found[0].reason.startswith(reason)
+
+
+def test_columns_that_are_not_there(tmp_path: Path) -> None:
+    _, faults = read(tmp_path / "a.conll", "a\nb\n")
+    assert faults.found[0].reason == "one column alone, so there is no tag"
+    _, faults = read(tmp_path / "a.conll", "a O\n", Layout(tag_column=3))
+    assert faults.found[0].reason == "there is no column 3 (counted from 0) among 2"
+    _, faults = read(tmp_path / "a.tsv", "ab\tO\n", Layout(characters=True))
+    assert faults.found[0].reason == "`ab` is not one character"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n \t\n", "-DOCSTART- O\n"])
+def test_nothing_in_it(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path / "a.conll", text)[0] == []
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, faults=Faults()))

@@ -82,7 +82,7 @@ def differs(name: str, verdict: Verdict, expected: list[dict[str, Any]]) -> str 
     if len(expected) == 1 and expected[0]["text"] in ("empty", ""):
         return None if not found else "none was expected"
     rest = [entry for entry in expected if entry["text"]]
-    if (rest != expected) != (name in WITH_BLANKS and len(rest) < len(expected)):
+    if rest != expected and name not in WITH_BLANKS:
         return "blanks where none are known"
     if len(expected) == 20 and len(rest) < 20:
         found = found[: len(rest)]  # there is another one in the place of the blank
@@ -167,20 +167,26 @@ def plain_postprocessing(
 
 
 @pytest.mark.parametrize("name", ["v11_s128", "v11_s128_ties"])
-def test_no_answer_by_two_logits(golden: Path, questions: Callable[[str, str], list[Asked]], name: str) -> None:
+@pytest.mark.parametrize("more", [0, 8, 30])
+def test_no_answer_by_two_logits(
+    golden: Path, questions: Callable[[str, str], list[Asked]], name: str, more: int
+) -> None:
+    """The golden logits have little for the first place, "no answer"; with more of it, it goes up the list."""
     logits = np.load(golden / "squad" / f"logits_{name}.npz")
-    start, end = logits["start_logits"], logits["end_logits"]
-    rather_none = 0
+    start, end = logits["start_logits"].copy(), logits["end_logits"]
+    start[:, 0] += more
+    at = []
     for one in questions("v11", "s128"):
         context, rows = one.example.context, one.rows
         texts, odds = plain_postprocessing(context, one.windows, start[rows], end[rows], 10, 30)
         tops = top_spans(torch.from_numpy(start[rows]), torch.from_numpy(end[rows]), 10)
         verdict = judge_spans(context, one.windows, tops, version=2, n_best_size=10, max_answer_length=30)
+        found = [c.text for c in verdict.candidates]
         assert verdict.null_odds == odds
-        assert [c.text for c in verdict.candidates][:9] == texts[:9]
-        assert sum(not c.text for c in verdict.candidates) == 1
-        rather_none += odds > 0
-    assert rather_none < 60
+        assert found[:9] == texts[:9]
+        assert found.count("") == 1
+        at.append(found.index(""))
+    assert len(set(at)) > 1 or more != 8
 
 
 # --- Google's beam head -----------------------------------------------------------------------------------------------

@@ -138,9 +138,13 @@ def _records(file: Path) -> Iterator[tuple[int, Any]]:
         first = next(lines, b"")
         head = _parsed(first)
         if not isinstance(head, dict) or "data" in head:
-            rest = b"\n".join(lines)
-            yield from enumerate(_of_document(file, head if not rest.strip() else _parsed(first + b"\n" + rest)), 1)
-            return
+            whole = [first, *lines]
+            document = head if len(whole) == 1 else _parsed(b"\n".join(whole))
+            # The first line may be the broken one of a file of lines.
+            if not (isinstance(document, _Broken) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
+                yield from enumerate(_of_document(file, document), 1)
+                return
+            lines = iter(whole[1:])
         yield 1, head
         for number, line in enumerate(lines, 2):
             if line.strip():

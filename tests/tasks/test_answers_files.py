@@ -1,0 +1,208 @@
+"""Files of questions: every form gives the same questions, and what cannot be used is said."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertkit.errors import DataError
+from albertkit.tasks.answers.files import Answer, QuestionExample, find_files, read_questions
+from albertkit.tasks.faults import Faults
+
+CONTEXT = "Rain fell in May. More rain fell in June, and in May of the next year."
+RECORDS: list[dict[str, Any]] = [
+    {"id": "a", "question": "When did it rain?", "answers": [{"text": "in May", "answer_start": 10}]},
+    {"id": "b", "question": "And then?", "answers": [
+        {"text": "in June", "answer_start": 33}, {"text": "June", "answer_start": 36},
+    ]},
+    {"id": "c", "question": "Why?", "answers": [], "is_impossible": True},
+]  # fmt: skip
+FLAT = [{**record, "context": CONTEXT, "title": "Weather"} for record in RECORDS]
+OFFICIAL = {"version": "v2.0", "data": [{"title": "Weather", "paragraphs": [{"context": CONTEXT, "qas": RECORDS}]}]}
+COLUMNS = [
+    {**r, "answers": {key: [a[key] for a in r["answers"]] for key in ("text", "answer_start")}} for r in FLAT
+]  # as transformers and datasets have it
+for record in COLUMNS:
+    record.pop("is_impossible", None)
+
+
+def lines(records: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+FORMS = {
+    "official.json": json.dumps(OFFICIAL),
+    "indented.json": json.dumps(OFFICIAL, indent=1),
+    "records.json": json.dumps(FLAT),
+    "data.json": json.dumps({"data": FLAT}),
+    "lines.jsonl": lines(FLAT),
+    "columns.jsonl": lines(COLUMNS),
+    "one.jsonl": "\ufeff" + lines(FLAT).replace("\n", "\n\n"),
+}
+
+
+def read(
+    folder: Path, content: str | bytes, version: int = 2, labelled: bool = True, on_error: str = "stop"
+) -> tuple[list[QuestionExample], Faults]:
+    file = folder / "questions"
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    faults = Faults(on_error)  # type: ignore[arg-type]
+    return list(read_questions(file, version=version, labelled=labelled, faults=faults)), faults
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
+    expected = [
+        QuestionExample("a", "When did it rain?", CONTEXT, (Answer("in May", 10),), article="Weather"),
+        QuestionExample("b", "And then?", CONTEXT, (Answer("in June", 33), Answer("June", 36)), article="Weather"),
+        QuestionExample("c", "Why?", CONTEXT, (), True, "Weather"),
+    ]
+    assert read(tmp_path, FORMS[form])[0] == expected
+    assert read(tmp_path, gzip.compress(FORMS[form].encode()))[0] == expected
+    plain = read(tmp_path, FORMS[form], version=1, labelled=False)[0]
+    assert [(e.id, e.question, e.answers, e.impossible) for e in plain] == [
+        (r["id"], r["question"], (), False) for r in RECORDS
+    ]
+
+
+def test_official_files(data: Path) -> None:
+    counts = {"dev-v1.1.json.gz": (1, 10_570, 0), "half-dev-v2.0.json.gz": (2, 6_078, 3_168)}
+    for name, (version, total, impossible) in counts.items():
+        faults = Faults("skip")
+        examples = list(read_questions(data / "squad" / name, version=version, labelled=True, faults=faults))
+        assert (len(examples), sum(e.impossible for e in examples)) == (total, impossible)
+        assert not faults.found
+        assert sum(e.repaired for e in examples) == 0
+        for example in examples:
+            for text, start in example.answers:
+                assert example.context[start : start + len(text)] == text
+
+
+def one(**changes: Any) -> str:
+    return json.dumps({**FLAT[0], **changes})
+
+
+@pytest.mark.parametrize(
+    ("start", "found", "repaired"),
+    [
+        (10, 10, False),
+        (12, 10, True),
+        (44, 46, True),
+        (0, 10, True),
+        (9_999, 46, True),
+        (-3, 10, True),
+        (None, 10, True),
+    ],
+)
+def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
+    tmp_path: Path, start: int | None, found: int, repaired: bool
+) -> None:
+    example = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))[0][0]
+    assert example.answers == (Answer("in May", found),)
+    assert example.repaired is repaired
+    assert example.target == Answer("in May", found)
+
+
+def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path: Path) -> None:
+    answers = [{"text": "in May, perhaps", "answer_start": 10}, {"text": "June", "answer_start": 36}]
+    example = read(tmp_path, one(answers=answers))[0][0]
+    assert example.answers == (Answer("in May, perhaps", -1), Answer("June", 36))
+    assert example.target == Answer("June", 36)
+    assert not example.repaired
+
+
+FAULTS = {
+    "the context does not hold the answer `in July`": one(answers=[{"text": "in July", "answer_start": 3}]),
+    "`question` is empty": one(question=" \t"),
+    "`question` is missing": json.dumps({"context": CONTEXT}),
+    "`context` is empty": one(context=""),
+    "`context` is not a text": one(context=["Rain"]),
+    "is not marked as `is_impossible`": one(answers=[], is_impossible=False),
+    "`answers` is not a list of objects": one(answers=[{"text": 5, "answer_start": 3}]),
+    "a second question with the id `a`": one(),
+    "not valid JSON": '{"id": "x", "question": "Why',
+    "this is no question": "[1, 2]",
+}
+
+
+def test_the_first_line_of_a_file_of_lines_may_be_bad(tmp_path: Path) -> None:
+    examples, faults = read(tmp_path, f"{{broken\n{one()}\n", on_error="skip")
+    assert [e.id for e in examples] == ["a"]
+    assert [f.line for f in faults.found] == [1]
+
+
+@pytest.mark.parametrize("reason", FAULTS)
+def test_a_bad_question_is_said_or_skipped(tmp_path: Path, reason: str) -> None:
+    content = f"{one()}\n{FAULTS[reason]}\n{one(id='z')}\n"
+    with pytest.raises(DataError, match="bad-row") as caught:
+        read(tmp_path, content)
+    assert reason in caught.value.message
+    assert "line 2" in caught.value.message
+    examples, faults = read(tmp_path, content, on_error="skip")
+    assert [e.id for e in examples] == ["a", "z"]
+    assert [(f.line, reason in f.reason) for f in faults.found] == [(2, True)]
+
+
+def test_a_question_without_an_answer_is_none_of_version_1(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has no answer") as caught:
+        read(tmp_path, lines(FLAT), version=1)
+    assert "squad2" in caught.value.hint
+
+
+def test_without_ids_and_titles(tmp_path: Path) -> None:
+    """Ids are the numbers of the records, and a text is its own article."""
+    given = [{"question": "Why?", "context": CONTEXT}, {"question": "When?", "context": "In May."}]
+    examples, _ = read(tmp_path, lines(given), labelled=False)
+    assert [(e.id, e.article) for e in examples] == [("0", CONTEXT), ("1", "In May.")]
+
+
+def test_half_characters_do_not_stop_the_writing(tmp_path: Path) -> None:
+    example = read(tmp_path, '{"question": "Wh\\ud800y?", "context": "Rain \\udfff"}', labelled=False)[0][0]
+    assert (example.question, example.context) == ("Wh\ufffdy?", "Rain \ufffd")
+
+
+@pytest.mark.parametrize(
+    ("content", "slug"),
+    [
+        ("", "broken-json"),
+        ('{"data": [{"title": "x", "para', "broken-json"),
+        ("no JSON at all", "broken-json"),
+        ('{"data": 5}', "unknown-layout"),
+        ("[" * 100_000, "broken-json"),
+        (b"\x1f\x8b\x08\x00broken", "truncated-file"),
+        (b'{"question": "\xff"}', "broken-json"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path: Path, content: str | bytes, slug: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, content)
+    assert caught.value.slug == slug
+
+
+@pytest.mark.parametrize(
+    ("names", "version", "found"),
+    [
+        (["train-v1.1.json.gz", "dev-v1.1.json", "train-v2.0.json"], 1, {"train": 0, "dev": 1}),
+        (["train-v1.1.json.gz", "dev-v1.1.json", "train-v2.0.json"], 2, {"train": 2}),
+        (["train.jsonl", "validation.jsonl", "test.jsonl", "notes.txt"], 1, {"train": 0, "dev": 1, "test": 2}),
+        (["KorQuAD_v1.0_train.json", "KorQuAD_v1.0_dev.json", "dev_predictions.json"], 1, {"train": 0, "dev": 1}),
+    ],
+)
+def test_files_of_a_folder(tmp_path: Path, names: list[str], version: int, found: dict[str, int]) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    assert find_files(tmp_path, version) == {split: tmp_path / names[place] for split, place in found.items()}
+
+
+def test_a_folder_that_leaves_it_open_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not-found"):
+        find_files(tmp_path / "nowhere", 1)
+    with pytest.raises(DataError, match="unknown-layout"):
+        find_files(tmp_path, 1)
+    for name in ("train-a.json", "train-b.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match="several files"):
+        find_files(tmp_path, 1)
+    assert find_files(tmp_path / "train-a.json", 1) == {"train": tmp_path / "train-a.json"}

@@ -1,5 +1,6 @@
 """GLUE's files as the original reads them, the original distributions beside them, and Korean tables."""
 
+import csv
 import json
 from collections import Counter
 from dataclasses import replace
@@ -7,24 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import DataError
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.glue import OFFICIAL, official_task, table_task
+from albertkit.tasks.glue import OFFICIAL, official_task
 from albertkit.tokenizer import AlbertTokenizer
 
 # Name of the golden file, our task, its file for each split of theirs.
 GOLDEN = {
-    "cola": ("cola", "CoLA", {}),
-    "sst-2": ("sst2", "SST-2", {}),
-    "mrpc": ("mrpc", "MRPC", {}),
-    "sts-b": ("stsb", "STS-B", {}),
-    "qqp": ("qqp", "QQP", {}),
-    "mnli": ("mnli", "MNLI", {"dev": "dev_matched", "test": "test_matched"}),
-    "mismnli": ("mnli", "MNLI", {"dev": "dev_mismatched", "test": "test_mismatched"}),
-    "qnli": ("qnli", "QNLI", {}),
-    "rte": ("rte", "RTE", {}),
-    "wnli": ("wnli", "WNLI", {}),
-    "ax": ("ax", "diagnostic", {}),
+    "cola": ("cola", {}),
+    "sst-2": ("sst2", {}),
+    "mrpc": ("mrpc", {}),
+    "sts-b": ("stsb", {}),
+    "qqp": ("qqp", {}),
+    "mnli": ("mnli", {"dev": "dev_matched", "test": "test_matched"}),
+    "mismnli": ("mnli", {"dev": "dev_mismatched", "test": "test_mismatched"}),
+    "qnli": ("qnli", {}),
+    "rte": ("rte", {}),
+    "wnli": ("wnli", {}),
+    "ax": ("ax", {}),
 }
 
 
@@ -50,7 +51,7 @@ def padded(features, arrays):
 
 @pytest.mark.parametrize("theirs", GOLDEN)
 def test_features_are_those_of_the_original(golden, tokenizer, theirs):
-    name, folder, files = GOLDEN[theirs]
+    name, files = GOLDEN[theirs]
     expected = np.load(golden / f"glue/features_{theirs}.npz")
     index = json.loads((golden / "glue/features_index.json").read_text())[theirs]
     compared = 0
@@ -83,17 +84,70 @@ def test_features_are_those_of_the_original(golden, tokenizer, theirs):
     assert compared
 
 
-# Counts by wc, grep and the folder's README; labels counted by hand-written scripts over raw lines.
+# Folder, rows of each split (the folder's README), place of the label in a raw line, whether there is a header.
 REAL = {
-    "cola": ("glue/CoLA", {"train": 8551, "dev": 527, "dev_out_of_domain": 516}),
-    "sst2": ("glue/SST-2", {"train": 60614, "dev": 6735, "test": 872}),
-    "mrpc": ("glue/MRPC", {"train": 4076, "dev": 1725}),
-    "stsb": ("glue/STS-B", {"train": 5749, "dev": 1500, "test": 1379}),
-    "rte": ("glue/RTE", {"train": 2490, "dev": 277}),
-    "qnli": ("glue/QNLI", {"dev": 5463}),
-    "wnli": ("glue/WNLI", {"train": 565, "dev": 70, "test": 71}),
-    "nsmc": ("korean/nsmc", {"train": 20000, "test": 5000}),
-    "klue-nli": ("korean/klue", {"dev": 3000}),
-    "klue-sts": ("korean/klue", {"dev": 519}),
-    "korsts": ("korean/korsts", {"train": 5749, "dev": 1500, "test": 1379}),
+    "cola": ("glue", {"train": 8551, "dev": 527, "dev_out_of_domain": 516}, 1, False),
+    "sst2": ("glue", {"train": 60614, "dev": 6735, "test": 872}, 1, True),
+    "mrpc": ("glue", {"train": 4076, "dev": 1725}, 0, True),
+    "stsb": ("glue", {"train": 5749, "dev": 1500, "test": 1379}, 4, False),
+    "rte": ("glue", {"train": 2490, "dev": 277}, 2, True),
+    "qnli": ("glue", {"dev": 5463}, 3, True),
+    "wnli": ("glue", {"train": 565, "dev": 70, "test": 71}, 3, True),
+    "nsmc": ("korean/nsmc", {"train": 20000, "test": 5000}, 2, True),
+    "korsts": ("korean/korsts", {"train": 5749, "dev": 1500, "test": 1379}, 4, True),
 }
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_row_of_the_real_files_is_read(data, name):
+    folder, rows, place, header = REAL[name]
+    task = official_task(name)
+    files = task.files(data / folder)
+    assert list(files) == list(rows)
+    for split, path in files.items():
+        examples = read(task, path, split, labelled=True)
+        assert len(examples) == rows[split]
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            quoting = csv.QUOTE_MINIMAL if name == "rte" else csv.QUOTE_NONE
+            raw = list(csv.reader(stream, delimiter="\t", quoting=quoting))[header:]
+        numbers = {"0": "entailment", "1": "not_entailment"} if name == "rte" else {}
+        expected = [numbers.get(fields[place], fields[place]) for fields in raw]
+        if task.kind == "regression":
+            expected = [float(label) for label in expected]
+        assert [example.label for example in examples] == expected
+        assert all(example.text in fields for example, fields in zip(examples, raw, strict=True))
+        assert all(
+            example.pair is None or example.pair in fields for example, fields in zip(examples, raw, strict=True)
+        )
+        assert len(task.fitted(examples).head().get("label2id", ())) == (0 if task.kind == "regression" else 2)
+
+
+def test_klue(data):
+    inference, similarity = official_task("klue-nli"), official_task("klue-sts")
+    files = inference.files(data / "korean/klue"), similarity.files(data / "korean/klue")
+    assert [list(found) for found in files] == [["dev"], ["dev"]]
+    examples = read(inference, files[0]["dev"], "dev", labelled=True)
+    records = json.loads(files[0]["dev"].read_text(encoding="utf-8"))
+    fields = ("guid", "premise", "hypothesis", "gold_label")
+    assert [(e.id, e.text, e.pair, e.label) for e in examples] == [tuple(r[f] for f in fields) for r in records]
+    assert Counter(e.label for e in examples) == dict.fromkeys(("entailment", "neutral", "contradiction"), 1000)
+    records = json.loads(files[1]["dev"].read_text(encoding="utf-8"))
+    assert [(e.id, e.text, e.pair, e.label) for e in read(similarity, files[1]["dev"], "dev", labelled=True)] == [
+        (r["guid"], r["sentence1"], r["sentence2"], r["labels"]["label"]) for r in records
+    ]
+
+
+def test_test_files_without_labels_are_said(golden):
+    for name in ("sst2", "mrpc", "stsb", "qnli"):
+        task = official_task(name)
+        with pytest.raises(DataError, match="no column") as caught:
+            read(task, task.files(golden / "glue/data")["test"], "test", labelled=True)
+        assert "a file without labels" in caught.value.hint
+
+
+def test_ax_is_predicted_with_the_labels_of_mnli(golden):
+    mnli, ax = official_task("mnli"), official_task("ax")
+    diagnostic = mnli.files(golden / "glue/data")["diagnostic"]
+    assert ax.files(golden / "glue/data") == {"test": diagnostic}
+    assert read(mnli, diagnostic, "diagnostic", labelled=False) == read(ax, diagnostic, "test", labelled=False)
+    assert ax.labels == mnli.labels

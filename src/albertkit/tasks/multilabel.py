@@ -1,7 +1,7 @@
 """Several labels for a text or a pair of texts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -104,7 +104,7 @@ class MultiLabelClassification(TextTask):
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Bootstrap intervals."""
         gold, predicted = self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions])
-        return {"intervals": bootstrap_intervals(lambda rows: label_scores(gold[rows], predicted[rows]), len(gold))}
+        return {"intervals": bootstrap_intervals(label_scores_of(gold, predicted), len(gold))}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
         """Whether all predictions are the same labels, and the labels are not."""
@@ -117,6 +117,26 @@ class MultiLabelClassification(TextTask):
 
     def _answer(self, prediction: Prediction) -> str:
         return ",".join(prediction["labels"])
+
+
+def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[np.ndarray], dict[str, float]]:
+    """`label_scores` as a function of numbers of examples, for `bootstrap_intervals`: sums, and scikit-learn's numbers.
+
+    Args:
+        labels: 0 or 1, int64 [E, C].
+        predictions: 0 or 1, int64 [E, C].
+    """
+    right, either, whole = labels & predictions, labels + predictions, (labels == predictions).all(1)
+
+    def scores(rows: np.ndarray) -> dict[str, float]:
+        both, any_ = right[rows].sum(0), either[rows].sum(0)
+        return {
+            "f1_micro": float(2 * both.sum() / max(any_.sum(), 1)),
+            "f1_macro": float(np.mean(2 * both / np.maximum(any_, 1))),
+            "subset_accuracy": float(whole[rows].mean()),
+        }
+
+    return scores
 
 
 def _label_set(text: str) -> tuple[str, ...]:

@@ -1,0 +1,516 @@
+"""Tasks on texts: features against a loop, the model against transformers, every way in which data can be wrong."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from word_tokenizer import WordTokenizer
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError, DataError
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.glue import OFFICIAL, official_task, table_task
+from albertkit.tasks.metrics.classification import label_scores
+from albertkit.tasks.multilabel import MultiLabelClassification, label_scores_of
+from albertkit.tasks.text_features import text_features
+from albertkit.tasks.texts import TextClassification, TextExample, TextRegression
+
+
+class Words(WordTokenizer):
+    cls_id, sep_id = 2, 3
+
+
+TOKENIZER = Words(90)
+
+
+def task_of(kind="classification", **columns):
+    return table_task(kind, "mine", **{"text": "text", "label": "label", **columns})
+
+
+def read(task, path, *, split="train", labelled=True, on_error="stop"):
+    faults = Faults(on_error)
+    examples = list(task.examples(path, split=split, labelled=labelled, faults=faults))
+    return (examples, [(fault.line, fault.reason) for fault in faults.found]) if on_error == "skip" else examples
+
+
+def table(path, *rows):
+    path.write_text("\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-8")
+    return path
+
+
+def examples_of(*labels):
+    return [TextExample(str(number), f"text {number}", None, label) for number, label in enumerate(labels)]
+
+
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+def truncated(first, second, room, from_second=True):
+    """`_truncate_seq_pair` of the original, a piece at a time."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > room:
+        (first if len(first) > len(second) or (len(first) == len(second) and not from_second) else second).pop()
+    return first, second
+
+
+def expected_pair(first, second, length, **rule):
+    first, second = truncated(first, second, length - 3, **rule) if second else (first[: length - 2], [])
+    ids = [2, *first, 3, *second, *([3] if second else [])]
+    return ids, [0] * (len(first) + 2) + [1] * (len(ids) - len(first) - 2)
+
+
+def test_pairs_are_cut_a_piece_at_a_time_from_the_longer():
+    words = "a b c d e f g h i j k l m".split()
+    pairs = [(" ".join(words[:n]), " ".join(words[-m:] if m else [])) for n in range(1, 13) for m in range(13)]
+    differ = 0
+    for length in range(5, 20):
+        made = text_features([a for a, _ in pairs], [b for _, b in pairs], TOKENIZER, length)
+        for row, (first, second) in enumerate(pairs):
+            here = slice(made.offsets[row], made.offsets[row + 1])
+            got = made.input_ids[here].tolist(), made.token_type_ids[here].tolist()
+            first_ids, second_ids = TOKENIZER.ids(first), TOKENIZER.ids(second)
+            assert got == expected_pair(first_ids, second_ids, length)
+            differ += got != expected_pair(first_ids, second_ids, length, from_second=False)
+    assert differ > 100  # the comparison notices a tie broken the other way
+
+
+@pytest.mark.parametrize(("size", "stride"), [(4, 1), (4, 2), (4, 4), (5, 3)])
+def test_windows_cover_every_piece(size, stride):
+    texts = [" ".join(f"w{number}" for number in range(count)) for count in range(1, 15)]
+    made = text_features(texts, None, TOKENIZER, size + 2, stride)
+    windows = [[] for _ in texts]
+    for row, example in enumerate(made.examples):
+        ids = made.input_ids[made.offsets[row] : made.offsets[row + 1]].tolist()
+        assert (ids[0], ids[-1]) == (2, 3)
+        windows[example].append(ids[1:-1])
+    for text, parts in zip(texts, windows, strict=True):
+        ids, starts = TOKENIZER.ids(text), [0]
+        while starts[-1] + size < len(ids):
+            starts.append(starts[-1] + stride)
+        assert parts == [ids[start : start + size] for start in starts]
+
+
+def test_windows_with_gaps_or_without_room_are_refused():
+    with pytest.raises(ConfigError, match="gaps between windows of 6 pieces"):
+        text_features(["a b c"], None, TOKENIZER, 8, 7)
+    with pytest.raises(ConfigError, match="no room for a piece"):
+        text_features(["a"], ["b"], TOKENIZER, 3)
+
+
+def test_no_text_gives_no_sequence():
+    assert text_features([], None, TOKENIZER, 8).num_sequences == 0
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def model_of(task):
+    """Our model and transformers', with the same weights."""
+    from transformers import AlbertConfig as TheirConfig
+    from transformers import AlbertForSequenceClassification as TheirModel
+
+    torch.manual_seed(0)
+    head = task.head()
+    config = AlbertConfig.from_dict(dict(
+        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
+        max_position_embeddings=24, initializer_range=0.5, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        classifier_dropout_prob=0.0, **head,
+    ))  # fmt: skip
+    ours = task.model_class(config).eval()
+    theirs = TheirModel(TheirConfig.from_dict(config.to_dict())).eval()
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def test_losses_and_probabilities_are_those_of_transformers():
+    texts = ["a b c", "d e f g h i j k", "l", "m n a c"]
+    cases = [
+        (task_of().with_changes(labels=("no", "maybe", "yes")), ["yes", "no", "maybe", "yes"]),
+        (task_of("regression"), [0.5, -1.0, 3.25, 2.0]),
+        (task_of("multilabel").with_changes(labels=("x", "y")), [("x",), (), ("x", "y"), ("y",)]),
+    ]
+    for task, labels in cases:
+        examples = [
+            TextExample(str(n), text, None, label) for n, (text, label) in enumerate(zip(texts, labels, strict=True))
+        ]
+        task = replace(task, length=8)
+        ours, theirs = model_of(task)
+        made = task.features(examples, TOKENIZER, labelled=True)
+        batch = made.batch(np.arange(4))
+        width = int(made.lengths.max())
+        flat = {"input_ids": batch.packed.input_ids, "token_type_ids": batch.packed.token_type_ids}
+        padded = {
+            name: torch.nn.utils.rnn.pad_sequence(torch.split(ids, batch.packed.lengths), batch_first=True)
+            for name, ids in flat.items()
+        }
+        mask = torch.arange(width) < torch.tensor(batch.packed.lengths)[:, None]
+        with torch.no_grad():
+            said = theirs(**padded, attention_mask=mask.long(), labels=batch.per_sequence["labels"])
+            loss = task.losses(ours, batch)[task.kind]
+            outputs = task.outputs(ours, batch)
+        assert task.counts(batch) == {task.kind: int(loss.label_count)}
+        torch.testing.assert_close(loss.mean(), said.loss, atol=1e-5, rtol=1e-5)
+        records = task.predictions(examples, made, outputs)
+        assert [record["id"] for record in records] == ["0", "1", "2", "3"]
+        if task.kind == "regression":
+            got, wanted = [record["value"] for record in records], said.logits[:, 0]
+        else:
+            got = [list(record["probabilities"].values()) for record in records]
+            wanted = said.logits.softmax(-1) if task.kind == "classification" else said.logits.sigmoid()
+        torch.testing.assert_close(torch.tensor(got), wanted, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(torch.tensor(got[::-1]), wanted, atol=1e-2)  # the comparison notices another order
+
+
+def test_class_weights_multiply_each_example():
+    task = replace(task_of().with_changes(labels=("a", "b")), length=8)
+    ours, _ = model_of(task)
+    made = task.features(examples_of("a", "b", "b", "a", "a"), TOKENIZER, labelled=True)
+    batch = made.batch(np.arange(5))
+    weights = torch.tensor([0.5, 2.0])
+    with torch.no_grad():
+        plain, weighted = (
+            task.losses(ours, batch)["classification"],
+            task.losses(ours, batch, weights)["classification"],
+        )
+        each = torch.nn.functional.cross_entropy(
+            ours.packed_logits(batch.packed), batch.per_sequence["labels"], reduction="none"
+        )
+    torch.testing.assert_close(weighted.loss_sum, (each * torch.tensor([0.5, 2, 2, 0.5, 0.5])).sum())
+    assert int(weighted.label_count) == 5
+    assert plain.correct == weighted.correct
+    assert not torch.isclose(plain.loss_sum, weighted.loss_sum)
+    assert task.label_counts(examples_of("a", "b", "b", "a", "a")) == [3, 2]
+    with pytest.raises(ConfigError, match="no class weights"):
+        replace(task_of("regression")).losses(ours, batch, weights)
+
+
+def test_the_logits_of_windows_are_averaged():
+    task = replace(task_of().with_changes(labels=("a", "b")), length=6, long_texts="windows")
+    examples = [TextExample("7", "a b c d e f g", None, "a"), TextExample("8", "a", None, "b")]
+    made = task.features(examples, TOKENIZER, labelled=True)
+    assert made.examples.tolist() == [0, 0, 0, 1]
+    assert made.per_sequence["labels"].tolist() == [0, 0, 0, 1]
+    records = task.predictions(examples, made, np.array([[0.0, 3.0], [1.0, 0.0], [5.0, 0.0], [0.0, 1.0]], np.float32))
+    assert [record["label"] for record in records] == ["a", "b"]
+    assert records[0]["probabilities"]["a"] == pytest.approx(1 / (1 + np.exp(-1)))
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_those_of_the_training_data():
+    task = task_of()
+    assert task.fitted(examples_of("pos", "neg", "pos")).labels == ("neg", "pos")
+    assert task.fitted(examples_of("10", "9", "0")).labels == ("0", "9", "10")
+    assert task.fitted(examples_of("10", "b")).head()["label2id"] == {"10": 0, "b": 1}
+    with pytest.raises(ConfigError, match="not known yet"):
+        task.head()
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "message"),
+    [
+        (task_of(), ["0", "0"], "all 2 training examples have the label `0`"),
+        (official_task("sst2"), ["1", "1", "1"], "all 3 training examples have the label `1`"),
+        (task_of("regression"), [2.0, 2.0], "have the number 2.0"),
+        (task_of("multilabel"), [("a", "b"), ("b", "a")], "have the same labels: a, b"),
+        (task_of(), [], "all 0 training examples"),
+    ],
+)
+def test_one_class_is_refused(task, labels, message):
+    with pytest.raises(DataError, match=message) as caught:
+        task.fitted(examples_of(*labels))
+    assert caught.value.slug == "one-class"
+
+
+def test_a_label_that_was_never_trained_is_named_and_counted():
+    task = task_of().fitted(examples_of("pos", "neg"))
+    dev = examples_of("pos", "poz", "poz", "new")
+    for use in (lambda: task.features(dev, TOKENIZER, labelled=True), lambda: task.score(dev, [{"label": "pos"}] * 4)):
+        with pytest.raises(DataError, match="label `poz`, 2 times") as caught:
+            use()
+        assert "did you mean `pos`?" in caught.value.hint
+    with pytest.raises(DataError, match="2 of 2 examples have no label, the first is `0`"):
+        task.score(examples_of(None, None), [{"label": "pos"}] * 2)
+
+
+def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
+    rows = table(
+        tmp_path / "dev.tsv", ("sentence1", "sentence2", "label"),
+        ("a", "b", "0"), ("c", "d", "not_entailment"), ("e", "f", "neutral"), ("g", "h", ""), ("i", "j", "2"),
+    )  # fmt: skip
+    examples, faults = read(official_task("rte"), rows, on_error="skip")
+    assert [example.label for example in examples] == ["entailment", "not_entailment"]
+    assert faults == [
+        (4, "label `neutral` is none of entailment, not_entailment"), (5, "`label` is empty"),
+        (6, "label `2` is none of entailment, not_entailment"),
+    ]  # fmt: skip
+
+
+def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
+    path = tmp_path / "train.jsonl"
+    rows = [{"premise": "p", "hypothesis": "h", "label": label, "idx": 10 + label} for label in (0, 1, 2, -1)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    examples, faults = read(official_task("mnli"), path, on_error="skip")
+    assert [example.label for example in examples] == ["entailment", "neutral", "contradiction"]
+    assert [example.id for example in examples] == ["10", "11", "12"]
+    assert faults == [(4, "label `-1` is none of contradiction, entailment, neutral")]
+
+
+@pytest.mark.parametrize("form", ["joined", "list", "columns"])
+def test_several_labels(tmp_path, form):
+    if form == "columns":
+        path = table(
+            tmp_path / "a.tsv", ("text", "x", "y"), ("s", "1", "0"), ("t", "1", "1"), ("u", "0", "0"), ("v", "2", "0")
+        )
+        task, fault = task_of("multilabel", label="x,y"), "`x` is `2`, neither 0 nor 1"
+    elif form == "list":
+        path = tmp_path / "a.jsonl"
+        rows = [("s", ["x"]), ("t", ["y", "x", "x"]), ("u", []), ("v", "[x")]
+        path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
+        task, fault = task_of("multilabel"), "`[x` is no list of labels"
+    else:
+        path = table(tmp_path / "a.tsv", ("text", "label"), ("s", "x"), ("t", "y, x"), ("u", ""))
+        task, fault = task_of("multilabel"), None
+    examples, faults = read(task, path, on_error="skip")
+    assert [set(example.label) for example in examples] == [{"x"}, {"x", "y"}, set()]
+    assert [reason for _, reason in faults] == ([fault] if fault else [])
+    task = task.fitted(examples)
+    assert task.labels == ("x", "y")
+    assert task.features(examples, TOKENIZER, labelled=True).per_sequence["labels"].tolist() == [[1, 0], [1, 1], [0, 0]]
+    records = task.predictions(
+        examples, task.features(examples, TOKENIZER, labelled=False), [[1, -1], [2, 1], [-1, -3]]
+    )
+    assert [record["labels"] for record in records] == [["x"], ["x", "y"], []]
+    assert task.score(examples, records)["f1_micro"] == 1
+    assert MultiLabelClassification.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+def test_scores_of_samples_are_scikit_learns():
+    random = np.random.default_rng(0)
+    gold, predicted = random.integers(0, 2, (50, 4)), random.integers(0, 2, (50, 4))
+    sampled = label_scores_of(gold, predicted)
+    for _ in range(5):
+        rows = random.integers(0, 50, 30)
+        assert sampled(rows) == pytest.approx(label_scores(gold[rows], predicted[rows]))
+        assert sampled(rows) != pytest.approx(label_scores(gold[rows], predicted[rows[::-1]]))
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def test_scores_and_details():
+    from sklearn.metrics import f1_score, matthews_corrcoef
+
+    task = official_task("mrpc")
+    gold, predicted = list("0110111000"), list("0100111001")
+    records = [{"id": str(n), "label": label} for n, label in enumerate(predicted)]
+    scores = task.score(examples_of(*gold), records)
+    assert scores["f1"] == pytest.approx(f1_score(gold, predicted, pos_label="1"))
+    assert scores["accuracy_and_f1"] == pytest.approx((0.8 + scores["f1"]) / 2)
+    assert scores["matthews_correlation"] == pytest.approx(matthews_corrcoef(gold, predicted))
+    details = task.details(examples_of(*gold), records)
+    assert details["confusion"] == {"names": ["0", "1"], "counts": [[4, 1], [1, 4]]}
+    assert [row["support"] for row in details["classes"]] == [5, 5]
+    low, high = details["intervals"]["accuracy_and_f1"]
+    assert low < scores["accuracy_and_f1"] < high
+    json.dumps(details)
+
+
+def test_scores_of_numbers():
+    from scipy.stats import pearsonr
+
+    task = official_task("stsb")
+    gold, predicted = [0.0, 1.0, 2.5, 4.0], [0.1, 0.7, 3.0, 3.5]
+    records = [{"id": str(n), "value": value} for n, value in enumerate(predicted)]
+    assert task.score(examples_of(*gold), records)["pearson"] == pytest.approx(pearsonr(gold, predicted)[0])
+    details = task.details(examples_of(*gold), records)
+    assert details["pairs"][2] == [2.5, 3.0]
+    assert set(details["intervals"]) >= {"pearson", "spearman", "mse"}
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "constant", "learned"),
+    [
+        (official_task("sst2"), ["0", "1"], [{"label": "1"}] * 2, [{"label": "1"}, {"label": "0"}]),
+        (task_of("regression"), [0.0, 4.0], [{"value": 2.5}, {"value": 2.5001}], [{"value": 2.5}, {"value": 2.6}]),
+        (task_of("multilabel"), [("a",), ()], [{"labels": []}] * 2, [{"labels": []}, {"labels": ["a"]}]),
+    ],
+)
+def test_constant_predictions_are_noticed(task, labels, constant, learned):
+    assert task.collapsed(examples_of(*labels), constant).startswith("all 2 predictions are")
+    assert task.collapsed(examples_of(*labels), learned) is None
+    assert task.collapsed(examples_of(labels[0], labels[0]), constant) is None
+
+
+SUBMISSIONS = {
+    ("cola", "test"): "CoLA", ("sst2", "test"): "SST-2", ("mrpc", "test"): "MRPC", ("stsb", "test"): "STS-B",
+    ("qqp", "test"): "QQP", ("mnli", "test_matched"): "MNLI-m", ("mnli", "test_mismatched"): "MNLI-mm",
+    ("mnli", "diagnostic"): "AX", ("qnli", "test"): "QNLI", ("rte", "test"): "RTE", ("wnli", "test"): "WNLI",
+    ("ax", "test"): "AX", ("nsmc", "test"): "predictions",
+}  # fmt: skip
+
+
+def test_submission_files_are_gluess(tmp_path):
+    for (name, split), file in SUBMISSIONS.items():
+        task = official_task(name)
+        answer = {"value": 2.5} if name == "stsb" else {"label": task.labels[1]}
+        written = task.write(tmp_path, [{"id": "0", **answer}], split=split)
+        assert written == [tmp_path / f"{file}.tsv"]
+        head = "id" if name == "nsmc" else "index"
+        assert (
+            written[0].read_text()
+            == f"{head}\tprediction\n0\t{2.5 if name == 'stsb' else task.labels[1]:{'.6f' if name == 'stsb' else ''}}\n"
+        )
+
+
+# --- task.json and columns --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_a_task_comes_back_from_json(name):
+    task = official_task(name, length=128)
+    again = {"classification": TextClassification, "regression": TextRegression}[task.kind]
+    assert again.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+@pytest.mark.parametrize(
+    ("make", "slug"),
+    [
+        (lambda: task_of(text="sentence2", pair="sentence1"), "swapped-pair"),
+        (lambda: task_of(text="question2_text", pair="question1_text"), "swapped-pair"),
+        (lambda: task_of(text="hypothesis", pair="premise"), "swapped-pair"),
+        (lambda: official_task("qnli", text="sentence", pair="question", label="label"), "swapped-pair"),
+        (lambda: task_of(text="label"), "bad-settings"),
+        (lambda: official_task("mrpc", label="y"), "bad-settings"),
+        (lambda: task_of(pair="other", long_texts="windows"), "bad-settings"),
+        (lambda: official_task("mrcp"), "unknown-task"),
+    ],
+)
+def test_settings_that_cannot_work(make, slug):
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert caught.value.slug == slug
+
+
+def test_pairs_that_are_not_swapped():
+    task_of(text="sentence1", pair="sentence2")
+    task_of(text="question", pair="sentence")
+    task_of(text="s2", pair="t1")
+
+
+# --- data that are wrong ----------------------------------------------------------------------------------------------
+
+
+def test_a_missing_label_column(tmp_path):
+    path = table(tmp_path / "a.tsv", ("text", "lable"), ("a", "0"))
+    with pytest.raises(DataError, match="no column `label` for mine, only `text`, `lable`") as caught:
+        read(task_of(), path)
+    assert caught.value.slug == "unknown-column"
+    assert [example.label for example in read(task_of(), path, labelled=False)] == [None]
+    with pytest.raises(ConfigError, match="no column is named for the label"):
+        read(task_of(label=""), path)
+    with pytest.raises(DataError, match="no column `x`"):
+        read(task_of("multilabel", label="x,lable"), path)
+
+
+def test_rows_that_cannot_be_used(tmp_path):
+    path = tmp_path / "dev.tsv"
+    path.write_bytes(
+        b"id\ttext\tlabel\n1\tgood\t0\n2\t \t1\n3\tno label\t\n1\tagain\t1\n4\tshort\n5\tbroken \xff\t1\n6\tlast\t1\n"
+    )
+    examples, faults = read(task_of(id="id"), path, split="dev", on_error="skip")
+    assert [(example.id, example.text) for example in examples] == [("1", "good"), ("6", "last")]
+    assert faults == [
+        (3, "`text` is empty"), (4, "`label` is empty"), (5, "id `1` again, as in line 2"),
+        (6, "2 fields, but the table has 3 columns"), (7, "bytes that are not UTF-8"),
+    ]  # fmt: skip
+    with pytest.raises(DataError, match="line 3: `text` is empty"):
+        read(task_of(id="id"), path)
+    assert len(read(task_of(id="id"), path, on_error="skip")[0]) == 3  # training data may repeat an id
+
+
+def test_numbers_that_are_none(tmp_path):
+    path = table(tmp_path / "a.tsv", ("text", "label"), ("a", "1.5"), ("b", "high"), ("c", "nan"), ("d", "-2e1"))
+    examples, faults = read(task_of("regression"), path, on_error="skip")
+    assert [example.label for example in examples] == [1.5, -20.0]
+    assert faults == [(3, "`label` is `high`, not a number"), (4, "`label` is `nan`, not a number")]
+
+
+def test_an_empty_second_text(tmp_path):
+    path = table(
+        tmp_path / "a.tsv", ("question1", "question2", "is_duplicate", "id"), ("a", "", "0", "5"), ("b", "c", "1", "6")
+    )
+    examples = read(official_task("qqp"), path)
+    made = official_task("qqp").features(examples, TOKENIZER, labelled=False)
+    assert made.lengths.tolist() == [3, 5]
+    assert made.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    with pytest.raises(DataError, match="`question2` is empty"):
+        read(task_of(text="question1", pair="question2", label="is_duplicate"), path)
+
+
+def test_a_text_of_fifty_thousand_words():
+    examples = [TextExample("0", "word " * 50_000, None, "a"), TextExample("1", "word", None, "b")]
+    task = replace(task_of().fitted(examples), length=128)
+    assert task.features(examples, TOKENIZER, labelled=True).lengths.tolist() == [128, 3]
+    windows = replace(task, long_texts="windows").features(examples, TOKENIZER, labelled=True)
+    assert windows.num_sequences == 1 + -(-(50_000 - 126) // 63) + 1
+
+
+def test_a_quoted_table_is_said(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"He said ""no"""\t0\n')
+    with pytest.raises(DataError, match="the fields are in quotes"):
+        read(task_of(), path)
+    assert read(task_of(quoted=True), path)[0].text == 'He said "no"'
+
+
+def test_columns_of_a_table_without_header(tmp_path):
+    path = table(tmp_path / "a.tsv", ("a", "0"), ("b", "1"))
+    with pytest.raises(DataError, match="no column `text`"):
+        read(task_of(), path)
+    assert [example.text for example in read(task_of(columns=("text", "label")), path)] == ["a", "b"]
+
+
+def test_other_columns_for_an_official_task(tmp_path):
+    path = table(tmp_path / "a.tsv", ("one", "two", "same"), ("a", "b", "1"))
+    with pytest.raises(DataError, match="for mrpc, only `one`, `two`, `same`"):
+        read(official_task("mrpc"), path)
+    assert read(official_task("mrpc", text="one", pair="two", label="same"), path) == [TextExample("0", "a", "b", "1")]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_files_of_a_folder(tmp_path):
+    for name in (
+        "MRPC/train.tsv.gz",
+        "MRPC/msr_paraphrase_test.txt",
+        "MRPC/notes.md",
+        "MNLI/dev_matched.tsv",
+        "diagnostic/diagnostic.tsv",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for data in (tmp_path, tmp_path / "MRPC"):
+        found = official_task("mrpc").files(data)
+        assert found == {"train": tmp_path / "MRPC/train.tsv.gz", "dev": tmp_path / "MRPC/msr_paraphrase_test.txt"}
+    (tmp_path / "MRPC/dev.tsv").touch()
+    assert official_task("mrpc").files(tmp_path)["test"].name == "msr_paraphrase_test.txt"
+    assert official_task("mnli").files(tmp_path)["diagnostic"] == tmp_path / "diagnostic/diagnostic.tsv"
+    assert task_of().files(tmp_path / "MRPC/dev.tsv") == {"train": tmp_path / "MRPC/dev.tsv"}
+
+
+def test_a_folder_in_no_layout(tmp_path):
+    (tmp_path / "training.tsv").touch()
+    with pytest.raises(DataError, match=r"none of the files train, dev, .*; it holds training.tsv") as caught:
+        task_of().files(tmp_path)
+    assert caught.value.slug == "unknown-layout"
+    (tmp_path / "train.tsv").touch()
+    (tmp_path / "train.csv").touch()
+    with pytest.raises(DataError, match=r"`train.csv` and `train.tsv` for train"):
+        task_of().files(tmp_path)
+    with pytest.raises(DataError, match="no such file"):
+        task_of().files(tmp_path / "nothing")

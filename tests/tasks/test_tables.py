@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import lzma
+from random import Random
 
 import pytest
 import zstandard
@@ -250,3 +251,43 @@ def test_a_folder_or_nothing(tmp_path):
         Table(tmp_path)
     with pytest.raises(DataError, match="no such file"):
         Table(tmp_path / "a.tsv")
+
+
+def test_bytes_that_are_not_utf8_in_parquet(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    texts = pyarrow.array([b"good", b"bad \xff", None], pyarrow.binary()).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    rows, faults = faults_of(tmp_path / "a.parquet")
+    assert [row.values for row in rows] == [{"text": "good"}, {"text": ""}]
+    assert faults == [(2, "bytes that are not UTF-8")]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "array.json", "a.parquet", "a.csv.gz"])
+def test_damaged_files_give_rows_or_an_error_of_ours(tmp_path, name):
+    random = Random(0)
+    path = tmp_path / name
+    if name in FORMS:
+        FORMS[name](path)
+    else:
+        write_csv(tmp_path / "a.csv")
+        path.write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
+    whole, outcomes = path.read_bytes(), set()
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for _ in range(random.choice([1, 1, 3])):
+            place = random.randrange(len(damaged))
+            damage = random.choice([b'"', b"\t", b",", b"\n", b"[", b"}", b"\xff", b"\\ud800", b"\0", b"\r", b""])
+            damaged[place : place + random.randrange(3)] = damage
+            damaged = damaged[: random.choice([None, None, place])] or bytearray(b"x")
+        path.write_bytes(damaged)
+        for quoted in (None, True, False, "look"):
+            faults = Faults(random.choice(["stop", "skip"]))
+            try:
+                with Table(path, quoted=quoted, faults=faults) as table:
+                    outcomes.add(bool(list(table.rows(["label"]))))
+            except DataError as error:
+                outcomes.add(error.slug)
+    assert True in outcomes
+    assert len(outcomes) > 2

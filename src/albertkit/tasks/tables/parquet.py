@@ -33,6 +33,9 @@ def open_parquet(stream: ByteStream) -> Source:
         shutil.copyfileobj(stream, file, 1 << 20)
     file.seek(0)
 
+    strings = (arrow.string(), arrow.large_string())
+    faults = (arrow.ArrowException, OSError, UnicodeDecodeError)
+
     def broken(error: Exception) -> DataError:
         reason = str(error).partition("\n")[0]
         return DataError("broken-parquet", f"`{stream.file.path}`: {reason}", "copy or download it again")
@@ -41,13 +44,16 @@ def open_parquet(stream: ByteStream) -> Source:
         try:
             number = itertools.count(1)
             for batch in table.iter_batches(batch_size=1024, columns=list(wanted)):
-                yield from ((next(number), texts(record)) for record in batch.to_pylist())
-        except (arrow.ArrowException, OSError) as error:
+                # as bytes: one text that is not UTF-8 spoils its own row, not the file
+                fields = [f.with_type(arrow.large_binary()) if f.type in strings else f for f in batch.schema]
+                for record in batch.cast(arrow.schema(fields)).to_pylist():
+                    yield next(number), texts(record)
+        except faults as error:
             raise broken(error) from None
 
     try:
         table = parquet.ParquetFile(file)
-    except (arrow.ArrowException, OSError) as error:
+    except faults as error:
         raise broken(error) from None
     return Source(tuple(_names(table.schema_arrow)), records, has_own_names=True)
 

@@ -1,0 +1,462 @@
+"""Multiple choice: RACE's layouts and rule, SocialIQA and ARC as they are, losses against Google's and transformers'."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albertkit.checkpoints.convert import convert
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError, DataError
+from albertkit.model import AlbertForMultipleChoice
+from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task
+from albertkit.tasks.choices.task import choice_loss
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.features import Features
+from albertkit.tasks.prediction import run_model
+from albertkit.tokenizer import AlbertTokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+ABC = ("A", "B", "C")
+
+
+def read(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], Faults]:
+    faults = Faults("skip")
+    return list(task.examples(file, split="dev", labelled=labelled, faults=faults)), faults
+
+
+@pytest.fixture(scope="module")
+def english(data: Path) -> AlbertTokenizer:
+    return AlbertTokenizer.from_pretrained(data / "albert")
+
+
+# --- RACE -------------------------------------------------------------------------------------------------------------
+
+
+def passage(name: str, questions: int = 2) -> dict[str, object]:
+    return {
+        "answers": ["A", "D", "C"][:questions],
+        "options": [[f"{letter}{number}" for letter in "wxyz"] for number in range(questions)],
+        "questions": ["What is  it?", "The _ is not a _ .", "Why"][:questions],
+        "article": f"The text of {name}.\nIt has 2,000 words.",
+        "id": name,
+    }
+
+
+def race(folder: Path, merged: bool = False) -> Path:
+    names = {"middle": ["middle9.txt", "middle10.txt"], "high": ["high3.txt"]}
+    for split in ("train", "dev", "test"):
+        for level, files in names.items():
+            (folder / split / level).mkdir(parents=True)
+            for name in files:
+                target = folder / split / level / ("all.txt" if merged else name.removeprefix(level))
+                with open(target, "a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(passage(name)) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
+    task = choice_task("race")
+    folder = race(tmp_path / "RACE", merged)
+    assert task.files(tmp_path) == task.files(folder) == {s: folder / s for s in ("train", "dev", "test")}
+    examples, faults = read(task, folder / "dev")
+    assert [example.id for example in examples] == [
+        "middle9.txt-0", "middle9.txt-1", "middle10.txt-0", "middle10.txt-1", "high3.txt-0", "high3.txt-1",
+    ]  # fmt: skip
+    assert [example.level for example in examples] == ["middle"] * 4 + ["high"] * 2
+    assert examples[1] == ChoiceExample(
+        "middle9.txt-1", "The text of middle9.txt.\nIt has 2,000 words.", "The _ is not a _ .", ("w1", "x1", "y1", "z1"),
+        3, ("A", "B", "C", "D"), "middle",
+    )  # fmt: skip
+    assert faults.found == []
+    only_high = task.with_changes(levels=("high",))
+    assert [example.id for example in read(only_high, folder / "dev")[0]] == ["high3.txt-0", "high3.txt-1"]
+    assert task.files(folder / "dev" / "high") == {"train": folder / "dev" / "high"}
+    assert len(read(task, folder / "dev" / "high")[0]) == 2
+    file = folder / "dev" / "high" / ("all.txt" if merged else "3.txt")
+    assert read(task, file)[0][0].level == "high"
+    assert task.files(file) == {"train": file}
+
+
+def test_race_without_answers_and_with_another_number_of_choices(tmp_path: Path) -> None:
+    record = passage("high1.txt")
+    del record["answers"]
+    record["options"] = [["a", "b"], ["a", "b", "c", "d", "e"]]
+    (tmp_path / "1.txt").write_text(json.dumps(record))
+    examples, _ = read(choice_task("race"), tmp_path, labelled=False)
+    assert [(len(example.choices), example.names[-1], example.label, example.level) for example in examples] == [
+        (2, "B", None, "high"), (5, "E", None, "high"),
+    ]  # fmt: skip
+    assert read(choice_task("race"), tmp_path)[1].found[0].reason == "no field `answers`"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "left"),
+    [
+        ({"answers": ["A"]}, "not as many of each: 2 questions, 2 options, 1 answers", 0),
+        ({"answers": "AB"}, "`answers` is not a list", 0),
+        ({"answers": ["A", "E"]}, "question 1 of x: label `E` is none of A, B, C, D, and no number from 0 to 3", 1),
+        ({"options": [["a"], ["a", "b", "c", "d"]]}, "question 0 of x: 1 choices that are not empty", 1),
+        ({"options": [["a", " ", "c"], list("abcd")]}, "question 0 of x: choice B is empty", 1),
+        ({"options": [["a", 1], list("abcd")]}, "question 0 of x: 1 is not a text", 1),
+        ({"options": ["ab", list("abcd")]}, "question 0 of x: `options` is not a list", 1),
+        ({"article": ["a"]}, "question 0 of x: ['a'] is not a text", 0),
+        ({"article": "\ud800"}, "question 0 of x: bytes that are not UTF-8", 0),
+        ({"article": " ", "questions": ["", "b"]}, "question 0 of x: no context and no question", 1),
+    ],
+)
+def test_race_with_faults(tmp_path: Path, change: dict[str, object], reason: str, left: int) -> None:
+    (tmp_path / "1.txt").write_text(json.dumps({**passage("x"), **change}))
+    examples, faults = read(choice_task("race"), tmp_path)
+    assert len(examples) == left
+    assert (faults.found[0].line, faults.found[0].reason) == (1, reason)
+
+
+def test_race_that_is_none(tmp_path: Path) -> None:
+    task = choice_task("race")
+    (tmp_path / "a" / "high").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"has no passage \(\*\.txt\) of middle or high"):
+        read(task, tmp_path / "a")
+    with pytest.raises(DataError, match="none of the folders train, dev, test of RACE; it holds a") as error:
+        task.files(tmp_path)
+    assert error.value.slug == "unknown-layout"
+    with pytest.raises(DataError, match="no such file"):
+        task.files(tmp_path / "none")
+    for name in ("all.txt", "1.txt"):
+        (tmp_path / "a" / "high" / name).write_text(json.dumps(passage("x")))
+    with pytest.raises(DataError, match=r"has all\.txt and 1 single passages"):
+        read(task, tmp_path / "a")
+    for text, reason in (("{\n}", "not JSON, or not one object a line"), ("[]", "not an object of JSON")):
+        (tmp_path / "b.txt").write_text(text)
+        assert read(task, tmp_path / "b.txt")[1].found[0].reason.startswith(reason)
+
+
+# --- SocialIQA, ARC, tables of one's own --------------------------------------------------------------------------------
+
+
+def test_real_files(data: Path) -> None:
+    folder = data / "multiple-choice"
+    siqa, arc = choice_task("siqa"), choice_task("arc")
+    assert siqa.files(folder) == {"dev": folder / "siqa-dev.jsonl"}
+    assert {split: path.name for split, path in arc.files(folder).items()} == {
+        "dev": "arc_challenge_dev.csv", "test": "arc_challenge_test.csv", "dev_easy": "arc_easy_dev.csv",
+        "test_easy": "arc_easy_test.csv",
+    }  # fmt: skip
+    examples, faults = read(siqa, siqa.files(folder)["dev"])
+    assert (len(examples), faults.found) == (1954, [])
+    assert sorted(Counter(example.label for example in examples).items()) == [(0, 643), (1, 654), (2, 657)]
+    counts = {}
+    for split, path in arc.files(folder).items():
+        examples, faults = read(arc, path)
+        reasons = Counter(fault.reason.split(" is none")[0] for fault in faults.found)
+        counts[split] = len(examples), dict(Counter(len(example.choices) for example in examples)), dict(reasons)
+    nothing, fifth = "0 choices that are not empty", "label `E`"  # rows whose choices were lost, or the fifth one
+    assert counts == {
+        "dev": (1096, {4: 1095, 3: 1}, {nothing: 23}), "test": (294, {4: 291, 3: 3}, {nothing: 4, fifth: 1}),
+        "dev_easy": (2147, {4: 2142, 3: 5}, {nothing: 102, fifth: 2}), "test_easy": (549, {4: 548, 3: 1}, {nothing: 21}),
+    }  # fmt: skip
+
+
+def test_every_form_of_a_table(tmp_path: Path) -> None:
+    choices = ("red", "blue, light", "green")
+    wanted = ChoiceExample("0", "", "Which?", choices, 1, ABC)
+    listed = {"question": "Which?", "choices": list(choices)}
+    files = {
+        "a.csv": 'Which?,red,"blue, light",green,B\n',
+        "b.csv": 'question,choice2,choice1,choice 10,label\nWhich?,"blue, light",red,green,1\n',
+        "c.tsv": "question\tchoice1\tchoice2\tchoice3\tchoice4\tlabel\nWhich?\tred\tblue, light\tgreen\t\tB\n",
+        "d.jsonl": json.dumps({**listed, "label": 1}) + "\n",
+        "e.json": json.dumps([{**listed, "label": "B"}]),
+        "f.jsonl": json.dumps(
+            {"question": {"stem": "Which?", "choices": [{"text": t, "label": n} for t, n in zip(choices, ABC, strict=True)]},
+             "answerKey": "B"}
+        ),
+        "g.jsonl": json.dumps({"question": "Which?", "choices": {"text": choices, "label": ABC}, "answerKey": "B"}),
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert read(choice_task("choice"), tmp_path / name) == ([wanted], Faults("skip")), name
+    record = {"id": "Q1", "context": "Look!", **listed, "label": "C"}
+    (tmp_path / "h.jsonl").write_text(json.dumps(record))
+    assert read(choice_task("choice"), tmp_path / "h.jsonl")[0] == [
+        ChoiceExample("Q1", "Look!", "Which?", choices, 2, ABC)
+    ]
+    (tmp_path / "i.jsonl").write_text(json.dumps(listed))
+    assert read(choice_task("choice"), tmp_path / "i.jsonl", labelled=False)[0][0].label is None
+
+
+def test_numbers_as_names_of_choices(tmp_path: Path) -> None:
+    choices = [{"text": text, "label": name} for text, name in zip("abcd", "1234", strict=True)]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": {"stem": "?", "choices": choices}, "answerKey": "1"}))
+    [example] = read(choice_task("arc"), tmp_path / "a.jsonl")[0]
+    assert (example.label, example.names) == (0, ("1", "2", "3", "4"))
+
+
+def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
+    rows = [{"context": "a", "question": "b", "answerA": "c", "answerB": "d", "answerC": "e"} for _ in range(3)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = choice_task("siqa")
+    with pytest.raises(DataError, match="no column `correct`"):
+        read(task, tmp_path / "dev.jsonl")
+    (tmp_path / "dev-labels.lst").write_text("3\n1\n")
+    examples, faults = read(task, tmp_path / "dev.jsonl")
+    assert [example.label for example in examples] == [2, 0]
+    assert faults.found[0].reason == "label `` is none of A, B, C, and no number from 1 to 3"
+    (tmp_path / "test.jsonl").write_text(json.dumps({**rows[0], "label": "2"}))
+    assert read(task, tmp_path / "test.jsonl")[0][0].label == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"choices": "[1"}], "`choices` is not a list"),
+        ([{"choices": ["a", None]}], "None is not a text"),
+        ([{"label": 2}], "label `2` is none of A, B, and no number from 0 to 1"),
+        ([{"label": None}], "label `` is none of A, B, and no number from 0 to 1"),
+        ([{"label": "a"}], "label `a` is none of A, B, and no number from 0 to 1"),
+        ([{"id": "x"}, {"id": "x"}], "id `x` again, as in line 1"),
+    ],
+)
+def test_tables_with_faults(tmp_path: Path, rows: list[dict[str, object]], reason: str) -> None:
+    good = {"question": "?", "choices": ["a", "b"], "label": 0}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({**good, **row}) + "\n" for row in rows))
+    examples, faults = read(choice_task("choice"), tmp_path / "a.jsonl")
+    assert len(examples) == len(rows) - 1
+    assert [fault.reason for fault in faults.found] == [reason]
+
+
+def test_tables_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("question,option1,label\nWhy?,a,0\n")
+    with pytest.raises(DataError, match="no column `choices`, only `question`, `option1`, `label`") as error:
+        read(choice_task("choice"), tmp_path / "a.csv")
+    assert error.value.slug == "unknown-column"
+
+
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+def google(
+    tokenizer: AlbertTokenizer, example: ChoiceExample, length: int, most: int
+) -> list[tuple[list[int], list[int]]]:
+    """`convert_single_example` of race_utils.py, written down again."""
+    rows = []
+    for choice in example.choices:
+        cloze = "_" in example.question
+        qa = tokenizer.encode(example.question.replace("_", choice) if cloze else example.question + " " + choice)[
+            -most:
+        ]
+        context = tokenizer.encode(example.context)
+        if len(context) + len(qa) > length - 3:
+            context = context[: length - 3 - len(qa)]
+        ids = [tokenizer.cls_id, *context, tokenizer.sep_id, *qa, tokenizer.sep_id]
+        rows.append((ids, [0] * (len(context) + 2) + [1] * (len(qa) + 1)))
+    return rows
+
+
+@pytest.mark.parametrize(("length", "most"), [(512, 128), (40, 128), (40, 7), (24, 12)])
+def test_features_are_googles(english: AlbertTokenizer, length: int, most: int) -> None:
+    text = "In 2,000 BC the _ inhabitants of Mesopotamia, it is said, were fond of beer. " * 3
+    examples = [
+        ChoiceExample("0", text, "What were they fond of, as those who say so think?", ("Beer", "2,000 BC", "I see"), 0, ABC),
+        ChoiceExample("1", text, "They drank _ , and _ again.", ("the beer of Mesopotamia", "milk"), 1, ABC[:2]),
+        ChoiceExample("2", "Short.", "Is it?", ("yes, it is", "no"), 1, ABC[:2]),
+    ]  # fmt: skip
+    task = choice_task("race", length=length, max_qa_length=most)
+    features = task.features(examples, english, labelled=True)
+    wanted = [row for example in examples for row in google(english, example, length, min(most, length - 3))]
+    got = [
+        (features.input_ids[a:b].tolist(), features.token_type_ids[a:b].tolist())
+        for a, b in zip(features.offsets[:-1], features.offsets[1:], strict=True)
+    ]
+    assert got == wanted
+    assert features.examples.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert features.per_sequence["labels"].tolist() == [1, 0, 0, 0, 1, 0, 1]
+    other = task.with_changes(cloze=False).features(examples, english, labelled=False)
+    assert other.input_ids.tolist() != features.input_ids.tolist()
+
+
+def test_features_without_a_text_to_read(english: AlbertTokenizer) -> None:
+    example = ChoiceExample("0", "", "It is hot. Which one is asked for?", ("this one", "that"), 0, ABC[:2])
+    task = choice_task("arc")
+    features = task.features([example], english, labelled=False)
+    assert (
+        english.decode(features.input_ids[: features.offsets[1]])
+        == "[CLS] it is hot. which one is asked for?[SEP] this one[SEP]"
+    )
+    short = task.with_changes(length=10).features([example], english, labelled=False)
+    assert english.decode(short.input_ids[: short.offsets[1]]) == "[CLS] one is asked for?[SEP] this one[SEP]"
+    with pytest.raises(ConfigError, match="no room"):
+        task.with_changes(length=3).features([example], english, labelled=False)
+    with pytest.raises(DataError, match="1 of 1 examples have no label") as error:
+        task.features([ChoiceExample("7", "", "?", ("a", "b"), None, ABC[:2])], english, labelled=True)
+    assert error.value.slug == "no-labels"
+    assert task.features([], english, labelled=True).num_sequences == 0
+
+
+# --- the loss ---------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=st.integers(0, 2**32), ties=st.booleans(),
+    unlabelled=st.booleans(),
+)  # fmt: skip
+def test_a_ragged_softmax_is_that_of_each_example(sizes: list[int], seed: int, ties: bool, unlabelled: bool) -> None:
+    random = torch.Generator().manual_seed(seed)
+    rows = [20 * torch.randn(size, generator=random) for size in sizes]
+    if ties:
+        rows = [row.round(decimals=-1) for row in rows]
+    labels = [int(torch.randint(size, (1,), generator=random)) for size in sizes]
+    groups = torch.repeat_interleave(torch.arange(len(sizes)) * 3 + 5, torch.tensor(sizes))
+    right = torch.cat([torch.arange(size) == label for size, label in zip(sizes, labels, strict=True)])
+    if unlabelled:
+        right[: sizes[0]] = False
+    kept = list(zip(rows, labels, strict=True))[int(unlabelled) :]
+    logits = torch.cat(rows).requires_grad_()
+    ours = choice_loss(logits, groups, right)
+    wanted = sum((F.cross_entropy(row, torch.tensor(label)) for row, label in kept), torch.tensor(0.0))
+    assert ours.loss_sum.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-5)
+    assert (int(ours.correct), int(ours.label_count)) == (
+        sum(int(row.argmax()) == label for row, label in kept),
+        len(kept),
+    )
+    gradient = torch.autograd.grad(ours.loss_sum, logits)[0]
+    expected = torch.cat([row.softmax(0) for row in rows]) - right.float()
+    if unlabelled:
+        expected[: sizes[0]] = 0
+    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-5)
+
+
+def from_padded(ids: np.ndarray, mask: np.ndarray, types: np.ndarray, labels: Sequence[int]) -> Features:
+    """Features of padded [E, choices, S] arrays."""
+    num_examples, choices, _ = ids.shape
+    ids, mask, types = (array.reshape(num_examples * choices, -1) for array in (ids, mask, types))
+    rows = [(i[m != 0], int((t[m != 0] == 0).sum())) for i, m, t in zip(ids, mask, types, strict=True)]
+    right = (np.arange(choices) == np.asarray(labels)[:, None]).astype(np.int64).reshape(-1)
+    return Features.of(rows, np.repeat(np.arange(num_examples), choices), {"labels": right})
+
+
+def test_googles_race_model(golden: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "race"
+    shutil.copytree(golden / "tf1/race", folder, copy_function=shutil.copy)
+    convert(folder / "model.ckpt-3", tmp_path / "model", head="multiple-choice")
+    model = AlbertForMultipleChoice.from_pretrained(tmp_path / "model").eval()
+    given, wanted = (np.load(golden / "tf1/race" / f"{name}.npz") for name in ("inputs", "outputs"))
+    arrays = [given[name].reshape(2, 4, -1) for name in ("input_ids", "input_mask", "segment_ids")]
+    features = from_padded(*arrays, given["label_ids"])
+    assert features.lengths.min() < features.lengths.max()
+    task = choice_task("race")
+    with torch.inference_mode():
+        loss = task.losses(model, features.batch(np.arange(8)))["choice"]
+    assert loss.mean().item() == pytest.approx(float(wanted["loss"]), abs=1e-5)
+    examples = [
+        ChoiceExample(str(n), "a", "b", ("c",) * 4, int(given["label_ids"][n]), tuple("ABCD")) for n in range(2)
+    ]
+    records = task.predictions(examples, features, run_model(model, task, features, 50))
+    assert [record["index"] for record in records] == wanted["predictions"].tolist()
+    np.testing.assert_allclose([list(r["probabilities"].values()) for r in records], wanted["probabilities"], atol=1e-5)
+    other = from_padded(*arrays, (given["label_ids"] + 1) % 4)
+    with torch.inference_mode():
+        noticed = task.losses(model, other.batch(np.arange(8)))["choice"]
+    assert abs(noticed.mean().item() - float(wanted["loss"])) > 1e-3
+
+
+def test_transformers_with_padding(tmp_path: Path) -> None:
+    from transformers import AlbertForMultipleChoice as Theirs
+
+    torch.manual_seed(0)
+    config = AlbertConfig(
+        vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    model = AlbertForMultipleChoice(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    model.eval().save_pretrained(tmp_path)
+    theirs = Theirs.from_pretrained(tmp_path).eval()
+    random = np.random.default_rng(0)
+    ids, lengths, labels = (
+        random.integers(5, 50, (5, 3, 20)),
+        random.integers(4, 20, (5, 3, 1)),
+        random.integers(0, 3, 5),
+    )
+    mask = (np.arange(20) < lengths).astype(np.int64)
+    types = (np.arange(20) >= lengths // 2).astype(np.int64) * mask
+    tensors = [torch.from_numpy(array) for array in (ids * mask, mask, types, labels)]
+    names = ("input_ids", "attention_mask", "token_type_ids", "labels")
+    wanted = theirs(**dict(zip(names, tensors, strict=True)))
+    task = choice_task("choice")
+    features = from_padded(ids, mask, types, labels)
+    batch = features.batch(np.arange(15))
+    ours = task.losses(model, batch)["choice"]
+    assert ours.mean().item() == pytest.approx(wanted.loss.item(), abs=1e-5)
+    assert int(ours.correct) == int((wanted.logits.argmax(1) == tensors[3]).sum())
+    assert task.counts(batch) == {"choice": 5}
+    ours.mean().backward()
+    wanted.loss.backward()
+    for (name, one), (_, other) in zip(model.named_parameters(), theirs.named_parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-4, msg=name)
+    unmasked = theirs(input_ids=tensors[0], token_type_ids=tensors[2], labels=tensors[3])  # padding that is seen
+    assert abs(unmasked.loss.item() - ours.mean().item()) > 1e-3
+    with pytest.raises(ConfigError, match="no classes"):
+        task.losses(model, batch, torch.ones(3))
+
+
+# --- predictions and files ----------------------------------------------------------------------------------------------
+
+
+def test_predictions_scores_and_files(tmp_path: Path) -> None:
+    levels = ("middle", "middle", "high", "high")
+    examples = [
+        ChoiceExample(f"{level}1.txt-{n % 2}", "a", "b", ("c",) * (2 + n % 2), n % 2, ABC[: 2 + n % 2], level)
+        for n, level in enumerate(levels)
+    ]
+    task = choice_task("race")
+    sizes = [len(example.choices) for example in examples]
+    features = Features.of([([1], 1)] * sum(sizes), np.repeat(np.arange(4), sizes))
+    records = task.predictions(examples, features, [1.0, 0.0, 0.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0, 0.0])
+    assert [(record["id"], record["label"], record["index"]) for record in records] == [
+        ("middle1.txt-0", "A", 0), ("middle1.txt-1", "C", 2), ("high1.txt-0", "A", 0), ("high1.txt-1", "B", 1),
+    ]  # fmt: skip
+    assert list(records[1]["probabilities"]) == ["A", "B", "C"]
+    assert records[1]["probabilities"]["C"] == pytest.approx(np.e**3 / (2 + np.e**3))
+    assert task.score(examples, records) == {"accuracy": 0.75}
+    details = task.details(examples, records)
+    assert (details["accuracy_middle"], details["accuracy_high"]) == (0.5, 1.0)
+    assert details["intervals"]["accuracy_high"] == (1.0, 1.0)
+    assert details["intervals"]["accuracy"][0] < 0.75 <= details["intervals"]["accuracy"][1]
+    assert [path.name for path in task.write(tmp_path, records, split="test")] == ["predictions.jsonl", "answers.json"]
+    assert json.loads((tmp_path / "answers.json").read_text()) == {"middle1.txt": ["A", "C"], "high1.txt": ["A", "B"]}
+    assert [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()] == records
+    for name, file, text in (
+        ("siqa", "predictions.lst", "1\n3\n1\n2\n"),
+        ("arc", "predictions.csv", "middle1.txt-0,A\nmiddle1.txt-1,C\nhigh1.txt-0,A\nhigh1.txt-1,B\n"),
+    ):
+        assert choice_task(name).write(tmp_path / name, records, split="test")[1].name == file
+        assert (tmp_path / name / file).read_text() == text
+    assert len(choice_task("choice").write(tmp_path / "choice", records, split="test")) == 1
+
+
+def test_collapse_is_said() -> None:
+    task = choice_task("siqa")
+    examples = [ChoiceExample("0", "a", "b", ("c",) * 3, label, ABC) for label in (0, 1, 2)]
+    assert task.collapsed(examples, [{"index": 1}] * 3) == "all 3 answers are choice 2"
+    assert task.collapsed(examples, [{"index": 1}] * 2 + [{"index": 0}]) is None
+    assert task.collapsed(examples[:1] * 3, [{"index": 1}] * 3) is None
+
+
+def test_task_as_a_file_keeps_it() -> None:
+    task = choice_task("race", length=256, levels=("high",))
+    assert ChoiceTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert task.cloze
+    assert not choice_task("siqa").cloze

@@ -155,6 +155,8 @@ def _align_none(text: str) -> AlignedText:
 
 def _collapse(text: str) -> AlignedText:
     """`" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
+    if " ".join(text.split()) == text:
+        return _align_none(text)
     kept: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -176,25 +178,34 @@ def _align_google(text: str, lower: bool, strip: bool) -> AlignedText:
     if not lower:
         return aligned
     # Lower-casing the whole, since a final sigma depends on its neighbours. One character, U+0130, becomes two.
+    lowered = aligned.text.lower()
+    if len(lowered) == len(aligned.text):
+        return aligned._replace(text=lowered)
     widths = [len(character.lower()) for character in aligned.text]
     starts = [start for start, width in zip(aligned.starts, widths, strict=True) for _ in range(width)]
     ends = [end for end, width in zip(aligned.ends, widths, strict=True) for _ in range(width)]
-    return AlignedText(aligned.text.lower(), starts, ends)
+    return AlignedText(lowered, starts, ends)
 
 
 def _without_marks(text: AlignedText) -> AlignedText:
     kept: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
+    place = 0
     # Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
-    for character, start, end in zip(*text, strict=True):
-        bases = [c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c)]
+    for found in _BEYOND_ASCII.finditer(text.text):
+        here = found.start()
+        kept.append(text.text[place:here])
+        starts += text.starts[place:here]
+        ends += text.ends[place:here]
+        bases = [c for c in unicodedata.normalize("NFKD", found.group()) if not unicodedata.combining(c)]
         if not bases and ends:
-            ends[-1] = end
-        kept.extend(bases)
-        starts.extend([start] * len(bases))
-        ends.extend([end] * len(bases))
-    return AlignedText("".join(kept), starts, ends)
+            ends[-1] = text.ends[here]
+        kept += bases
+        starts += [text.starts[here]] * len(bases)
+        ends += [text.ends[here]] * len(bases)
+        place = here + 1
+    return AlignedText("".join(kept) + text.text[place:], starts + text.starts[place:], ends + text.ends[place:])
 
 
 def _align_multilingual(text: str) -> AlignedText:

@@ -91,18 +91,12 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if not aligned.text:
             return [], []
         encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
-        ids: list[int] = []
-        spans: list[tuple[int, int]] = []
-        for piece_id, piece, (start, end) in zip(encoded["ids"], encoded["pieces"], encoded["offsets"], strict=True):
-            new_ids, widths = self._split_digit_comma(piece_id, piece)
-            last = end
-            ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
-            for new_id, first, last in zip(new_ids, [start, *ends[:-1]], ends, strict=True):
-                ids.append(new_id)
-                spans.append(
-                    (aligned.starts[first], aligned.ends[last - 1]) if last > first else self._point(aligned, first)
-                )
-        return ids, spans
+        ids, places = encoded["ids"], encoded["offsets"]
+        if not self._with_digit_comma.isdisjoint(ids):
+            ids, places = self._split_places(ids, encoded["pieces"], places)
+        starts, ends = aligned.starts, aligned.ends
+        spans = [(starts[a], ends[b - 1]) if b > a else self._point(aligned, a) for a, b in places]
+        return list(ids), spans
 
     def pieces(self, text: str) -> list[str]:
         """See `AlbertTokenizer.pieces`."""
@@ -162,6 +156,23 @@ class SentencePieceTokenizer(AlbertTokenizer):
             return [piece_id], [len(piece.removeprefix(SPACE))]
         row = slice(table.starts[piece_id], table.starts[piece_id] + table.counts[piece_id])
         return table.ids[row].tolist(), table.widths[row].tolist()
+
+    def _split_places(
+        self, ids: Sequence[int], pieces: Sequence[str], places: Sequence[tuple[int, int]]
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and their places under the digit-comma rule."""
+        new_ids: list[int] = []
+        new_places: list[tuple[int, int]] = []
+        for piece_id, piece, (start, end) in zip(ids, pieces, places, strict=True):
+            if piece_id not in self._with_digit_comma:
+                new_ids.append(piece_id)
+                new_places.append((start, end))
+                continue
+            row, widths = self._split_digit_comma(piece_id, piece)
+            ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
+            new_ids += row
+            new_places += zip([start, *ends[:-1]], ends, strict=True)
+        return new_ids, new_places
 
     @staticmethod
     def _point(aligned: rules.AlignedText, position: int) -> tuple[int, int]:

@@ -66,6 +66,7 @@ WORDS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(words=WORDS, spaces=st.booleans())
 @example(words=["a", "\u200b", "b"], spaces=True)
 @example(words=["\ufffd"], spaces=False)
@@ -115,6 +116,7 @@ def test_words_without_a_piece_of_their_own() -> None:
     assert probabilities == [0.9, 0.9, 0.9, 0.8, 0.8, 0.8, 0.7, 0.7, 0.6]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 60))
 def test_windows_tag_every_piece_once_with_the_most_context(num_pieces: int, size: int) -> None:
     starts, window_of = windows(num_pieces, size)
@@ -130,7 +132,7 @@ def test_windows_tag_every_piece_once_with_the_most_context(num_pieces: int, siz
         assert (np.minimum(left, right) == contexts.max(0)).all()
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     words=st.lists(
         st.sampled_from(["Paris", "of", "2,000", "extraordinarily", "😀", "\u200b"]), min_size=1, max_size=80
@@ -192,15 +194,15 @@ def test_the_loss_is_transformers(english: AlbertTokenizer, tmp_path: Path) -> N
         mask[row, : stop - start] = 1
         labels[row, : stop - start] = torch.from_numpy(features.per_token["labels"][start:stop])
     wanted = theirs(input_ids=ids, attention_mask=mask, labels=labels).loss
-    assert float(ours.mean()) == pytest.approx(wanted.item(), abs=1e-5)
+    assert ours.mean().item() == pytest.approx(wanted.item(), abs=1e-5)
     assert task.counts(batch) == {"tagging": int(ours.label_count)} == {"tagging": 12}
     weights = torch.tensor([0.5, 1.0, 2.0, 3.0, 1.0])
     weighted = torch.nn.functional.cross_entropy(
         theirs(input_ids=ids, attention_mask=mask).logits.flatten(0, 1), labels.flatten(), weights, reduction="sum"
     )
-    assert float(task.losses(model, batch, weights)["tagging"].loss_sum) == pytest.approx(float(weighted), abs=1e-4)
+    assert task.losses(model, batch, weights)["tagging"].loss_sum.item() == pytest.approx(weighted.item(), abs=1e-4)
     labels[0, 2] = 4  # another tag of one word is noticed
-    assert abs(float(theirs(input_ids=ids, attention_mask=mask, labels=labels).loss) - float(ours.mean())) > 1e-3
+    assert abs(theirs(input_ids=ids, attention_mask=mask, labels=labels).loss.item() - ours.mean().item()) > 1e-3
 
 
 def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(english: AlbertTokenizer) -> None:
@@ -253,6 +255,7 @@ def tagged_characters(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     return text, draw(tags), draw(tags)
 
 
+@settings(deadline=None)
 @given(st.lists(tagged_characters(), min_size=1, max_size=5))
 def test_klue_scores_are_the_benchmarks(sentences: list[tuple[str, list[str], list[str]]]) -> None:
     examples = [TaggedExample("", tuple(text), tuple(gold), False) for text, gold, _ in sentences]
@@ -331,9 +334,16 @@ def test_labels_of_the_training_data() -> None:
 
 def test_what_features_refuse(english: AlbertTokenizer) -> None:
     task = tagging_task("ner", labels=TAGS)
-    with pytest.raises(DataError, match="tag `B-Z` of sentence 3 is none") as error:
+    with pytest.raises(DataError, match="label `B-Z`, 1 times, is none of those") as error:
         task.features([TaggedExample("3", ("a",), ("B-Z",))], english, labelled=True)
     assert error.value.slug == "unknown-label"
+    for use in (
+        lambda rows: task.features(rows, english, labelled=True),
+        lambda rows: task.score(rows, [{"tags": ["O"]}]),
+    ):
+        with pytest.raises(DataError, match="1 of 1 sentences have no tags") as error:
+            use([TaggedExample("3", ("a",))])
+        assert error.value.slug == "no-labels"
     with pytest.raises(ConfigError, match="no room"):
         task.with_changes(length=2).features([], english, labelled=True)
 

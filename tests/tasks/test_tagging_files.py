@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
@@ -81,6 +81,7 @@ def sentences(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
     return place + draw(st.integers(1, 3)), entities
 
 
+@settings(deadline=None)
 @given(sentences(), st.sampled_from(SCHEMES))
 def test_schemes_are_seqevals(sentence: tuple[int, list[tuple[str, int, int]]], scheme: str) -> None:
     num_words, entities = sentence
@@ -90,6 +91,7 @@ def test_schemes_are_seqevals(sentence: tuple[int, list[tuple[str, int, int]]], 
     assert spans(tags) == entities
 
 
+@settings(deadline=None)
 @given(st.lists(sentences(), min_size=1, max_size=6), st.sampled_from([*SCHEMES, "BILOU"]))
 def test_every_scheme_is_read_as_iob2(
     tmp_path_factory: pytest.TempPathFactory, contents: list[tuple[int, list[tuple[str, int, int]]]], scheme: str

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.errors import ConfigError, DataError
 from albertkit.model.packing import IGNORED
 from albertkit.tasks.features import Features
+from albertkit.tasks.label_names import label_indices
 from albertkit.tasks.tagging.files import TaggedExample
 from albertkit.tasks.tagging.places import find_places, windows
 from albertkit.tokenizer import AlbertTokenizer
@@ -29,7 +30,7 @@ def tagging_features(
 
     Raises:
         ConfigError: bad-settings if no piece fits in the length.
-        DataError: unknown-label.
+        DataError: unknown-label, no-labels.
     """
     size = length - 2
     if size < 1:
@@ -38,17 +39,20 @@ def tagging_features(
     owners: list[int] = []
     tagged = [np.zeros((4, 0), np.int64)]  # token, word, end, label
     num_tokens = 0
-    for number, example in enumerate(examples):
+    gold = [tag for tags in gold_tags(examples) for tag in tags] if labels is not None else []
+    numbers = label_indices(gold, labels or ())
+    bounds = np.cumsum([len(example.words) for example in examples], dtype=np.int64)
+    for number, (example, example_numbers) in enumerate(zip(examples, np.split(numbers, bounds[:-1]), strict=False)):
         ids, spans = tokenizer.encode_with_offsets(example.text)
         places = find_places(example.words, example.spaces, spans)
-        numbers = places.words if labels is None else _numbers(example, labels)[places.words]
+        label = places.words if labels is None else example_numbers[places.words]
         starts, window_of = windows(len(ids), size)
         for window, start in enumerate(starts.tolist()):
             rows.append(([tokenizer.cls_id, *ids[start : start + size], tokenizer.sep_id], length))
             owners.append(number)
             here = window_of[places.pieces] == window
             tokens = num_tokens + 1 + places.pieces[here] - start
-            tagged.append(np.stack([tokens, places.words[here], places.ends[here], numbers[here]]))
+            tagged.append(np.stack([tokens, places.words[here], places.ends[here], label[here]]))
             num_tokens += len(rows[-1][0])
     tokens, *columns = np.concatenate(tagged, axis=1)
     per_token = {}
@@ -60,12 +64,15 @@ def tagging_features(
     return Features.of(rows, owners, per_token=per_token)
 
 
-def _numbers(example: TaggedExample, labels: Sequence[str]) -> np.ndarray:
-    known = {label: number for number, label in enumerate(labels)}
-    for tag in example.tags:
-        if tag not in known:
-            raise DataError(
-                "unknown-label", f"the tag `{tag}` of sentence {example.id} is none of the training data's",
-                near_miss(tag, labels),
-            )  # fmt: skip
-    return np.array([known[tag] for tag in example.tags], np.int64)
+def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
+    """The tags of labelled examples.
+
+    Raises:
+        DataError: no-labels.
+    """
+    if missing := [example.id for example in examples if not example.tags]:
+        raise DataError(
+            "no-labels", f"{len(missing):,} of {len(examples):,} sentences have no tags, the first is `{missing[0]}`",
+            "score on data with tags",
+        )  # fmt: skip
+    return [example.tags for example in examples]

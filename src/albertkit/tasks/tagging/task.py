@@ -20,9 +20,10 @@ from albertkit.model.packing import IGNORED
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.label_names import named_outputs
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.tagging import span_scores, span_scores_of, span_table, spans
-from albertkit.tasks.tagging.features import tagging_features
+from albertkit.tasks.tagging.features import gold_tags, tagging_features
 from albertkit.tasks.tagging.files import FILES, Layout, TaggedExample, find_files, read_tagged
 from albertkit.tasks.tagging.klue import klue_scores
 from albertkit.tasks.tagging.places import spread
@@ -61,11 +62,7 @@ class TaggingTask(Task[TaggedExample]):
 
     def head(self) -> dict[str, Any]:
         """One output a tag."""
-        return {
-            "num_labels": len(self.labels),
-            "id2label": {str(number): label for number, label in enumerate(self.labels)},
-            "label2id": {label: number for number, label in enumerate(self.labels)},
-        }
+        return named_outputs(self.labels, "single_label_classification")
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
@@ -155,14 +152,14 @@ class TaggingTask(Task[TaggedExample]):
 
     def score(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
-        gold, predicted = _tags(examples, predictions)
+        gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         right = sum(a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True))
         scores = span_scores(gold, predicted) | {"accuracy": right / max(sum(map(len, gold)), 1)}
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
 
     def details(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The scores of each type, and bootstrap intervals over sentences."""
-        gold, predicted = _tags(examples, predictions)
+        gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         return {
             "types": span_table(gold, predicted),
             "intervals": bootstrap_intervals(span_scores_of(gold, predicted), len(gold)),
@@ -213,12 +210,6 @@ def tagging_task(name: str, **settings: Any) -> TaggingTask:
     if name == "klue-ner":
         settings = {"layout": "characters", "metric": "entity_macro_f1", **settings}
     return TaggingTask(name=name, **settings)
-
-
-def _tags(
-    examples: Sequence[TaggedExample], predictions: Sequence[Prediction]
-) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
-    return [example.tags for example in examples], [record["tags"] for record in predictions]
 
 
 def _entities(example: TaggedExample, tags: Sequence[str], probabilities: Sequence[float]) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ A result is its scores by name, and beside them, where the task has them (`Task.
 """
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +57,7 @@ def print_results(results: Results, metric: str | None = None, out: TextIO | Non
         console.print(Text(f"! {note}", "yellow"), soft_wrap=True)
 
 
-def save_results(results: Results, folder: str | Path, title: str = "") -> list[Path]:
+def save_results(results: Results, folder: str | os.PathLike[str], title: str = "") -> list[Path]:
     """Write `results.json`, and with the extra `report` a picture: `confusion.png`, or `regression.png`.
 
     Args:

@@ -1,0 +1,263 @@
+"""`albertkit score`: prediction files of every task against what scikit-learn, seqeval and the official scripts printed."""
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertkit.cli.score import score
+from albertkit.errors import AlbertKitError
+from albertkit.tasks.choices import choice_task
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.glue import official_task
+from albertkit.tasks.scoring import score_file
+from albertkit.tasks.tagging import tagging_task
+
+THEIR_NAMES = {
+    "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",
+    "precision_label_1": "precision", "recall_label_1": "recall", "mean_of_accuracy_and_f1": "accuracy_and_f1",
+    "pearson": "pearson", "spearman": "spearman", "mse": "mse", "mean_of_pearson_and_spearman": "pearson_and_spearman",
+}  # fmt: skip
+GLUE_FILES = {
+    "cola": ("cola", "CoLA/dev.tsv"), "sst-2": ("sst2", "SST-2/dev.tsv"), "mrpc": ("mrpc", "MRPC/dev.tsv"),
+    "sts-b": ("stsb", "STS-B/dev.tsv"), "qqp": ("qqp", "QQP/dev.tsv"), "qnli": ("qnli", "QNLI/dev.tsv"),
+    "rte": ("rte", "RTE/dev.tsv"), "wnli": ("wnli", "WNLI/dev.tsv"), "mnli": ("mnli", "MNLI/dev_matched.tsv"),
+    "mismnli": ("mnli", "MNLI/dev_mismatched.tsv"),
+}  # fmt: skip
+
+
+def submission(file: Path, predictions: list[Any]) -> Path:
+    """GLUE's form."""
+    rows = [f"{number}\t{value}\n" for number, value in enumerate(predictions)]
+    file.write_text("index\tprediction\n" + "".join(rows), encoding="utf-8")
+    return file
+
+
+def write(file: Path, content: Any) -> Path:
+    """JSON, compressed if the name says so; or text as it is."""
+    text = content if isinstance(content, str) else json.dumps(content)
+    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+    return file
+
+
+# --- GLUE -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", GLUE_FILES)
+def test_submissions_score_as_scikit_learn_and_scipy_do(golden: Path, tmp_path: Path, theirs: str) -> None:
+    name, file = GLUE_FILES[theirs]
+    labels = getattr(official_task(name), "labels", ())
+    cases = json.loads((golden / "glue" / "metrics.json").read_text())["cases"]
+    ours = [case for case in cases if case["task"] == theirs and case["name"].startswith("dev rows")]
+    assert len(ours) >= 3
+    for case in ours:
+        predictions = [labels[value] if labels else value for value in case["predictions"]]
+        path = submission(tmp_path / "predictions.tsv", predictions)
+        results = score_file(name, path, golden / "glue" / "data" / file, on_error="skip")  # QQP has two short rows
+        found = {key: results[THEIR_NAMES[key]] for key in case["metrics"]}
+        undefined = {key for key, value in case["metrics"].items() if value is None}
+        assert {key for key, value in found.items() if value is None} == undefined
+        for key in found.keys() - undefined:
+            tolerance = 1e-7 if theirs == "sts-b" else 1e-9  # their labels went through float32: 3.8 is 3.7999999
+            assert found[key] == pytest.approx(case["metrics"][key], abs=tolerance)
+        assert results["examples"] == len(predictions)
+    if theirs != "sts-b":  # one right prediction less must show
+        right = next(n for n, value in enumerate(case["predictions"]) if value == case["labels"][n])
+        predictions[right] = next(label for label in labels if label != predictions[right])
+        changed = score_file(name, submission(path, predictions), golden / "glue" / "data" / file, on_error="skip")
+        assert changed["accuracy"] == pytest.approx(results["accuracy"] - 1 / len(predictions))
+
+
+def test_predictions_are_joined_by_id_or_by_position(tmp_path: Path) -> None:
+    gold = write(tmp_path / "gold.csv", "id,text,label\na,x,yes\nb,y,no\nc,z,no\n")
+    by_id = write(tmp_path / "by_id.csv", "id,prediction\nc,no\na,yes\nb,yes\n")
+    by_place = write(tmp_path / "by_place.tsv", "index\tprediction\n0\tyes\n1\tyes\n2\tno\n")
+    records = [{"id": name, "label": label, "index": 1} for name, label in (("b", "yes"), ("c", "no"), ("a", "yes"))]
+    lines = write(tmp_path / "lines.jsonl.gz", "".join(json.dumps(record) + "\n" for record in records))
+    results = [score_file("classify", path, gold, label="label") for path in (by_id, by_place, lines)]
+    assert [found["accuracy"] for found in results] == [2 / 3] * 3
+    assert results[0]["confusion"] == {"names": ["no", "yes"], "counts": [[1, 1], [0, 1]]}
+
+
+def test_tables_of_numbers_and_of_label_sets(tmp_path: Path) -> None:
+    numbers = write(tmp_path / "gold.csv", "stars\n1\n2\n4\n")
+    predicted = write(tmp_path / "predicted.csv", "prediction\n2\n3\n5\n")
+    found = score_file("regress", predicted, numbers, label="stars", out=tmp_path / "out")
+    assert (found["mse"], found["pearson"]) == (1.0, pytest.approx(1.0))
+    assert "pairs" not in found
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["pairs"] == [[1, 2], [2, 3], [4, 5]]
+    sets = write(tmp_path / "sets.tsv", "tags\na,b\n\nb\n")
+    records = write(tmp_path / "sets.jsonl", '{"labels": ["a", "b"]}\n{"labels": ["c"]}\n{"labels": ["b"]}\n')
+    with pytest.raises(AlbertKitError, match="an empty line"):
+        score_file("multilabel", records, sets, label="tags")
+    found = score_file(
+        "multilabel",
+        records,
+        write(tmp_path / "sets.jsonl.gz", '{"tags": ["a", "b"]}\n{"tags": []}\n{"tags": ["b"]}\n'),
+        label="tags",
+    )
+    assert (found["f1_micro"], found["subset_accuracy"]) == (pytest.approx(6 / 7), pytest.approx(2 / 3))
+    assert found["notes"] == ["predicted, but the label of no example: `c`"]
+
+
+# --- SQuAD ------------------------------------------------------------------------------------------------------------
+
+
+def test_published_predictions(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    squad = data / "squad"
+    score("squad", squad / "predictions-v1.1-bert-ensemble.json.gz", squad / "dev-v1.1.json.gz", json=True)
+    results = json.loads(capsys.readouterr().out)
+    assert (results["exact_match"], results["f1"]) == (86.20624408703878, 92.19557978351145)
+    assert (results["task"], results["missing"], results["extra"]) == ("squad1", 0, 0)
+    low, high = results["intervals"]["exact_match"]
+    error = 100 * (0.862 * 0.138 / 10570) ** 0.5
+    assert (low, high) == pytest.approx((86.206 - 1.96 * error, 86.206 + 1.96 * error), abs=0.06)
+
+
+def test_null_odds_as_the_official_script(golden: Path, tmp_path: Path) -> None:
+    gold = golden / "squad" / "v20_dev60.json"
+    results = json.loads((golden / "squad" / "pred_v2_v20_s384_k5x5.json").read_text())["n20_l30"]
+    predictions = write(tmp_path / "predictions.json", results["predictions_no_threshold"])
+    odds = write(tmp_path / "null_odds.json.gz", results["null_odds"])
+    official = results["official_no_threshold"]
+    plain, with_odds = score_file("squad", predictions, gold), score_file("squad2", predictions, gold, null_odds=odds)
+    for found, theirs in ((plain, official["without_na_file"]), (with_odds, official["with_na_file"])):
+        assert found["task"] == "squad2"
+        assert {name: found[name] for name in theirs} == pytest.approx(theirs, abs=1e-9)
+        assert found["exact_match"] == found["exact"]
+    assert plain["exact"] != with_odds["exact"]
+    assert "null odds are above 1" in with_odds["notes"][0]
+    unruled = score_file("squad2", predictions, gold, null_odds=odds, null_threshold=float("inf"))
+    assert (unruled["exact"], unruled["notes"]) == (plain["exact"], [])
+
+
+def test_missing_and_superfluous_answers_are_counted_and_said(golden: Path, tmp_path: Path) -> None:
+    results = json.loads((golden / "squad" / "pred_v1_v11_s384.json").read_text())["n20_l30"]
+    answers = dict(list(results["predictions"].items())[3:]) | {"nobody asked": "42"}
+    found = score_file("squad", write(tmp_path / "p.json", answers), golden / "squad" / "v11_dev60.json")
+    assert (found["missing"], found["extra"], found["examples"]) == (3, 1, 60)
+    assert found["exact_match"] < results["eval_v1"]["exact_match"]
+    assert [note.split()[0] for note in found["notes"]] == ["3", "1"]
+
+
+def test_records_of_predict_score_as_the_official_file(golden: Path, tmp_path: Path) -> None:
+    results = json.loads((golden / "squad" / "pred_v1_v11_s384.json").read_text())["n20_l30"]
+    records = [{"id": name, "answer": text, "nbest": [{"text": text}]} for name, text in results["predictions"].items()]
+    lines = write(tmp_path / "predictions.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    found = score_file("squad1", lines, golden / "squad" / "v11_dev60.json")
+    assert {name: found[name] for name in ("exact_match", "f1")} == pytest.approx(results["eval_v1"], abs=1e-9)
+
+
+# --- tags and choices -------------------------------------------------------------------------------------------------
+
+
+def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data: Path, tmp_path: Path) -> None:
+    from seqeval.metrics import classification_report, f1_score, precision_score
+
+    gold = data / "ner" / "wnut17" / "emerging.dev.conll"
+    examples = list(tagging_task("wnut17").examples(gold, split="dev", labelled=True, faults=Faults()))
+    draw = random.Random(0)
+    kinds = sorted({tag for example in examples for tag in example.tags})
+    tags = [[draw.choice(kinds) if draw.random() < 0.05 else tag for tag in example.tags] for example in examples]
+    columns = [list(zip(e.words, e.tags, row, strict=True)) for e, row in zip(examples, tags, strict=True)]
+    two = write(tmp_path / "p.conll", "\n".join("".join(f"{w}\t{p}\n" for w, _, p in rows) for rows in columns))
+    one = write(tmp_path / "both.conll", "\n".join("".join(f"{w} {g} {p}\n" for w, g, p in rows) for rows in columns))
+    lines = write(
+        tmp_path / "p.jsonl",
+        "".join(json.dumps({"id": e.id, "tags": t}) + "\n" for e, t in zip(examples, tags, strict=True)),
+    )
+    truth = [list(example.tags) for example in examples]
+    report = classification_report(truth, tags, output_dict=True, zero_division=0)
+    for found in (score_file("wnut17", two, gold), score_file("ner", one), score_file("wnut17", lines, gold)):
+        assert found["f1"] == pytest.approx(f1_score(truth, tags), abs=1e-12)
+        assert found["precision"] == pytest.approx(precision_score(truth, tags), abs=1e-12)
+        for row in found["types"]:
+            assert row["f1"] == pytest.approx(report[row["name"]]["f1-score"], abs=1e-12)
+            assert row["support"] == report[row["name"]]["support"]
+
+
+@pytest.mark.parametrize(("name", "file"), [("siqa", "siqa-dev.jsonl"), ("arc", "arc_challenge_dev.csv")])
+def test_choices_score_from_every_file_that_predict_writes(data: Path, tmp_path: Path, name: str, file: str) -> None:
+    task, gold = choice_task(name), data / "multiple-choice" / file
+    examples = list(
+        task.examples(gold, split="dev", labelled=True, faults=Faults("skip"))
+    )  # ARC has questions without choices
+    records = [
+        {"id": e.id, "label": e.names[number % len(e.choices)], "index": number % len(e.choices), "probabilities": {}}
+        for number, e in enumerate(examples)
+    ]
+    right = sum(record["index"] == e.label for record, e in zip(records, examples, strict=True))
+    written = task.write(tmp_path, records, split="dev")
+    assert len(written) == 2
+    for path in written:
+        assert score_file(name, path, gold, on_error="skip")["accuracy"] == right / len(examples)
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+GOLD = "id,text,label\na,x,yes\nb,y,no\nc,z,no\n"
+WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "missing id": ("ids-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\n")),
+    "strange id": ("ids-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\nd,no\n")),
+    "double id": ("duplicate-ids", lambda f: table(f, "id,prediction\na,yes\nb,no\nb,no\n")),
+    "too few": ("wrong-number", lambda f: table(f, "prediction\nyes\nno\n")),
+    "other labels": ("unknown-label", lambda f: table(f, "prediction\n1\n0\n0\n")),
+    "no column": ("unknown-column", lambda f: table(f, "id,said,so\na,yes,1\nb,no,1\nc,no,1\n")),
+    "no label": ("missing-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv")),
+    "no such label": ("unknown-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv", label="lable")),
+    "no number": ("wrong-predictions", lambda f: table(f, "prediction\n1\nnan\n2\n", "regress", "n\n1\n2\n3\n", "n")),
+    "no gold number": ("bad-row", lambda f: table(f, "prediction\n1\n2\n2\n", "regress", "n\n1\ntwo\n3\n", "n")),
+    "empty gold": ("no-examples", lambda f: table(f, "prediction\n", "classify", "label\n")),
+    "no gold": ("missing-gold", lambda f: score_file("mrpc", write(f / "p.tsv", "index\tprediction\n0\t1\n"))),
+    "no file": ("not-found", lambda f: score_file("squad", f / "none.json", f / "none.json")),
+    "label of mrpc": ("conflicting-options", lambda f: score_file("mrpc", f / "p", f / "g", label="x")),
+    "odds of mrpc": ("conflicting-options", lambda f: score_file("mrpc", f / "p", f / "g", null_odds=f / "o")),
+    "broken json": ("broken-json", lambda f: squad(f, '{"a": "x", "b"')),
+    "broken line": ("bad-row", lambda f: squad(f, '{"id": "a", "answer": "x"}\n{"id": "b", "ans\n')),
+    "n-best": ("wrong-predictions", lambda f: squad(f, {"a": [{"text": "x"}]})),
+    "other questions": ("ids-mismatch", lambda f: squad(f, {"b": "x"})),
+    "odds of squad 1.1": ("conflicting-options", lambda f: squad(f, {"a": "x"}, null_odds=f / "p.json")),
+    "null odds are texts": ("wrong-predictions", lambda f: squad(f, {"a": "x"}, "squad2", null_odds=f / "p.json")),
+    "other words": ("words-mismatch", lambda f: tags(f, "Anna\tO\nlacht\tO\n")),
+    "too few words": ("words-mismatch", lambda f: tags(f, "Anna\tO\n")),
+    "too many words": ("words-mismatch", lambda f: tags(f, "Anna\tO\nlebt\tO\nhier\tO\n")),
+    "no tags": ("unknown-label", lambda f: tags(f, "Anna\nlebt\n")),
+    "too few tags": ("words-mismatch", lambda f: tags(f, '{"id": "0", "tags": ["O"]}\n')),
+    "choice": ("unknown-label", lambda f: choice(f, "C")),
+}  # fmt: skip
+
+
+def table(folder: Path, predictions: str, kind: str = "classify", gold: str = GOLD, label: str = "label") -> Any:
+    return score_file(kind, write(folder / "p.csv", predictions), write(folder / "g.csv", gold), label=label)
+
+
+def squad(folder: Path, predictions: Any, name: str = "squad", **options: Any) -> Any:
+    answer = {"text": "x", "answer_start": 0}
+    paragraph = {"context": "x y", "qas": [{"id": "a", "question": "q", "answers": [answer]}]}
+    gold = write(folder / "g.json", {"data": [{"title": "t", "paragraphs": [paragraph]}], "version": "1.1"})
+    return score_file(name, write(folder / "p.json", predictions), gold, **options)
+
+
+def tags(folder: Path, predictions: str) -> Any:
+    gold = write(folder / "g.conll", "Anna\tB-PER\nlebt\tO\n")
+    return score_file("ner", write(folder / "p.conll", predictions), gold)
+
+
+def choice(folder: Path, chosen: str) -> Any:
+    row = {"question": "q", "choice1": "x", "choice2": "y", "label": "A"}
+    gold = write(folder / "g.jsonl", json.dumps(row) + "\n")
+    return score_file("choice", write(folder / "p.jsonl", json.dumps({"label": chosen}) + "\n"), gold)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said(tmp_path: Path, name: str) -> None:
+    slug, call = WRONG[name]
+    write(tmp_path / "g.csv", GOLD)
+    with pytest.raises(AlbertKitError) as caught:
+        call(tmp_path)
+    assert caught.value.slug == slug, caught.value
+    assert caught.value.hint

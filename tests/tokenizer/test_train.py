@@ -114,8 +114,8 @@ def test_the_largest_vocabulary_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "slug", "fact"),
     [
-        (b"fine\ncaf\xe9 au lait\n", "not-text", "byte 0xe9 at 8 (line 2)"),
-        (b"\x7fELF\x02\x00\x00", "not-text", "zero byte at 5"),
+        (b"fine\ncaf\xe9 au lait\n", "bad-encoding", "byte 0xe9 at 8 (line 2)"),
+        (b"\x7fELF\x02\x00\x00", "binary-file", "zero byte at 5"),
         (gzip.compress(b"words and words\n" * 1000)[:-20], "truncated-file", "cannot be unpacked"),
     ],
 )

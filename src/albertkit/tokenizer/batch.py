@@ -68,8 +68,7 @@ class BatchEncoder:
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
         assert self._engine is not None
         # The engine sees to the white space of ASCII; the rest of the rules is for Python.
-        family = rules.google_family(self._rules)
-        lower = family is not None and family.lower
+        lower = rules.lowers(self._rules)
         prepared = [
             (text.lower() if lower else text) if text.isascii() else rules.apply(self._rules, text) for text in texts
         ]

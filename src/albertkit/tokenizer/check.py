@@ -100,7 +100,7 @@ def _by_sentencepiece(folder: Path, tokenizer: SentencePieceTokenizer) -> Encode
 
     def encode(text: str) -> list[int]:
         pieces: list[str] = []
-        for piece in processor.encode(rules.apply(tokenizer.text_rules, text), out_type=str):
+        for piece in processor.encode(tokenizer.prepared(text), out_type=str):
             if not (google and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()):
                 pieces.append(piece)
                 continue

@@ -20,8 +20,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from albertkit.tokenizer.digit_comma import SPACE
-from albertkit.tokenizer.rules import google_family
+from albertkit.tokenizer.rules import google_family, lowers
 from albertkit.tokenizer.sentencepiece_model import (
+    BYTE,
     NORMAL,
     SPECIAL_PIECES,
     UNUSED,
@@ -48,7 +49,8 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     facts = read_facts(model)
-    tokenizer = Tokenizer(models.Unigram(_vocabulary(facts, text_rules), unk_id=1, byte_fallback=False))
+    has_bytes = any(kind == BYTE for _, _, kind in facts.pieces)
+    tokenizer = Tokenizer(models.Unigram(_vocabulary(facts, text_rules), unk_id=1, byte_fallback=has_bytes))
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
     steps = _rule_steps(text_rules, normalizers, Regex)
     if facts.charsmap:
@@ -59,7 +61,8 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
-    tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
     tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False, lstrip=n == names[4]) for n in names])
     cls, sep = names[2], names[3]
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -103,7 +106,7 @@ def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
     for piece, score, kind in facts.pieces:
         if kind == USER_DEFINED:  # SentencePiece's own formula: better than any way round it
             score = len(piece.encode()) * best - 0.1
-        elif kind == UNUSED:
+        elif kind in (UNUSED, BYTE):  # bytes stand for what is unknown; text never matches their names
             score = _NEVER
         elif kind == NORMAL and digit_comma and piece[-1:] == "," and piece[-2:-1].isdigit():
             score -= _DIGIT_COMMA_PENALTY
@@ -116,15 +119,13 @@ def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
         return []
     steps = [normalizers.Replace(regex(f"{_BLANK}+"), " "), normalizers.Strip()]
     family = google_family(text_rules)
-    if family is None:
-        return [*steps, normalizers.NFC()]
-    if family.strip:
+    if family is not None and family.strip:
         # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
         steps += [normalizers.NFKD(), normalizers.Replace(regex(_combining_class()), "")]
-    if family.lower:
+    if lowers(text_rules):
         # `Lowercase` goes by single characters, Python minds the final sigma.
         steps += [normalizers.Replace(regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()]
-    return steps
+    return steps if family is not None else [*steps, normalizers.NFC()]
 
 
 def _combining_class() -> str:

@@ -22,6 +22,10 @@ CONFIG_NAME = "tokenizer_config.json"
 MODEL_NAME = "spiece.model"
 VOCAB_NAME = "vocab.txt"
 JSON_NAME = "tokenizer.json"
+ANALYSER_KEY = "morpheme_spaces"  # of tokenizer_config.json: who puts spaces between morphemes before encoding
+TOKENIZER_FILES = (
+    "*.model", "*.vocab", "vocab*.txt", JSON_NAME, CONFIG_NAME, "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
 SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 _NO_LIMIT = 10**6  # transformers writes 10^30 for "none"
 
@@ -98,7 +102,9 @@ def _load(folder: Path, settings: dict[str, Any], text_rules: str | None) -> Alb
         from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
         chosen = text_rules if text_rules is not None else rules.named_by(settings)
-        return SentencePieceTokenizer(models[0].read_bytes(), chosen, source=models[0])
+        return SentencePieceTokenizer(
+            models[0].read_bytes(), chosen, source=models[0], analyser=settings.get(ANALYSER_KEY)
+        )
     vocabularies = _vocabularies(folder)
     if not vocabularies and not (folder / JSON_NAME).exists():
         raise CheckpointError(

@@ -10,6 +10,8 @@
 `multilingual`
     White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a Hindi, Japanese or
     Korean text is lost, and decomposed Hangul (macOS file names) equals composed Hangul.
+`korean`
+    `multilingual`, and lower-cased: Hangul has no case, so only the Latin words in a Korean text need fewer pieces.
 `none`
     The text as it is; SentencePiece's own normaliser is all there is.
 
@@ -19,7 +21,7 @@ one in `_ALIGNMENTS`.
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,6 +61,21 @@ def align(rules: str, text: str) -> AlignedText:
     return _ALIGNMENTS[rules](encodable(text))
 
 
+def with_spaces(aligned: AlignedText, places: Sequence[int]) -> AlignedText:
+    """The text with spaces that the original does not have, each of which stands for nothing in it.
+
+    Args:
+        aligned: A text after its rules.
+        places: Where, in characters of its text, ascending.
+    """
+    text, starts, ends = list(aligned.text), list(aligned.starts), list(aligned.ends)
+    for place in reversed(places):
+        text.insert(place, " ")
+        starts.insert(place, aligned.starts[place])
+        ends.insert(place, aligned.starts[place])
+    return AlignedText("".join(text), starts, ends)
+
+
 def check(rules: str) -> str:
     """The name itself, if there are rules of that name.
 
@@ -88,6 +105,12 @@ _GOOGLE = {
 def google_family(rules: str) -> GoogleRules | None:
     """What the rules of this name do; None if they are not of Google's family."""
     return _GOOGLE.get(rules)
+
+
+def lowers(rules: str) -> bool:
+    """Whether the rules of this name lower-case."""
+    family = _GOOGLE.get(rules)
+    return rules == "korean" or (family is not None and family.lower)
 
 
 def named_by(settings: Any) -> str:
@@ -134,6 +157,10 @@ def _multilingual(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", encodable(text))
 
 
+def _korean(text: str) -> str:
+    return _multilingual(text.lower())
+
+
 def _none(text: str) -> str:
     return text if text.isascii() else encodable(text)
 
@@ -141,6 +168,7 @@ def _none(text: str) -> str:
 _RULES: dict[str, Callable[[str], str]] = {
     **{name: partial(_google, lower=family.lower, strip=family.strip) for name, family in _GOOGLE.items()},
     "multilingual": _multilingual,
+    "korean": _korean,
     "none": _none,
 }
 NAMES = tuple(_RULES)
@@ -175,8 +203,10 @@ def _align_google(text: str, lower: bool, strip: bool) -> AlignedText:
     aligned = _collapse(text)
     if strip and not aligned.text.isascii():
         aligned = _without_marks(aligned)
-    if not lower:
-        return aligned
+    return _lowered(aligned) if lower else aligned
+
+
+def _lowered(aligned: AlignedText) -> AlignedText:
     # Lower-casing the whole, since a final sigma depends on its neighbours. One character, U+0130, becomes two.
     lowered = aligned.text.lower()
     if len(lowered) == len(aligned.text):
@@ -208,8 +238,7 @@ def _without_marks(text: AlignedText) -> AlignedText:
     return AlignedText("".join(kept) + text.text[place:], starts + text.starts[place:], ends + text.ends[place:])
 
 
-def _align_multilingual(text: str) -> AlignedText:
-    collapsed = _collapse(text)
+def _composed(collapsed: AlignedText) -> AlignedText:
     if unicodedata.is_normalized("NFC", collapsed.text):
         return collapsed
     kept: list[str] = []
@@ -247,6 +276,7 @@ def _nfc(text: str) -> str:
 
 _ALIGNMENTS: dict[str, Callable[[str], AlignedText]] = {
     **{name: partial(_align_google, lower=family.lower, strip=family.strip) for name, family in _GOOGLE.items()},
-    "multilingual": _align_multilingual,
+    "multilingual": lambda text: _composed(_collapse(text)),
+    "korean": lambda text: _composed(_lowered(_collapse(text))),
     "none": _align_none,
 }

@@ -14,7 +14,10 @@ from typing import Any
 from albertkit.errors import CheckpointError
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-_OTHER_NAMES = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
+# What a special piece is for, by what it is often called. Other names are free, these must be at their places.
+_ROLES = {
+    "pad": 0, "unk": 1, "cls": 2, "s": 2, "bos": 2, "sep": 3, "/s": 3, "eos": 3, "mask": 4,
+}  # fmt: skip
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM = 1
@@ -65,11 +68,11 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Number and value of each field: int for varints, float for 32-bit fields, bytes for everything with a length."""
     position = 0
     while position < len(message):
-        tag, position = _varint(message, position)
+        tag, position = read_varint(message, position)
         kind = tag & 7
         value: Any
         if kind == 0:
-            value, position = _varint(message, position)
+            value, position = read_varint(message, position)
         elif kind == 5:
             (value,) = struct.unpack_from("<f", message, position)
             position += 4
@@ -77,13 +80,14 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
             (value,) = struct.unpack_from("<d", message, position)
             position += 8
         else:
-            length, position = _varint(message, position)
+            length, position = read_varint(message, position)
             value = message[position : position + length]
             position += length
         yield tag >> 3, value
 
 
-def _varint(message: bytes, position: int) -> tuple[int, int]:
+def read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
     value = shift = 0
     while True:
         byte = message[position]
@@ -117,11 +121,26 @@ def load_processor(model: bytes, source: Path) -> Any:
             "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`",
         )  # fmt: skip
     found = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
-    if [_OTHER_NAMES.get(p, p) for p in found] != list(SPECIAL_PIECES) or processor.unk_id() != 1:
+    if not (
+        len(found) == len(SPECIAL_PIECES)
+        and processor.unk_id() == 1
+        and all(map(_in_place, read_facts(model).pieces, range(5)))
+    ):
         raise CheckpointError(
             "special-ids",
             f"`{source}` has {' '.join(f'{p}={i}' for i, p in enumerate(found))} and its unknown piece at "
             f"{processor.unk_id()}; ALBERT needs {' '.join(f'{p}={i}' for i, p in enumerate(SPECIAL_PIECES))}",
-            "train one with these ids: `albertkit tokenizer train FILES --out DIR`",
+            f"renumber it, and the model it belongs to: `albertkit tokenizer repair {source.parent} --out DIR`",
         )
     return processor
+
+
+def role_of(piece: str) -> int | None:
+    """The id that ALBERT has for a special piece of this name; None if the name says nothing."""
+    return _ROLES.get(piece.strip("<>[]").lower()) if piece[:1] + piece[-1:] in ("<>", "[]") else None
+
+
+def _in_place(piece: tuple[str, float, int], place: int) -> bool:
+    """Whether a piece can be ALBERT's special piece of this id: called so, or a control piece of a name that says nothing."""
+    name, _, kind = piece
+    return role_of(name) == place or (role_of(name) is None and kind == (UNKNOWN if place == 1 else CONTROL))

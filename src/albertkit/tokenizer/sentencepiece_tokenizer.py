@@ -11,7 +11,8 @@ from albertkit.files import atomic_file, sha256_bytes, write_json
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import BatchEncoder
 from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
-from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, MODEL_NAME, make_room
+from albertkit.tokenizer.loading import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, MODEL_NAME, make_room
+from albertkit.tokenizer.morphemes import find_analyser
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -23,30 +24,40 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
 
-    def __init__(self, model: bytes, text_rules: str = "google", source: str | os.PathLike[str] = "the model") -> None:
+    def __init__(
+        self,
+        model: bytes,
+        text_rules: str = "google",
+        source: str | os.PathLike[str] = "the model",
+        analyser: str | None = None,
+    ) -> None:
         """Use `from_pretrained` unless the model file is in memory.
 
         Args:
             model: Content of a SentencePiece model file.
             text_rules: Name of the text rules, one of `albertkit.tokenizer.rules.NAMES`.
             source: Where the model came from, for messages.
+            analyser: For a model trained with spaces between morphemes, whose they were; see
+                `albertkit.tokenizer.morphemes`. It is asked before every encoding.
 
         Raises:
             CheckpointError: broken-tokenizer, special-ids.
             ConfigError: bad-text-rules.
         """
         self.text_rules = rules.check(text_rules)
+        self.analyser = analyser
         self._model = model
         self._processor = load_processor(model, Path(source))
         self.vocab_size = self._processor.get_piece_size()
-        self.fingerprint = sha256_bytes(model + b"\0" + text_rules.encode())
+        spaces = f"\0{analyser}" if analyser else ""
+        self.fingerprint = sha256_bytes(model + b"\0" + (text_rules + spaces).encode())
         self._digit_comma = digit_comma_rule(self._processor) if rules.google_family(text_rules) else None
         table = self._digit_comma
         self._with_digit_comma = set() if table is None else set(np.flatnonzero(table.counts > 1).tolist())
         self._batch = BatchEncoder(self._processor, model, text_rules, self._digit_comma)
 
     def _arguments(self) -> tuple:
-        return (self._model, self.text_rules)
+        return (self._model, self.text_rules, "the model", self.analyser)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`, each whole or not at all.
@@ -69,13 +80,42 @@ class SentencePieceTokenizer(AlbertTokenizer):
         with atomic_file(path / JSON_NAME, "w") as stream:
             stream.write(fast)
         names = [self._piece(i) for i in range(len(SPECIAL_PIECES))]
-        write_json(path / CONFIG_NAME, tokenizer_config(names, self.text_rules, self.model_max_length))
+        settings = tokenizer_config(names, self.text_rules, self.model_max_length)
+        if self.analyser:
+            settings[ANALYSER_KEY] = self.analyser
+        write_json(path / CONFIG_NAME, settings)
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
-        return self._batch.encode(texts, num_threads)
+        return self._batch.encode([self.prepared(text) for text in texts] if self.analyser else texts, num_threads)
+
+    @property
+    def model(self) -> bytes:
+        """Content of the model file."""
+        return self._model
+
+    def prepared(self, text: str) -> str:
+        """The text as SentencePiece sees it: after the text rules, and with spaces between morphemes if it wants them.
+
+        Args:
+            text: Any text.
+        """
+        text = rules.apply(self.text_rules, text)
+        return find_analyser(self.analyser).separated(text, " ") if self.analyser else text
+
+    def normalized(self, text: str) -> str:
+        """The text of which SentencePiece cuts its pieces: prepared, by the model's normaliser, spaces as U+2581.
+
+        Args:
+            text: Any text.
+        """
+        return self._processor.normalize(self.prepared(text))
+
+    def piece_to_id(self, piece: str) -> int:
+        """Id of a piece; that of the unknown piece if there is none."""
+        return self._processor.piece_to_id(piece)
 
     def start_engine(self) -> bool:
         """Load the word-by-word engine of `encode_batch` now, not after 10 MB. False if the model is not one for it."""
@@ -88,6 +128,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         character that becomes several pieces (a ligature) is in the span of each of them.
         """
         aligned = rules.align(self.text_rules, text)
+        if self.analyser:
+            aligned = rules.with_spaces(aligned, find_analyser(self.analyser).boundaries(aligned.text))
         if not aligned.text:
             return [], []
         encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
@@ -101,7 +143,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
     def pieces(self, text: str) -> list[str]:
         """See `AlbertTokenizer.pieces`."""
         shown: list[str] = []
-        for piece in self._processor.encode(rules.apply(self.text_rules, text), out_type=str):
+        for piece in self._processor.encode(self.prepared(text), out_type=str):
             ids, _ = self._split_digit_comma(self._processor.piece_to_id(piece), piece)
             shown.extend([piece] if len(ids) == 1 else [self._piece(i) for i in ids])
         return shown
@@ -128,7 +170,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
-        ids: list[int] = self._processor.encode(rules.apply(self.text_rules, text))
+        ids: list[int] = self._processor.encode(self.prepared(text))
         if self._with_digit_comma.isdisjoint(ids):
             return ids
         return [new for old in ids for new in self._split_digit_comma(old, "")[0]]

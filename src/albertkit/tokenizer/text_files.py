@@ -14,7 +14,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """Lines of a UTF-8 file, without their ends; `.gz` is unpacked, `-` is the standard input.
 
     Raises:
-        DataError: not-found, not-text, truncated.
+        DataError: not-found, bad-encoding, binary-file, truncated-file.
     """
     if str(path) == "-":
         yield from _decoded(sys.stdin.buffer, "the standard input")
@@ -37,13 +37,13 @@ def _decoded(stream: IO[bytes], source: str) -> Iterator[str]:
         if b"\0" in line:
             at = place + line.index(b"\0")
             raise DataError(
-                "not-text", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files"
+                "binary-file", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files"
             )
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
-                "not-text",
+                "bad-encoding",
                 f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
                 f"convert it: `iconv -f LATIN1 -t UTF-8 {source.strip('`')} > utf8.txt`",
             ) from None  # fmt: skip

@@ -5,19 +5,29 @@ import itertools
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, near_miss
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
-from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
+from albertkit.tokenizer.loading import TOKENIZER_FILES
+from albertkit.tokenizer.model_file import rebuilt_model
+from albertkit.tokenizer.morphemes import find_analyser
+from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, UNUSED, read_facts, role_of
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import read_lines
 
 # Google's list for 30k-clean. A list, since SentencePiece reads a string as CSV, in which the quotation mark opens a
 # field and the rest becomes one piece (0.2.3).
 GOOGLE_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+MORPHEMES = ("none", "boundary", "spaces")
+
+# Between morphemes, for SentencePiece to cut at and then remove. A code point that Unicode keeps out of texts; a visible one
+# would be lost to training where a text has it.
+_DELIMITER = "\ufdd0"
 
 
 def train_tokenizer(
@@ -31,6 +41,13 @@ def train_tokenizer(
     text_rules: str = "google",
     num_threads: int = 0,
     overwrite: bool = False,
+    *,
+    morphemes: str = "none",
+    analyser: str = "mecab",
+    byte_fallback: bool = False,
+    split_digits: bool = False,
+    reserve: int = 0,
+    special_pieces: Sequence[str] = SPECIAL_PIECES,
 ) -> SentencePieceTokenizer:
     """Train a tokenizer and write its folder.
 
@@ -45,21 +62,35 @@ def train_tokenizer(
         max_sentences: Texts to train on; of more, a sample drawn evenly.
         seed: Of that sample.
         user_defined_symbols: Pieces that are always cut out of a text as they are.
-        text_rules: "google", "multilingual" or "none"; applied to the texts first.
+        text_rules: One of `albertkit.tokenizer.rules.NAMES`; applied to the texts first.
         num_threads: Threads to use; 0 for one a core.
         overwrite: Replace a tokenizer that lies in `out`.
+        morphemes: What the morphemes of Korean are to the model. "none": nothing. "boundary": no piece crosses from one to
+            the next; encoding needs no analyser, which is why it is the one to choose. "spaces": they are separated by
+            spaces, in training and, by the same analyser, in every encoding; transformers does not do that.
+        analyser: Who finds them: "mecab" or "kiwi".
+        byte_fallback: Encode a character without a piece as the bytes of its UTF-8, for which there are 256 pieces,
+            rather than as unknown.
+        split_digits: No piece holds more than one digit.
+        reserve: Pieces `[unused0]`, … at the end that no text ever matches.
+        special_pieces: Names of the pieces with the ids 0 to 4: padding, unknown, start, separation, mask.
 
     Returns:
         The tokenizer.
 
     Raises:
-        DataError: empty-input, not-found, not-text, truncated-file.
+        DataError: empty-input, not-found, bad-encoding, binary-file, truncated-file.
         CheckpointError: folder-not-empty.
         ConfigError: vocab-too-large, vocab-too-small, bad-argument, bad-text-rules.
-        MachineError: training-failed.
+        MachineError: training-failed. MissingExtraError: missing-extra, for morphemes without their analyser.
+
+    Source: the settings of google-research/albert's README for 30k-clean; `pretokenization_delimiter` of SentencePiece.
     """
     rules.check(text_rules)
-    _check_folder(Path(out), overwrite)
+    check_folder(Path(out), overwrite)
+    _check_names(special_pieces)
+    if morphemes not in MORPHEMES:
+        raise ConfigError("bad-argument", f"morphemes is `{morphemes}`", near_miss(morphemes, MORPHEMES))
     if max_sentences < 1:
         raise ConfigError(
             "bad-argument", f"max_sentences is {max_sentences}", "use 1 or more; 10_000_000 bounds the memory"
@@ -70,28 +101,57 @@ def train_tokenizer(
             f"coverage is {coverage}, not a share above 0 and at most 1",
             "use 0.99995, or 1.0 for little text",
         )
-    reserved = len(SPECIAL_PIECES) + len(user_defined_symbols)
-    if vocab_size <= reserved + 1:
+    taken = len(SPECIAL_PIECES) + len(user_defined_symbols) + reserve + 256 * byte_fallback
+    if reserve < 0 or vocab_size <= taken + 1:
         raise ConfigError(
             "vocab-too-small",
-            f"vocab_size is {vocab_size}; special pieces and symbols alone take {reserved}",
+            f"vocab_size is {vocab_size}; special pieces, symbols and what is reserved alone take {taken}",
             "use 8000 or more",
         )
+    mark = {"none": "", "boundary": _DELIMITER, "spaces": " "}[morphemes]
+    separated = partial(find_analyser(analyser).separated, mark=mark) if mark else None
     sample = _sample(_prepared(texts, text_rules), max_sentences, seed)
     if not sample:
         raise DataError(
             "empty-input", "there is no text to train a tokenizer on", "name files with at least one line of text"
         )
-    model = _train(sample, vocab_size, coverage, list(user_defined_symbols), num_threads or available_cores())
-    tokenizer = SentencePieceTokenizer(model, text_rules, source=out)
+    model = _train(
+        _taken_from(sample, separated), vocab_size - reserve, num_threads or available_cores(),
+        character_coverage=coverage, user_defined_symbols=list(user_defined_symbols), byte_fallback=byte_fallback,
+        split_digits=split_digits, pretokenization_delimiter=mark.strip(),
+        pad_piece=special_pieces[0], unk_piece=special_pieces[1], control_symbols=list(special_pieces[2:]),
+    )  # fmt: skip
+    if reserve:
+        model = with_unused(model, reserve)
+    spaced = analyser if morphemes == "spaces" else None
+    tokenizer = SentencePieceTokenizer(model, text_rules, source=out, analyser=spaced)
     tokenizer.save_pretrained(out)
     return tokenizer
 
 
-def _check_folder(out: Path, overwrite: bool) -> None:
-    """Ids mean nothing without their tokenizer: one that is there is not replaced unasked."""
+def with_unused(model: bytes, number: int) -> bytes:
+    """The model with so many more pieces at its end that no text matches."""
+    pieces = read_facts(model).pieces
+    there = {piece for piece, _, _ in pieces}
+    names = (name for name in map("[unused{}]".format, itertools.count()) if name not in there)
+    return rebuilt_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
+
+
+def check_folder(out: Path, overwrite: bool) -> None:
+    """Ids mean nothing without their tokenizer: one that is there is not replaced unasked, and a model's never.
+
+    Raises:
+        CheckpointError: folder-not-empty.
+    """
     if out.exists() and not out.is_dir():
         raise CheckpointError("folder-not-empty", f"`{out}` is a file", "give the name of a folder to write")
+    others = sorted(f.name for f in out.glob("*") if not any(map(f.match, TOKENIZER_FILES))) if out.is_dir() else []
+    if others:
+        raise CheckpointError(
+            "folder-not-empty",
+            f"`{out}` holds what is no part of a tokenizer: {', '.join(others[:5])}{' …' * (len(others) > 5)}",
+            "choose an empty folder, or one that does not exist",
+        )
     there = sorted(file.name for name in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(name))
     if there and not overwrite:
         raise CheckpointError(
@@ -125,31 +185,42 @@ def _sample(texts: Iterator[str], size: int, seed: int) -> list[str]:
     return sample
 
 
-def _train(sample: list[str], vocab_size: int, coverage: float, symbols: list[str], num_threads: int) -> bytes:
-    """The bytes of the model file. Empties the sample."""
+def _check_names(special_pieces: Sequence[str]) -> None:
+    names = list(special_pieces)
+    wrong = [name for place, name in enumerate(names) if not name.strip() or role_of(name) not in (None, place)]
+    if len(names) != len(SPECIAL_PIECES) or len(set(names)) < len(names) or wrong:
+        raise ConfigError(
+            "bad-argument",
+            f"special_pieces is {' '.join(names)}; needed are five names, for padding, unknown, start, separation, mask",
+            "use [PAD] [UNK] [CLS] [SEP] [MASK], for example",
+        )
+
+
+def _train(texts: Iterator[str], vocab_size: int, num_threads: int, **settings: Any) -> bytes:
+    """The bytes of the model file."""
     import sentencepiece
 
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_taken_from(sample), model_writer=model, model_type="unigram", vocab_size=vocab_size,
-            character_coverage=coverage,
-            pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece=SPECIAL_PIECES[0], unk_piece=SPECIAL_PIECES[1],
-            control_symbols=list(SPECIAL_PIECES[2:]), user_defined_symbols=symbols,
+            sentence_iterator=texts, model_writer=model, model_type="unigram", vocab_size=vocab_size,
+            pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
             max_sentence_length=2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
             num_threads=num_threads,
             minloglevel=3,  # fatal only; what is wrong comes as an exception
+            **settings,
         )  # fmt: skip
     except (RuntimeError, ValueError) as error:
         raise _explained(str(error), vocab_size) from None
     return model.getvalue()
 
 
-def _taken_from(sample: list[str]) -> Iterator[str]:
+def _taken_from(sample: list[str], separated: Callable[[str], str] | None) -> Iterator[str]:
     """The texts in order, each let go when it has been copied: the sample never lies in memory twice."""
     sample.reverse()
     while sample:
-        yield sample.pop()
+        text = sample.pop()
+        yield separated(text) if separated else text
 
 
 def _explained(message: str, vocab_size: int) -> AlbertKitError:

@@ -1,0 +1,87 @@
+"""SentencePiece model files with other pieces than they came with.
+
+What is no piece is carried over field by field as it is, but for what training leaves in the trainer's section: the
+paths of the text and of the model, which are nobody's business.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+
+from albertkit.tokenizer.sentencepiece_model import NORMAL, read_varint
+
+Piece = tuple[str, float, int]  # text, score, type
+
+# Fields of ModelProto and TrainerSpec (sentencepiece_model.proto).
+_PIECES, _TRAINER = 1, 2
+_INPUT, _MODEL_PREFIX, _VOCAB_SIZE, _SEED_FILE = 1, 2, 4, 54
+_UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 40, 41, 42, 43
+_UNK_PIECE, _PAD_PIECE = 45, 48
+
+
+def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
+    """A model file with these pieces in place of its own.
+
+    Args:
+        model: Content of a model file that SentencePiece has accepted.
+        pieces: Text, score and type of all pieces; the first two are ALBERT's padding and unknown piece.
+    """
+    settings: dict[int, int | str] = {
+        _VOCAB_SIZE: len(pieces), _UNK_ID: 1, _BOS_ID: -1, _EOS_ID: -1, _PAD_ID: 0,
+        _UNK_PIECE: pieces[1][0], _PAD_PIECE: pieces[0][0],
+    }  # fmt: skip
+    parts = [_field(_PIECES, _piece(piece)) for piece in pieces]
+    for number, whole, content in _parts(model):
+        if number == _TRAINER:
+            parts.append(_field(_TRAINER, _changed(content, settings)))
+        elif number != _PIECES:
+            parts.append(whole)
+    return b"".join(parts)
+
+
+def _changed(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
+    left_out = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
+    kept = [whole for number, whole, _ in _parts(trainer) if number not in left_out]
+    return b"".join([*kept, *(_setting(number, value) for number, value in settings.items())])
+
+
+def _parts(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number, all bytes, and, of a field with a length, the content of each field."""
+    position = 0
+    while position < len(message):
+        start = position
+        tag, position = read_varint(message, position)
+        kind, content = tag & 7, b""
+        if kind == 0:
+            _, position = read_varint(message, position)
+        elif kind == 2:
+            length, position = read_varint(message, position)
+            content = message[position : position + length]
+            position += length
+        else:
+            position += 4 if kind == 5 else 8
+        yield tag >> 3, message[start:position], content
+
+
+def _piece(piece: Piece) -> bytes:
+    text, score, kind = piece
+    written = _field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
+    return written if kind == NORMAL else written + _setting(3, kind)
+
+
+def _setting(number: int, value: int | str) -> bytes:
+    if isinstance(value, str):
+        return _field(number, value.encode())
+    return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

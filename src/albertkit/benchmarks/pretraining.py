@@ -161,8 +161,8 @@ def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path) ->
     native_bf16 = choose_precision("auto", torch.device("cpu")) is torch.bfloat16
     torch.manual_seed(0)
     model = AlbertForPreTraining(work.config)
-    ours = {name: _steps(f"albertkit {name}", model, batches, dtype) for name, dtype in _precisions(native_bf16)}
-    matmuls = {name: _matmul(name, dtype) for name, dtype in _precisions(native_bf16)}
+    ours = {name: _steps(f"albertkit {name}", model, batches, dtype) for name, dtype in precisions(native_bf16)}
+    matmuls = {name: matmul(name, dtype) for name, dtype in precisions(native_bf16)}
     peers, equal, compared = _peers(work, model, batches, native_bf16, scratch)
     progress(f"pretrain, {work.name}: {_total(batches):,} tokens a round, {torch.get_num_threads()} threads")
     seconds = interleave([*matmuls.values(), *ours.values(), *peers], rounds, say=progress)
@@ -182,7 +182,8 @@ def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path) ->
         yield row
 
 
-def _precisions(native_bf16: bool) -> list[tuple[str, torch.dtype]]:
+def precisions(native_bf16: bool) -> list[tuple[str, torch.dtype]]:
+    """What we are measured in: bf16 where the processor multiplies it natively, and fp32."""
     return [("bf16", torch.bfloat16)] * native_bf16 + [("fp32", torch.float32)]
 
 
@@ -213,7 +214,8 @@ def _steps(name: str, model: AlbertForPreTraining, batches: list[PackedBatch], d
     return Contender(name, run, float(_total(batches)))
 
 
-def _matmul(name: str, dtype: torch.dtype) -> Contender:
+def matmul(name: str, dtype: torch.dtype) -> Contender:
+    """The machine's peak in GFLOP/s: products of large square matrices."""
     left = torch.randn(MATMUL, MATMUL).to(dtype)
     right = torch.randn(MATMUL, MATMUL).to(dtype)
     out = torch.empty_like(left)

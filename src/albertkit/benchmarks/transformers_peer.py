@@ -1,11 +1,11 @@
-"""transformers' AlbertForPreTraining under its Trainer: as documented, and at the best setting we found for it.
+"""transformers' ALBERT under its Trainer: as documented, and at the best setting we found for it.
 
 Both are given the same examples as we are (ids, segments, labels, made beforehand) and start from the same weights.
 """
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,8 +79,13 @@ def pad(examples: Sequence[Example], length: int) -> Example:
     return {**padded, "sentence_order_label": torch.stack([row["sentence_order_label"] for row in rows])}
 
 
-def make_model(config: AlbertConfig, weights: dict[str, Tensor]) -> Any:
+def make_model(config: AlbertConfig, weights: dict[str, Tensor], name: str = "AlbertForPreTraining") -> Any:
     """transformers' model with our weights.
+
+    Args:
+        config: Ours.
+        weights: Ours.
+        name: Of its class.
 
     Raises:
         RuntimeError: Names that one side has and the other has not.
@@ -88,10 +93,10 @@ def make_model(config: AlbertConfig, weights: dict[str, Tensor]) -> Any:
     import transformers
 
     values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "parameter_sharing")}
-    model = transformers.AlbertForPreTraining(transformers.AlbertConfig(**values))
+    model = getattr(transformers, name)(transformers.AlbertConfig(**values))
     unmatched = model.load_state_dict(weights, strict=False)
     missing = [
-        name for name in unmatched.missing_keys if not name.startswith("predictions.decoder.")
+        key for key in unmatched.missing_keys if not key.startswith("predictions.decoder.")
     ]  # tied, as is its bias
     if missing or unmatched.unexpected_keys:
         raise RuntimeError(f"transformers' weights differ from ours: {missing} {unmatched.unexpected_keys}")
@@ -100,11 +105,24 @@ def make_model(config: AlbertConfig, weights: dict[str, Tensor]) -> Any:
 
 
 def contender(
-    setting: TrainerSetting, model: Any, examples: Sequence[Example], max_length: int, scratch: Path
+    setting: TrainerSetting,
+    model: Any,
+    examples: Sequence[Example],
+    max_length: int,
+    scratch: Path,
+    pad: Callable[[Sequence[Example], int], Example] = pad,
 ) -> Contender:
     """A contender that trains once over the examples with a Trainer and times its training loop only.
 
-    Making the Trainer, its optimizer and its data loader is left out: it happens once in a real run.
+    Making the Trainer, its optimizer and its data loader is left out: it happens once in a real run. Work is counted in tokens.
+
+    Args:
+        setting: Of the Trainer.
+        model: transformers'; copied, so that every run starts from the same weights.
+        examples: Unpadded.
+        max_length: What "max_length" pads to.
+        scratch: A folder for the Trainer.
+        pad: Stacks examples in rows of a length.
     """
     import transformers
 
@@ -113,7 +131,7 @@ def contender(
         batches: list[Any] = [{k: v[0] for k, v in pad([e], max_length).items()} for e in examples]
         collate = torch.utils.data.default_collate
     else:
-        batches, collate = list(examples), _to_longest
+        batches, collate = list(examples), lambda rows: pad(rows, max(len(e["input_ids"]) for e in rows))
     options: dict[str, Any] = {"train_sampling_strategy": "group_by_length"} if setting.group_by_length else {}
     arguments = transformers.TrainingArguments(
         output_dir=str(scratch), num_train_epochs=1, per_device_train_batch_size=setting.batch_size, bf16=setting.bf16,
@@ -136,10 +154,6 @@ def contender(
         return clock.seconds
 
     return Contender(setting.name, run, float(sum(len(e["input_ids"]) for e in examples)))
-
-
-def _to_longest(examples: Sequence[Example]) -> Example:
-    return pad(examples, max(len(e["input_ids"]) for e in examples))
 
 
 def _clock(transformers: Any) -> Any:

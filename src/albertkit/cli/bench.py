@@ -1,4 +1,4 @@
-"""albertkit bench tokenize | data | pretrain"""
+"""albertkit bench tokenize | data | pretrain | finetune"""
 
 from pathlib import Path
 from typing import Annotated
@@ -95,3 +95,38 @@ def pretrain(
 
     with open_inputs(text or [], tokenizer, megabytes) as inputs:
         show(pretrain_rows(inputs, rounds, threads, steps), json)
+
+
+def finetune(
+    *,
+    data: Path | None = None,
+    model: Path | None = None,
+    text: Texts = None,
+    tokenizer: Path | None = None,
+    steps: int | None = None,
+    rounds: int = 3,
+    threads: int = 0,
+    json: bool = False,
+) -> None:
+    """Examples a second of fine-tuning steps beside transformers' Trainer; with --model, the dev metric of both instead.
+
+    Args:
+        data: Folder with MRPC/ and SST-2/. Default: sentences of the text, and pairs of them.
+        model: Checkpoint that both fine-tune on the two tasks of the data: do they reach the same metric?
+        text: Files, globs or folders of text. Default: the built-in English text.
+        tokenizer: Folder with one `*.model`. Default: one trained on the text on the spot.
+        steps: Updates of 32 examples a round, by default 2; with --model updates of a training, by default 300.
+        rounds: Timed rounds, each runs everybody once; with --model seeds.
+        threads: Threads for everybody. Default: all cores.
+        json: Print one JSON object a row.
+    """
+    from albertkit.benchmarks.finetuning import finetune_rows
+    from albertkit.benchmarks.inputs import open_inputs
+    from albertkit.benchmarks.same_metric import same_metric_rows
+    from albertkit.benchmarks.showing import show
+
+    if model is not None:
+        show(same_metric_rows(model, data, steps=300 if steps is None else steps, seeds=rounds, threads=threads), json)
+        return
+    with open_inputs(text or [], tokenizer, 1.0) as inputs:
+        show(finetune_rows(inputs, data, rounds, threads, 2 if steps is None else steps), json)

@@ -2,10 +2,13 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from albertkit.errors import DataError
 from albertkit.tasks.answers.files import Answer, QuestionExample, find_files, read_questions
@@ -99,7 +102,9 @@ def one(**changes: Any) -> str:
 def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
     tmp_path: Path, start: int | None, found: int, repaired: bool
 ) -> None:
-    example = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))[0][0]
+    examples, faults = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))
+    example = examples[0]
+    assert [": 1 questions" in note for note in faults.notes] == [True] * repaired
     assert example.answers == (Answer("in May", found),)
     assert example.repaired is repaired
     assert example.target == Answer("in May", found)
@@ -121,6 +126,8 @@ FAULTS = {
     "`context` is not a text": one(context=["Rain"]),
     "is not marked as `is_impossible`": one(answers=[], is_impossible=False),
     "`answers` is not a list of objects": one(answers=[{"text": 5, "answer_start": 3}]),
+    "`answers` is not a list": one(answers=5),
+    "`is_impossible` is neither": one(is_impossible="no"),
     "a second question with the id `a`": one(),
     "not valid JSON": '{"id": "x", "question": "Why',
     "this is no question": "[1, 2]",
@@ -143,6 +150,31 @@ def test_a_bad_question_is_said_or_skipped(tmp_path: Path, reason: str) -> None:
     examples, faults = read(tmp_path, content, on_error="skip")
     assert [e.id for e in examples] == ["a", "z"]
     assert [(f.line, reason in f.reason) for f in faults.found] == [(2, True)]
+
+
+KEYS = ("data", "paragraphs", "qas", "text", "answer_start", "context")
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
+    max_leaves=8,
+)
+some_record = st.fixed_dictionaries({}, optional=dict.fromkeys([*FLAT[0], "data", "is_impossible", "qas"], anything))
+shape = st.sampled_from(
+    [lines, json.dumps, lambda r: json.dumps({"data": r}), lambda r: json.dumps({"data": [{"paragraphs": r}]})]
+)
+
+
+@given(st.lists(some_record, max_size=3), st.sampled_from([{}, FLAT[0]]), shape)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_json_is_read_or_refused(
+    tmp_path: Path, records: list[dict[str, Any]], base: dict[str, Any], form: Callable[[Any], str]
+) -> None:
+    try:
+        examples, _ = read(tmp_path, form([{**base, **record} for record in records]), on_error="skip")
+    except DataError as error:
+        assert error.slug in ("broken-json", "unknown-layout")  # noqa: PT017
+    else:
+        assert all(e.question and e.context and (e.impossible or e.target) for e in examples)
 
 
 def test_a_question_without_an_answer_is_none_of_version_1(tmp_path: Path) -> None:

@@ -192,8 +192,7 @@ def test_where_no_answer_may_lie(tokenizer: AlbertTokenizer, golden: Path) -> No
 # --- predictions ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("head", "version"), [("spans", 1), ("spans", 2), ("beam", 2)])
 def test_what_is_learned_is_predicted(tokenizer: AlbertTokenizer, tmp_path: Path, head: str, version: int) -> None:
     """A small model learns twenty questions by heart; then its answers are right, and so is all that is made of them."""
     task = task_of(head, version, length=128)
@@ -206,7 +205,7 @@ def test_what_is_learned_is_predicted(tokenizer: AlbertTokenizer, tmp_path: Path
     model.train()
     for _ in range(200):
         loss = total(task, model, whole) / whole.packed.num_sequences
-        if loss < 0.05:
+        if loss < 0.1:
             break
         optimizer.zero_grad()
         loss.backward()

@@ -1,14 +1,13 @@
 """Questions about paragraphs: the official JSON of SQuAD 1.1 and 2.0, and records of one question each."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
+from albertkit.tasks.answers.forms import Broken, as_list, records
 from albertkit.tasks.faults import Faults
 from albertkit.tokenizer.rules import encodable
 
@@ -92,21 +91,22 @@ def find_files(data: Path, version: int) -> dict[str, Path]:
 def read_questions(file: Path, *, version: int, labelled: bool, faults: Faults) -> Iterator[QuestionExample]:
     """Read questions in the order of the file.
 
-    Known forms, compressed or not: the official `{"data": [{"title", "paragraphs": [{"context", "qas"}]}]}`; records of one
-    question each, `{"question", "context", "id"?, "answers"?, "is_impossible"?, "title"?}`, one a line, or as a list, or as
-    a list under "data". Answers are `[{"text", "answer_start"}]` or transformers' `{"text": […], "answer_start": […]}`.
+    The file may be compressed, and in any form that `forms.records` knows. Answers are `[{"text", "answer_start"}]` or
+    transformers' `{"text": […], "answer_start": […]}`.
 
     Args:
         file: The file.
         version: 1: every question has an answer. 2: it may have none.
         labelled: Whether answers are wanted. Without, they are not looked at.
-        faults: Told of each question that cannot be used, by its line or its number in the file.
+        faults: Told of each question that cannot be used, by its line or its number in the file, and of how many answers
+            were not where the file says.
 
     Raises:
-        DataError: not-found, broken-json, unknown-layout.
+        DataError: as `forms.records`.
     """
     seen: set[str] = set()
-    for number, record in _records(file):
+    repaired = 0
+    for number, record in records(file):
         try:
             example = _example(record, number, version, labelled)
             if example.id in seen:
@@ -115,94 +115,20 @@ def read_questions(file: Path, *, version: int, labelled: bool, faults: Faults) 
             faults.add(file, number, *fault.args)
             continue
         seen.add(example.id)
+        repaired += example.repaired
         yield example
+    if repaired:
+        faults.note(
+            f"`{file}`: {repaired:,} questions have an answer at another place than it says; the nearest is taken"
+        )
 
 
 class _Unusable(Exception):
     """A record that is none: the reason, and a hint if there is a better one than to mend it."""
 
 
-class _Broken(NamedTuple):
-    """A line that is no JSON."""
-
-    reason: str
-
-
-# --- the forms of files -----------------------------------------------------------------------------------------------
-
-
-def _records(file: Path) -> Iterator[tuple[int, Any]]:
-    """Number, from 1, and record; what the official form says of a paragraph is put into the record of each question."""
-    with ByteStream(find_inputs([file])[0]) as stream:
-        lines = _lines(stream)
-        first = next(lines, b"")
-        head = _parsed(first)
-        if not isinstance(head, dict) or "data" in head:
-            whole = [first, *lines]
-            document = head if len(whole) == 1 else _parsed(b"\n".join(whole))
-            # The first line may be the broken one of a file of lines.
-            if not (isinstance(document, _Broken) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
-                yield from enumerate(_of_document(file, document), 1)
-                return
-            lines = iter(whole[1:])
-        yield 1, head
-        for number, line in enumerate(lines, 2):
-            if line.strip():
-                yield number, _parsed(line)
-
-
-def _lines(stream: ByteStream) -> Iterator[bytes]:
-    begun: list[bytes] = []
-    while chunk := stream.read():
-        *whole, rest = chunk.split(b"\n")
-        if whole:
-            yield b"".join([*begun, whole[0]])
-            yield from whole[1:]
-            begun = []
-        begun.append(rest)
-    if last := b"".join(begun):
-        yield last
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return _Broken(f"not valid JSON: {error}")
-
-
-def _of_document(file: Path, document: Any) -> Iterator[Any]:
-    if isinstance(document, _Broken):
-        raise DataError("broken-json", f"`{file}` is {document.reason}", "restore it, or fetch it again")
-    articles = document.get("data") if isinstance(document, dict) else document
-    if not isinstance(articles, list):
-        raise DataError(
-            "unknown-layout", f"`{file}` has no list of articles or questions under \"data\"",
-            'give SQuAD\'s JSON, or lines such as {"question": "…", "context": "…"}',
-        )  # fmt: skip
-    for number, article in enumerate(articles):
-        if not isinstance(article, dict) or "paragraphs" not in article:
-            yield article
-            continue
-        title = article.get("title") or str(number)
-        for paragraph in _list(article["paragraphs"]):
-            if not isinstance(paragraph, dict):
-                yield paragraph
-                continue
-            for question in _list(paragraph.get("qas")):
-                given = {"context": paragraph.get("context"), "title": title}
-                yield {**given, **question} if isinstance(question, dict) else question
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-# --- one record -------------------------------------------------------------------------------------------------------
-
-
 def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
-    if isinstance(record, _Broken):
+    if isinstance(record, Broken):
         raise _Unusable(record.reason)
     if not isinstance(record, dict):
         raise _Unusable("this is no question: an object with `question` and `context` is wanted")
@@ -233,6 +159,8 @@ def _text(record: dict[str, Any], key: str) -> str:
 def _labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[Answer, ...], bool, bool]:
     given = _answers(record.get("answers"))
     impossible = record.get("is_impossible", "answers" in record and not given)
+    if not isinstance(impossible, bool):
+        raise _Unusable("`is_impossible` is neither true nor false")
     if impossible:
         if version == 1:
             raise _Unusable("the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2")
@@ -249,10 +177,10 @@ def _labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[A
 def _answers(given: Any) -> list[tuple[str, int | None]]:
     """Texts and starts of all answers that are not empty."""
     if isinstance(given, dict):
-        columns = _list(given.get("text", [])), _list(given.get("answer_start", []))
+        columns = as_list(given.get("text", [])), as_list(given.get("answer_start", []))
         given = [{"text": text, "answer_start": start} for text, start in zip_longest(*columns)]
     found = []
-    for answer in given or []:
+    for answer in as_list([] if given is None else given):
         text = answer.get("text") if isinstance(answer, dict) else answer
         start = answer.get("answer_start") if isinstance(answer, dict) else None
         if not isinstance(text, str) or not isinstance(start, int | None):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from torch import Tensor
 
 from albertkit.errors import ConfigError
@@ -17,10 +16,11 @@ from albertkit.model.packing import PackedBatch
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.answers.beams import beams_of, judge_beams
 from albertkit.tasks.answers.files import QuestionExample, find_files, read_questions
-from albertkit.tasks.answers.nbest import Candidate, Verdict, probabilities, text_window
+from albertkit.tasks.answers.nbest import text_window
+from albertkit.tasks.answers.records import answer_record, official_nbest
 from albertkit.tasks.answers.scoring import answer_details, best_texts, collapsed_answers, gold_pairs, official_version
 from albertkit.tasks.answers.spans import judge_spans, top_spans
-from albertkit.tasks.answers.threshold import best_threshold
+from albertkit.tasks.answers.threshold import best_threshold, hold_out_articles
 from albertkit.tasks.answers.windows import SMALLEST_ROOM, SPECIAL_TOKENS, answer_features
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
@@ -143,6 +143,7 @@ class AnswerTask(Task[QuestionExample]):
             was too long.
         """
         judge = judge_beams if self.head_kind == "beam" else judge_spans
+        threshold = UNDECIDED if self.threshold is None else self.threshold
         bounds = features.sequences_of(len(examples))
         records = []
         for number, example in enumerate(examples):
@@ -152,29 +153,8 @@ class AnswerTask(Task[QuestionExample]):
                 version=self.version, n_best_size=self.n_best_size, max_answer_length=self.max_answer_length,
             )  # fmt: skip
             cut = bool(features.per_sequence["question_cut"][here.start])
-            records.append(self._record(example.id, verdict) | ({"question_cut": True} if cut else {}))
+            records.append(answer_record(example.id, verdict, threshold) | ({"question_cut": True} if cut else {}))
         return records
-
-    def _record(self, name: str, verdict: Verdict) -> Prediction:
-        odds, chances = verdict.null_odds, probabilities(verdict.candidates)
-        likelihood = dict(zip((c.text for c in verdict.candidates), chances, strict=True))
-        answered = odds is None or odds <= (UNDECIDED if self.threshold is None else self.threshold)
-        chosen = verdict.best if answered else None
-        if chosen is not None:
-            score = likelihood[chosen.text]
-        elif odds is None:
-            score = 0.0
-        else:
-            score = likelihood.get("", 1 / (1 + float(np.exp(-odds))))
-        return {
-            "id": name,
-            "answer": "" if chosen is None else chosen.text,
-            "score": score,
-            "start": None if chosen is None else chosen.start,
-            "end": None if chosen is None else chosen.end,
-            **({} if odds is None else {"null_odds": odds}),
-            "nbest": [_shown(c, chance) for c, chance in zip(verdict.candidates, chances, strict=True)],
-        }
 
     def score(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         """What the official script prints: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
@@ -188,8 +168,7 @@ class AnswerTask(Task[QuestionExample]):
         """Bootstrap intervals; in version 2 also the threshold, what it was chosen on, and what the best one would reach."""
         found = answer_details(examples, predictions, self.version)
         if self.version == 2:
-            found["threshold"] = UNDECIDED if self.threshold is None else self.threshold
-            found["threshold_from"] = "default" if self.threshold is None else self.threshold_from
+            found |= self._decision()
         return found
 
     def collapsed(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
@@ -203,17 +182,19 @@ class AnswerTask(Task[QuestionExample]):
         """
         contents: dict[str, Any] = {
             "predictions.json": {record["id"]: record["answer"] for record in predictions},
-            "nbest_predictions.json": {record["id"]: [_official(e) for e in record["nbest"]] for record in predictions},
+            "nbest_predictions.json": {record["id"]: official_nbest(record) for record in predictions},
         }
         if self.version == 2:
             contents["null_odds.json"] = {record["id"]: record["null_odds"] for record in predictions}
-            chosen = {"threshold": UNDECIDED, "threshold_from": "default"}
-            if self.threshold is not None:
-                chosen = {"threshold": self.threshold, "threshold_from": self.threshold_from}
-            contents["threshold.json"] = chosen
+            contents["threshold.json"] = self._decision()
         for name, content in contents.items():
             write_json(folder / name, content)
         return [folder / name for name in contents]
+
+    def _decision(self) -> dict[str, Any]:
+        if self.threshold is None:
+            return {"threshold": UNDECIDED, "threshold_from": "default"}
+        return {"threshold": self.threshold, "threshold_from": self.threshold_from}
 
     # --- the threshold ------------------------------------------------------------------------------------------------
 
@@ -224,19 +205,9 @@ class AnswerTask(Task[QuestionExample]):
 
         Nothing is kept in version 1, or where there is one article only, or no question without an answer.
         """
-        articles = list(dict.fromkeys(example.article for example in train))
-        if self.version == 1 or len(articles) < 2 or not any(example.impossible for example in train):
+        if self.version == 1 or not any(example.impossible for example in train):
             return list(train), []
-        sizes = dict.fromkeys(articles, 0)
-        for example in train:
-            sizes[example.article] += 1
-        order = np.random.default_rng(_CALIBRATION_SEED).permutation(len(articles))
-        kept: set[str] = set()
-        for number in order[:-1]:
-            if sum(sizes[article] for article in kept) >= _CALIBRATION_SHARE * len(train):
-                break
-            kept.add(articles[number])
-        return [e for e in train if e.article not in kept], [e for e in train if e.article in kept]
+        return hold_out_articles(train, _CALIBRATION_SHARE, _CALIBRATION_SEED)
 
     def calibrated(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], source: str) -> Self:
         """This task with the threshold that gives the best F1; unchanged in version 1.
@@ -269,19 +240,3 @@ def outside_text(batch: PackedBatch) -> Tensor:
 def _mean(start: SummedLoss, end: SummedLoss) -> SummedLoss:
     """Of two losses with as many targets; right is, on average, half of the two."""
     return SummedLoss((start.loss_sum + end.loss_sum) / 2, (start.correct + end.correct) / 2, start.label_count)
-
-
-def _shown(candidate: Candidate, probability: float) -> dict[str, Any]:
-    text, start, end, start_score, end_score = candidate
-    place = {"start": start, "end": end} if text else {"start": None, "end": None}
-    return {"text": text, "probability": probability, **place, "start_score": start_score, "end_score": end_score}
-
-
-def _official(entry: dict[str, Any]) -> dict[str, Any]:
-    """Google's names; of the span head, too, where they are logits."""
-    return {
-        "text": entry["text"],
-        "probability": entry["probability"],
-        "start_log_prob": entry["start_score"],
-        "end_log_prob": entry["end_score"],
-    }

@@ -45,7 +45,7 @@ def questions(version: int = 2) -> list[QuestionExample]:
     found = []
     for number in range(20):
         place, other = PLACES[number % 5], PLACES[(number + 2) % 5]
-        context = f"Anna lives in {place}. " + "The weather was fine. " * (number % 3 * 8) + f"Boris lives in {other}."
+        context = f"Anna lives in {place}. " + "The weather was fine. " * (number % 3 * 5) + f"Boris lives in {other}."
         name = "Anna" if number % 2 else "Boris"
         wanted = place if number % 2 else other
         if version == 2 and number % 4 == 0:
@@ -203,9 +203,9 @@ def test_what_is_learned_is_predicted(tokenizer: AlbertTokenizer, tmp_path: Path
     untrained = predicted(task, model, tokenizer, version=version)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
-    for _ in range(200):
+    for _ in range(300):
         loss = total(task, model, whole) / whole.packed.num_sequences
-        if loss < 0.1:
+        if loss < 0.03:
             break
         optimizer.zero_grad()
         loss.backward()

@@ -1,0 +1,198 @@
+"""A look at the data of a task before training: labels, lengths, what is cut, what is twice, what leaks into dev.
+
+Source of what is looked for: what went wrong for others, google-research/albert issues 7 and 9 of the specification among
+them: columns swapped, labels in the wrong column, texts cut, the tokenizer of another language.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from albertkit.tasks.checking_kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
+from albertkit.tasks.features import Features
+from albertkit.tasks.task import Task
+from albertkit.tokenizer import AlbertTokenizer
+
+Key = tuple[str, ...]
+
+WHOLE = 1 << 20  # a length that cuts nothing
+LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
+MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1
+
+
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """What one split is like.
+
+    Attributes:
+        examples: How many.
+        labels: Count of each label; of entities in tagging, of positions in multiple choice; of a regression lowest, median
+            and highest.
+        tokens: Length of the longest sequence of an example before anything is cut: median, p90, p99, longest.
+        histogram: Upper bound in tokens, and how many examples are within it and above the bound before.
+        cut: Examples that lose text.
+        windowed: Examples that are read in several windows.
+        windows: Sequences in all.
+        unknown: Share of the pieces that the tokenizer does not know.
+        empty: Examples with an empty text.
+        wordless: Examples whose first text has no letter.
+        repeated: Examples that an earlier one of the split equals, upper case and white space apart.
+        contradictory: Examples whose texts occur with different labels.
+        in_train: Of another split than train: examples that are in train, too.
+        nearly_in_train: Examples that are in train but for punctuation.
+    """
+
+    examples: int
+    labels: dict[str, float]
+    tokens: dict[str, int]
+    histogram: list[tuple[int, int]]
+    cut: int
+    windowed: int
+    windows: int
+    unknown: float
+    empty: int
+    wordless: int
+    repeated: int
+    contradictory: int
+    in_train: int = 0
+    nearly_in_train: int = 0
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the data of a task are like.
+
+    Attributes:
+        task: Name.
+        length: Tokens that a sequence may have.
+        splits: Of each split.
+        findings: A sentence for each thing that a person should look at.
+    """
+
+    task: str
+    length: int
+    splits: dict[str, SplitCheck]
+    findings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> CheckReport:
+    """Look at labelled examples.
+
+    Args:
+        task: Fitted or not.
+        examples: By split; "train" must be there, and no split may be empty.
+        tokenizer: The model's.
+
+    Returns:
+        The report; `report.task_check.print_check` shows it.
+    """
+    features = {
+        split: task.features(rows, tokenizer, labelled=task.kind == "answers") for split, rows in examples.items()
+    }
+    keys = {split: [_key(texts_of(task.kind, example)) for example in rows] for split, rows in examples.items()}
+    splits = {}
+    for split, rows in examples.items():
+        whole = task.with_changes(length=WHOLE).features(rows, tokenizer, labelled=False)
+        splits[split] = SplitCheck(
+            examples=len(rows),
+            labels=balance(task.kind, rows),
+            **_lengths(whole, features[split], len(rows), task.length),
+            unknown=float(np.mean(whole.input_ids == tokenizer.unk_id)),
+            empty=sum(not all(key) for key in keys[split]),
+            wordless=sum(not _LETTER.search(key[0]) for key in keys[split]),
+            **_repetitions(keys[split], [label_of(task.kind, example) for example in rows]),
+            **({} if split == "train" else _overlap(keys["train"], keys[split])),
+        )
+    found = [
+        *label_findings(task.kind, {split: check.labels for split, check in splits.items()}),
+        *pair_findings(task.kind, examples),
+        *_split_findings(splits, task.length),
+        *(answer_findings(examples, features) if task.kind == "answers" else ()),
+    ]
+    _plain.cache_clear()
+    _words.cache_clear()
+    return CheckReport(task.name, task.length, splits, tuple(found))
+
+
+@lru_cache(maxsize=1 << 16)  # a text may stand in many examples
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+@lru_cache(maxsize=1 << 16)
+def _words(plain: str) -> str:
+    return " ".join(re.findall(r"\w+", plain))
+
+
+def _key(texts: tuple[str, ...]) -> Key:
+    """Texts as they are compared: compatibility forms, upper case and white space make no difference."""
+    return tuple(map(_plain, texts))
+
+
+def _lengths(whole: Features, real: Features, num_examples: int, length: int) -> dict[str, Any]:
+    """Lengths of examples, and how many of them are cut or read in windows."""
+    longest = np.maximum.reduceat(whole.lengths, whole.sequences_of(num_examples)[:-1])
+    sequences, windows = (np.diff(features.sequences_of(num_examples)) for features in (whole, real))
+    quantiles = np.quantile(longest, [0.5, 0.9, 0.99, 1], method="inverted_cdf").tolist()
+    bounds = [16 << number for number in range(max(1, int(np.ceil(np.log2(longest.max() / 16))) + 1))]
+    counts = np.bincount(np.searchsorted(bounds, longest), minlength=len(bounds)).tolist()
+    return {
+        "tokens": dict(zip(("median", "p90", "p99", "longest"), quantiles, strict=True)),
+        "histogram": list(zip(bounds, counts, strict=True)),
+        "cut": int(((longest > length) & (windows == sequences)).sum()),
+        "windowed": int((windows > sequences).sum()),
+        "windows": real.num_sequences,
+    }
+
+
+def _repetitions(keys: Sequence[Key], labels: Sequence[Any]) -> dict[str, Any]:
+    labels_of = defaultdict(list)
+    for key, label in zip(keys, labels, strict=True):
+        labels_of[key].append(label)
+    differing = (len(same) for same in labels_of.values() if any(label != same[0] for label in same))
+    return {"repeated": len(keys) - len(labels_of), "contradictory": sum(differing)}
+
+
+def _overlap(train: Sequence[Key], other: Sequence[Key]) -> dict[str, Any]:
+    known, known_words = set(train), {tuple(map(_words, key)) for key in train}
+    same = [key in known for key in other]
+    nearly = sum(tuple(map(_words, key)) in known_words for key, found in zip(other, same, strict=True) if not found)
+    return {"in_train": sum(same), "nearly_in_train": nearly}
+
+
+def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:
+    for split, check in splits.items():
+        of = f"of {check.examples:,} {split} examples"
+        if check.in_train:
+            yield f"{check.in_train:,} {of} are in train, too: they say nothing about new texts"
+        if check.nearly_in_train:
+            yield f"{check.nearly_in_train:,} {of} are in train but for punctuation"
+        if check.contradictory:
+            yield f"{check.contradictory:,} {of} have texts that occur with different labels"
+        if check.repeated > MUCH_REPEATED * check.examples:
+            yield f"{check.repeated:,} {of} are repetitions: is it the right column?"
+        if check.wordless > MUCH_WORDLESS * check.examples:
+            yield f"{check.wordless:,} {of} have no letter in their text: is it the right column?"
+        if check.empty:
+            yield f"{check.empty:,} {of} have an empty text"
+        if check.unknown > MUCH_UNKNOWN:
+            yield f"{check.unknown:.1%} of the pieces of {split} are unknown: is the tokenizer of another language?"
+        if check.cut > MUCH_CUT * check.examples:
+            within = {bound: sum(count for upto, count in check.histogram if upto <= bound) for bound in LENGTHS}
+            longer = [bound for bound in LENGTHS if bound > length and within[bound] > within.get(length, 0)]
+            enough = next((bound for bound in longer if within[bound] >= 0.99 * check.examples), max(longer, default=0))
+            hint = f": --length {enough} holds {within[enough] / check.examples:.1%}" if enough else ""
+            yield f"{check.cut:,} {of} are longer than {length} tokens, and are cut{hint}"

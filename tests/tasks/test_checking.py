@@ -1,0 +1,205 @@
+"""The look at data before training: counts against plain counting, and every oddity that is to be found."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertkit.report.task_check import print_check
+from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.checking import CheckReport, check_data
+from albertkit.tasks.choices import ChoiceExample, choice_task
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.glue import official_task, table_task
+from albertkit.tasks.tagging import tagging_task
+from albertkit.tasks.text_task import TextExample
+from albertkit.tokenizer import AlbertTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data: Path) -> AlbertTokenizer:
+    return AlbertTokenizer.from_pretrained(data / "albert")
+
+
+def read(task: Any, file: Path, split: str) -> list[Any]:
+    return list(task.examples(file, split=split, labelled=True, faults=Faults()))
+
+
+def check(
+    tokenizer: AlbertTokenizer, train: list[Any], dev: list[Any], kind: str = "classification", **settings: Any
+) -> CheckReport:
+    task = table_task(kind, "mine", text="text", label="label", **settings)
+    return check_data(task, {"train": train, "dev": dev}, tokenizer)
+
+
+def examples(*rows: tuple[Any, ...]) -> list[TextExample]:
+    """Of text and label, or of text, pair and label."""
+    return [TextExample(str(n), row[0], row[1] if len(row) == 3 else None, row[-1]) for n, row in enumerate(rows)]
+
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
+
+
+def sound(count: int = 40) -> list[TextExample]:
+    """Texts that differ, with two labels."""
+    return examples(*((f"{WORDS[n % 16]} and {WORDS[n // 16]} more", "yes" if n % 2 else "no") for n in range(count)))
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: AlbertTokenizer) -> None:
+    task = official_task("cola", length=20)
+    rows = {
+        split: read(task, path, split)
+        for split, path in task.files(data / "glue" / "CoLA").items()
+        if split in ("train", "dev")
+    }
+    report = check_data(task, rows, tokenizer)
+    plain = {split: [" ".join(e.text.lower().split()) for e in part] for split, part in rows.items()}
+    for split, part in rows.items():
+        found, lengths = report.splits[split], sorted(2 + len(tokenizer.encode(e.text)) for e in part)
+        assert found.examples == len(part)
+        assert found.labels == Counter(e.label for e in part)
+        assert found.tokens == {
+            "median": lengths[(len(part) - 1) // 2], "p90": lengths[-(len(part) // 10) - 1],
+            "p99": lengths[-(len(part) // 100) - 1], "longest": lengths[-1],
+        }  # fmt: skip
+        assert (found.cut, found.windowed, found.windows) == (sum(n > 20 for n in lengths), 0, len(part))
+        below = 0
+        for bound, count in found.histogram:
+            assert count == sum(below < n <= bound for n in lengths)
+            below = bound
+        assert found.repeated == len(part) - len(set(plain[split]))
+    assert report.splits["dev"].in_train == sum(text in set(plain["train"]) for text in plain["dev"]) > 0
+    shown = io.StringIO()
+    print_check(json.loads(json.dumps(report.to_dict())), shown)
+    assert "cola" in shown.getvalue()
+    assert all(finding.split(":")[0] in shown.getvalue().replace("\n", " ") for finding in report.findings)
+
+
+def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
+    task = AnswerTask(name="squad2", version=2, length=128, stride=64)
+    rows = read(task, data / "squad" / "half-dev-v2.0.json.gz", "dev")[:300]
+    report = check_data(task, {"train": rows[:250], "dev": rows[200:]}, tokenizer)
+    train, dev = report.splits["train"], report.splits["dev"]
+    assert train.labels == Counter("impossible" if e.impossible else "answerable" for e in rows[:250])
+    assert dev.in_train == 50
+    assert train.cut == 0
+    assert train.windowed > 100
+    assert train.windows == task.features(rows[:250], tokenizer, labelled=False).num_sequences
+    assert any("paragraphs are in train, too" in finding for finding in report.findings)
+    tags = tagging_task("wnut17")
+    sentences = read(tags, data / "ner" / "wnut17" / "emerging.dev.conll", "dev")
+    found = check_data(tags, {"train": sentences}, tokenizer).splits["train"]
+    begun = Counter(tag[2:] for e in sentences for tag in e.tags if tag.startswith("B-"))
+    assert found.labels == begun
+
+
+# --- oddities ---------------------------------------------------------------------------------------------------------
+
+
+def test_sound_data_give_no_finding(tokenizer: AlbertTokenizer) -> None:
+    report = check(tokenizer, sound(40)[:30], sound(40)[30:])
+    assert report.findings == ()
+    shown = io.StringIO()
+    print_check(report.to_dict(), shown)
+    assert "nothing odd was found" in shown.getvalue()
+
+
+def changed(make: Callable[[int, TextExample], tuple[Any, ...]]) -> list[TextExample]:
+    """The sound examples made otherwise."""
+    return examples(*(make(number, example) for number, example in enumerate(sound())))
+
+
+def hundred(n: int) -> tuple[str, str]:
+    return f"{WORDS[n % 10]} {WORDS[n // 10]}", "no" if n else "yes"
+
+
+FIRST, SECOND = sound(2)
+ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
+    "leak": (
+        "2 of 4 dev examples are in train, too",
+        sound(),
+        examples((f" {FIRST.text.upper()} ", "no"), (SECOND.text, "yes"), ("x", "yes"), ("y", "no")),
+    ),
+    "nearly": ("1 of 1 dev examples are in train but for punctuation", sound(), examples((FIRST.text + "!", "no"))),
+    "contradictory": (
+        "2 of 41 train examples have texts that occur with different labels",
+        sound() + examples((FIRST.text, "yes")),
+        sound(1),
+    ),
+    "one class": ("all training labels are `yes`", changed(lambda _, e: (e.text, "yes")), examples(("x", "yes"))),
+    "dominant": ("99.0% of the training labels are `no`", examples(*map(hundred, range(100))), sound(2)),
+    "rare": ("labels `maybe`: fewer than 5 training examples", sound() + examples(("so so", "maybe")), sound(2)),
+    "new label": ("labels `maybe`: in dev, but not in train", sound(), examples(("so so", "maybe"))),
+    "numbers": (
+        "the labels are 40 different numbers: is this a regression",
+        changed(lambda n, e: (e.text, f"{n}.5")),
+        examples(("x", "1.5")),
+    ),
+    "wrong column": (
+        "40 of 40 train examples have no letter in their text",
+        changed(lambda n, e: (str(n), e.label)),
+        sound(2),
+    ),
+    "repeated": (
+        "38 of 40 train examples are repetitions",
+        changed(lambda _, e: (f"same {e.label}", e.label)),
+        sound(2),
+    ),
+    "language": (
+        "of the pieces of train are unknown",
+        changed(lambda _, e: (f"{e.text} 한국어 문장입니다", e.label)),
+        sound(2),
+    ),
+    "long": (
+        "longer than 16 tokens, and are cut: --length 64 holds 100.0%",
+        changed(lambda _, e: (e.text + " word" * 40, e.label)),
+        sound(2),
+    ),
+    "same pair": (
+        "100% of the training pairs have the same text twice",
+        changed(lambda _, e: (e.text, e.text, e.label)),
+        examples(("a", "b", "no")),
+    ),
+    "swapped": (
+        "1 pairs of dev are in train the other way round",
+        changed(lambda _, e: (e.text, f"is {e.text}", e.label)),
+        examples((f"is {FIRST.text}", FIRST.text, "no")),
+    ),
+    "swapped lengths": (
+        "the first text is the longer one in train, the second in dev",
+        changed(lambda _, e: (e.text * 3, e.text, e.label)),
+        examples(("short", "a much longer text than that", "no")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_oddities_are_found(tokenizer: AlbertTokenizer, name: str) -> None:
+    says, train, dev = ODD[name]
+    pair = {"pair": "pair"} if train[0].pair is not None else {}
+    report = check(tokenizer, train, dev, length=16 if name == "long" else 64, **pair)
+    assert [finding for finding in report.findings if says in finding], report.findings
+
+
+def test_numbers_label_sets_and_choices(tokenizer: AlbertTokenizer) -> None:
+    numbers = [TextExample(e.id, e.text, None, 2.5) for e in sound()]
+    report = check(tokenizer, numbers, numbers[:1], "regression")
+    assert report.splits["train"].labels == {"lowest": 2.5, "median": 2.5, "highest": 2.5}
+    assert report.findings[0] == "all training labels are 2.5: there is nothing to learn"
+    sets = [TextExample(e.id, e.text, None, ("a", "b") if e.label == "yes" else ()) for e in sound()]
+    assert check(tokenizer, sets, sets[:1], "multilabel").splits["train"].labels == {"(no label)": 20, "a": 20, "b": 20}
+    questions = [
+        ChoiceExample(e.id, "", e.text, ("12", "it is"), 0 if n < 36 else 1, ("A", "B")) for n, e in enumerate(sound())
+    ]
+    report = check_data(choice_task("choice"), {"train": questions}, tokenizer)
+    assert report.splits["train"].labels == {"choice 1": 36, "choice 2": 4}
+    found = report.splits["train"]
+    assert (found.windows, found.windowed, found.wordless, found.empty) == (80, 0, 0, 0)
+    assert report.findings == ("90.0% of the right choices are choice 1: always saying so is right as often",)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from albertkit.errors import AlbertKitError
 from albertkit.report.task_check import print_check
 from albertkit.tasks.answers import AnswerTask
-from albertkit.tasks.checking import CheckReport, check_data
+from albertkit.tasks.checking import CheckReport, check_data, check_task
 from albertkit.tasks.choices import ChoiceExample, choice_task
+from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.glue import official_task, table_task
+from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import tagging_task
 from albertkit.tasks.text_task import TextExample
 from albertkit.tokenizer import AlbertTokenizer
@@ -203,3 +207,22 @@ def test_numbers_label_sets_and_choices(tokenizer: AlbertTokenizer) -> None:
     found = report.splits["train"]
     assert (found.windows, found.windowed, found.wordless, found.empty) == (80, 0, 0, 0)
     assert report.findings == ("90.0% of the right choices are choice 1: always saying so is right as often",)
+
+
+def test_what_finetune_would_train_on(start: Path, table: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(table, tmp_path / "table")
+    with open(folder / "train.tsv", "a", encoding="utf-8") as stream:
+        stream.write("a row without its label\n")
+    columns = Columns(text="sentence", label="label")
+    report = check_task("classify", start, folder, FinetuneSettings(length=12), columns=columns)
+    train = report.splits["train"]
+    assert (report.length, train.examples, report.splits["dev"].examples) == (12, 300, 100)
+    assert train.labels == {"magic": 150, "plain": 150}
+    assert train.cut == sum(count for bound, count in train.histogram if bound > 16) + sum(
+        12 < 2 + len(AlbertTokenizer.from_pretrained(start).encode(line.split("\t")[0])) <= 16
+        for line in (table / "train.tsv").read_text().splitlines()[1:]
+    )
+    assert report.findings[0].startswith("1 rows cannot be used, the first: ")
+    with pytest.raises(AlbertKitError) as caught:
+        check_task("classify", start, folder, columns=columns, on_error="stop")
+    assert caught.value.slug == "bad-row"

@@ -8,14 +8,23 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
+from albertkit.checkpoints.hub import local_folder
+from albertkit.config import AlbertConfig
 from albertkit.tasks.checking_kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.data import read_data
+from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features
+from albertkit.tasks.finetune import configured
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -86,6 +95,41 @@ class CheckReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+def check_task(
+    task: str | Task,
+    model: str | Path,
+    data: str | Path,
+    settings: FinetuneSettings | None = None,
+    *,
+    columns: Columns | None = None,
+    dev: str | Path | None = None,
+    on_error: Literal["stop", "skip"] = "skip",
+) -> CheckReport:
+    """Look at the data that `finetune` with the same arguments would train on; nothing is trained.
+
+    Args:
+        task, model, data, settings, columns, dev: As for `finetune`. Of the model configuration and tokenizer are used.
+        on_error: What to do about rows that cannot be used: stop, or count them.
+
+    Raises:
+        ConfigError: unknown-task, bad-settings. DataError: what reading raises; one-class.
+    """
+    settings, faults, folder = settings or FinetuneSettings(), Faults(on_error), local_folder(model)
+    settings.check()
+    found = task if isinstance(task, Task) else find_task(task, columns)
+    read = read_data(found, Path(data), None if dev is None else Path(dev), settings.held_out, False, faults)
+    resolved, _ = settings.resolve(read.task.name, AlbertConfig.from_pretrained(folder), len(read.train))
+    examples = {"train": read.train, "dev": read.dev}
+    report = check_data(configured(read.task, resolved), examples, AlbertTokenizer.from_pretrained(folder))
+    if not faults.found:
+        return report
+    first = faults.found[0]
+    unusable = (
+        f"{len(faults.found):,} rows cannot be used, the first: `{first.file}`, line {first.line:,}: {first.reason}"
+    )
+    return replace(report, findings=(unusable, *report.findings))
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> CheckReport:

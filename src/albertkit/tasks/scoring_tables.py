@@ -126,5 +126,5 @@ def _records(kind: str, file: File, names: Sequence[str], columns: Sequence[str]
 
 
 def _labels(record: dict[str, Any]) -> Sequence[str]:
-    labels = record.get("labels", record.get("label"))
+    labels = record["labels"] if "labels" in record else record["label"]
     return (labels,) if isinstance(labels, str) else labels

@@ -17,6 +17,7 @@ def build(
     out: Path,
     format: str | None = None,
     field: str = "text",
+    separator: str = ";$;",
     sentences: str | None = None,
     language: str = "en",
     errors: str = "strict",
@@ -36,11 +37,14 @@ def build(
     out
         Folder of the store.
     format
-        `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given.
+        `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given. Also `paragraphs` (each line is a document)
+        and `pairs` (each line is one whose sentences the separator divides: `A;$;B`).
     field
         JSONL field or Parquet column that holds the text.
+    separator
+        Between the sentences of a line of `pairs`; a line without it is passed over, counted and named.
     sentences
-        `lines` (a line is a sentence) or `split`; not given: lines in plain text, split in other formats.
+        `lines` (a line is a sentence) or `split`; not given: lines in plain text and pairs, split in other formats.
     language
         Two-letter code, for abbreviations. `en` serves Korean, Chinese and Japanese too.
     errors
@@ -56,12 +60,16 @@ def build(
     from albertkit.cli.printing import print_result
     from albertkit.corpus import BuildSettings, build_store
 
-    settings = BuildSettings(format=format, field=field, sentences=sentences, language=language)
+    settings = BuildSettings(
+        format=format, field=field, separator=separator, sentences=sentences, language=language
+    )
     report = build_store(
         inputs, out, tokenizer, settings, errors=errors, workers=workers, overwrite=overwrite, progress=not json
     )
     values = report.to_dict()
     warnings = values["warnings"] if json else values.pop("warnings")
+    if not json:
+        del values["faults"]  # the first of them are in a warning
     print_result(values, json)
     if not json:
         for warning in warnings:

@@ -15,7 +15,7 @@ from typing import Any
 from albertkit.corpus.inputs import InputFile, find_inputs
 from albertkit.corpus.journal import Journal
 from albertkit.corpus.progress import BuildProgress
-from albertkit.corpus.readers import ERRORS, FORMATS
+from albertkit.corpus.readers import ERRORS, FORMATS, SEPARATOR
 from albertkit.corpus.reading import Counts, Place, Reader
 from albertkit.corpus.sentences import SENTENCES
 from albertkit.corpus.store import MANIFEST, token_dtype
@@ -38,9 +38,10 @@ class BuildSettings:
     """What decides the bytes of a store, beside inputs and tokenizer.
 
     Args:
-        format: text, jsonl, parquet or wiki; None finds out for each file.
+        format: text, jsonl, parquet, wiki, paragraphs or pairs; None finds out for each file (never the last two).
         field: JSONL field or Parquet column that holds the text.
-        sentences: "lines" (a line is a sentence) or "split"; None: lines in plain text, split in the other formats.
+        separator: Between the sentences of a line of pairs.
+        sentences: "lines" (a line is a sentence) or "split"; None: lines in plain text and pairs, split in the others.
         language: Two-letter code whose abbreviations the splitter knows.
         shard_tokens: Tokens a shard holds at most. 2^29: a file of 1 GiB (uint16) or 2 GiB, easy to copy and to check
             one by one, while offsets stay far below 2^32.
@@ -48,6 +49,7 @@ class BuildSettings:
 
     format: str | None = None
     field: str = "text"
+    separator: str = SEPARATOR
     sentences: str | None = None
     language: str = "en"
     shard_tokens: int = 1 << 29
@@ -57,6 +59,8 @@ class BuildSettings:
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise ConfigError(f"bad-{name}", f"there is no {name} `{value}`", near_miss(value, known))
+        if not self.separator.strip(" "):
+            raise ConfigError("bad-separator", "the separator is empty", "use a sign that no sentence holds, like ;$;")
         if not 0 < self.shard_tokens <= 1 << 31:
             raise ConfigError("bad-shard-tokens", f"shard_tokens is {self.shard_tokens:,}", "use 1 to 2^31")
 
@@ -74,6 +78,8 @@ class BuildReport:
         cut_documents: Made by cutting a document longer than `readers.DOCUMENT_CHARACTERS`.
         unknown_tokens: Tokens that are the unknown piece.
         bad_bytes: Bytes that are not UTF-8 (with errors="replace").
+        faulty_lines: Lines of pairs that were passed over: no separator, or nothing on one of its sides.
+        faults: The places of the first of them, `file:line`.
         input_files, empty_files: Files read; those without a byte.
         characters, text_bytes: Text of all documents, also of those left out.
         seconds: Of this run.
@@ -96,6 +102,8 @@ class BuildReport:
     cut_documents: int = 0
     unknown_tokens: int = 0
     bad_bytes: int = 0
+    faulty_lines: int = 0
+    faults: list[str] = field(default_factory=list)
     input_files: int = 0
     empty_files: int = 0
     characters: int = 0
@@ -251,6 +259,9 @@ class _Build:
     def _made_from(self) -> dict[str, Any]:
         """What the store is made from, by names and sizes: copies of the inputs elsewhere give the same manifest."""
         listing = json.dumps([[file.name, file.size] for file in self.files])
+        settings = asdict(self.settings)
+        if self.settings.format != "pairs":
+            del settings["separator"]  # decides nothing
         return {
             "input_files": len(self.files),
             "input_bytes": sum(file.size for file in self.files),
@@ -258,7 +269,7 @@ class _Build:
             "last_input": self.files[-1].name,
             "inputs_sha256": sha256_bytes(listing.encode()),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            **asdict(self.settings),
+            **settings,
         }
 
     def _open_journal(self, overwrite: bool) -> Journal:
@@ -356,16 +367,26 @@ class _Build:
         totals = self.writer.totals()
         if totals["documents"] == 0:
             empty = self.counts.empty_files
+            if self.counts.faulty_lines:
+                raise DataError(
+                    "no-pairs",
+                    f"none of {self.counts.faulty_lines:,} lines has two sentences with `{self.settings.separator}` between "
+                    f"them; the first: {self.counts.faults[0]}",
+                    "name what divides them with --separator, or read the lines with --format paragraphs",
+                )
             named = f"`{self.files[0].path}`" if len(self.files) == 1 else f"{len(self.files):,} files"
             raise DataError(
                 "empty-corpus", f"no document with text in {named} ({empty:,} without a byte)",
                 "check the inputs, --format and --field",
             )  # fmt: skip
+        counts = asdict(self.counts)
+        if not self.counts.faulty_lines:
+            del counts["faulty_lines"], counts["faults"]
         facts = {
             "dtype": token_dtype(self.tokenizer.vocab_size),
             "vocab_size": self.tokenizer.vocab_size,
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            "counts": {**totals, **asdict(self.counts)},
+            "counts": {**totals, **counts},
             "made_from": self._made_from(),
         }
         write_manifest(self.work, self.writer.shards, facts)
@@ -380,7 +401,7 @@ class _Build:
         return self.report
 
 
-def _warnings(counts: dict[str, int]) -> Iterator[str]:
+def _warnings(counts: dict[str, Any]) -> Iterator[str]:
     if counts["single_sentence_documents"] == counts["documents"]:
         yield (
             "no document has two sentences: sentence order cannot be learnt from this store; "
@@ -398,5 +419,10 @@ def _warnings(counts: dict[str, int]) -> Iterator[str]:
         yield f"{counts['cut_documents']:,} documents were too long and were cut; put blank lines between documents"
     if counts["bad_bytes"]:
         yield f"{counts['bad_bytes']:,} bytes were not UTF-8 and were replaced"
+    if "faulty_lines" in counts:
+        yield (
+            f"{counts['faulty_lines']:,} lines were passed over, without two sentences and the separator between them: "
+            f"{', '.join(counts['faults'][:5])}{' …' if counts['faulty_lines'] > 5 else ''}"
+        )
     if counts["empty_files"]:
         yield f"{counts['empty_files']:,} files are empty"

@@ -1,4 +1,7 @@
-"""Documents out of files: plain text, JSONL, Parquet and WikiExtractor. A file never continues another's document."""
+"""Documents out of files: plain text, paragraphs, pairs, JSONL, Parquet and WikiExtractor.
+
+A file never continues another's document.
+"""
 
 import html
 import json
@@ -13,7 +16,9 @@ from typing import IO, Any
 from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
 from albertkit.errors import ConfigError, DataError, MissingExtraError, near_miss
 
-FORMATS = ("text", "jsonl", "parquet", "wiki")
+FORMATS = ("text", "jsonl", "parquet", "wiki", "paragraphs", "pairs")
+SEPARATOR = ";$;"  # between the sentences of a line of `pairs`
+FAULTS_NAMED = 20  # faulty lines whose place is kept
 ERRORS = ("strict", "replace")
 
 # A document is handled whole by one worker. Plain text without a single blank line would be one document of any size,
@@ -52,9 +57,15 @@ class DocumentFile:
 
     Args:
         file: The input.
-        format: text, jsonl, parquet or wiki; None finds out from the first bytes and the name.
+        format: text, jsonl, parquet or wiki; None finds out from the first bytes and the name. No file looks like these two:
+            paragraphs, where each line is a document, and pairs, where it is one whose sentences `separator` divides.
         field: JSONL field or Parquet column that holds the text.
         errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
+        separator: Between the sentences of a line of pairs.
+
+    Attributes:
+        faulty_lines: Lines of pairs, read so far, with fewer than two sentences; they are passed over.
+        faults: Numbers of the first of them, at most `FAULTS_NAMED`.
 
     Raises:
         DataError: bad-encoding, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki or
@@ -62,7 +73,14 @@ class DocumentFile:
         MissingExtraError: missing-extra, for Parquet without pyarrow.
     """
 
-    def __init__(self, file: InputFile, format: str | None = None, field: str = "text", errors: str = "strict") -> None:
+    def __init__(
+        self,
+        file: InputFile,
+        format: str | None = None,
+        field: str = "text",
+        errors: str = "strict",
+        separator: str = SEPARATOR,
+    ) -> None:
         for name, value, known in (("format", format, (*FORMATS, None)), ("errors", errors, ERRORS)):
             if value not in known:
                 raise ConfigError(
@@ -71,7 +89,10 @@ class DocumentFile:
         self.file = file
         self.field = field
         self.errors = errors
+        self.separator = separator
         self.bad_bytes = 0
+        self.faulty_lines = 0
+        self.faults: list[int] = []
         self._stream = ByteStream(file)
         try:
             self.format = format or self._detect()
@@ -115,7 +136,10 @@ class DocumentFile:
         self._stream.close()
 
     def __iter__(self) -> Iterator[Document]:
-        reader = {"text": self._text, "jsonl": self._jsonl, "parquet": self._parquet, "wiki": self._wiki}[self.format]
+        reader = {
+            "text": self._text, "paragraphs": self._paragraphs, "pairs": self._pairs,
+            "jsonl": self._jsonl, "parquet": self._parquet, "wiki": self._wiki,
+        }[self.format]  # fmt: skip
         with self._stream:
             for ordinal, (text, cut) in enumerate(reader()):
                 yield Document(text, self.file.path, ordinal, cut)
@@ -191,6 +215,21 @@ class DocumentFile:
                 lines, size = [], 0
         if lines:
             yield "\n".join(lines), False
+
+    def _paragraphs(self) -> Iterator[tuple[str, bool]]:
+        for _, raw in self._lines():
+            if line := raw.strip():
+                yield line, False
+
+    def _pairs(self) -> Iterator[tuple[str, bool]]:
+        for number, line in self._lines():
+            sentences = [sentence.strip() for sentence in line.split(self.separator)]
+            if len(sentences) > 1 and all(sentences):
+                yield "\n".join(sentences), False
+            elif line.strip():
+                self.faulty_lines += 1
+                if len(self.faults) < FAULTS_NAMED:
+                    self.faults.append(number)
 
     def _jsonl(self) -> Iterator[tuple[str, bool]]:
         for number, line in self._lines():
@@ -312,18 +351,23 @@ def _field_hint(field: str, known: dict[str, Any]) -> str:
 
 
 def read_documents(
-    inputs: Sequence[str | PathLike[str]], format: str | None = None, field: str = "text", errors: str = "strict"
+    inputs: Sequence[str | PathLike[str]],
+    format: str | None = None,
+    field: str = "text",
+    errors: str = "strict",
+    separator: str = SEPARATOR,
 ) -> Iterator[Document]:
     """All documents of files, folders, globs and URLs, streamed in the order of `find_inputs`.
 
     Args:
         inputs: What to read.
-        format: text, jsonl, parquet or wiki; None finds out for each file.
+        format: text, jsonl, parquet, wiki, paragraphs or pairs; None finds out for each file (never the last two).
         field: JSONL field or Parquet column.
         errors: "strict" or "replace".
+        separator: Between the sentences of a line of pairs.
 
     Raises:
         DataError: See `find_inputs` and `DocumentFile`.
     """
     for file in find_inputs(inputs):
-        yield from DocumentFile(file, format, field, errors)
+        yield from DocumentFile(file, format, field, errors, separator)

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from albertkit.corpus.inputs import InputFile
-from albertkit.corpus.readers import Document, DocumentFile
+from albertkit.corpus.readers import FAULTS_NAMED, Document, DocumentFile
 from albertkit.corpus.sentences import line_rule
 from albertkit.corpus.workers import Batch
 
@@ -41,11 +41,14 @@ class Counts:
     text_bytes: int = 0
     lines: int = 0
     unfinished_lines: int = 0
+    faulty_lines: int = 0
+    faults: list[str] = field(default_factory=list)
 
     def add(self, other: "Counts") -> None:
-        """Add another's numbers to these."""
+        """Add another's numbers to these; of the faults, the first few are kept."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+        del self.faults[FAULTS_NAMED:]
 
 
 @dataclass
@@ -116,6 +119,7 @@ class Reader:
                         yield self._batch
                         self._begin(self._note.place)
                 self._note.counts.bad_bytes += documents.bad_bytes
+                self._count_faults(documents)
             self._open = None
             self._finished_bytes += self._files[number].size
             self._note.place = Place(number + 1, 0)
@@ -127,13 +131,19 @@ class Reader:
         self._size = 0
 
     def _open_file(self, number: int) -> tuple[DocumentFile, str] | None:
-        file = DocumentFile(self._files[number], self._settings.format, self._settings.field, self._errors)
+        how = self._settings
+        file = DocumentFile(self._files[number], how.format, how.field, self._errors, how.separator)
         if file.empty:
             file.close()
             self._note.counts.empty_files += 1
             return None
         self._open = file
         return file, line_rule(self._settings.sentences, file.format)
+
+    def _count_faults(self, documents: DocumentFile) -> None:
+        name = documents.file.name
+        found = Counts(faulty_lines=documents.faulty_lines, faults=[f"{name}:{number}" for number in documents.faults])
+        self._note.counts.add(found)
 
     def _put(self, document: Document, rule: str) -> None:
         counts = self._note.counts

@@ -22,14 +22,15 @@ def line_rule(sentences: str | None, format: str) -> str:
 
     Args:
         sentences: "lines", "split" or None for the habit of the format: plain text has one sentence a line, as Google's
-            `create_pretraining_data` wants it; JSONL, Parquet and WikiExtractor hold prose to be split.
-        format: text, jsonl, parquet or wiki.
+            `create_pretraining_data` wants it, and so have the documents of pairs; paragraphs, JSONL, Parquet and
+            WikiExtractor hold prose to be split.
+        format: text, jsonl, parquet, wiki, paragraphs or pairs.
 
     Returns:
         "sentence"; "paragraph", when a line break always ends a sentence; or "wrapped", when line breaks are only
         typesetting (plain text to be split).
     """
-    if (sentences or ("lines" if format == "text" else "split")) == "lines":
+    if (sentences or ("lines" if format in ("text", "pairs") else "split")) == "lines":
         return "sentence"
     return "wrapped" if format == "text" else "paragraph"
 

@@ -278,6 +278,14 @@ def test_klue_scores_are_the_benchmarks(sentences: list[tuple[str, list[str], li
     assert ours["character_macro_f1"] == pytest.approx(character)
 
 
+def test_klue_scores_notice_spaces_and_loose_tags() -> None:
+    one = [TaggedExample("", tuple("가 나"), ("B-PS", "I-PS", "I-PS"), False)]
+    assert klue_scores(one, [["B-PS", "O", "I-PS"]])["entity_macro_f1"] == 1.0  # the space does not count
+    assert klue_scores(one, [["I-PS", "I-PS", "I-PS"]])["entity_macro_f1"] == 0.0  # begun with I-: conlleval has 1.0
+    assert klue_scores(one, [["B-PS", "I-PS", "O"]])["character_macro_f1"] < 1.0
+    assert np.isnan(klue_scores([TaggedExample("", ("가",), ("O",), False)], [["O"]])["entity_macro_f1"])
+
+
 def test_scores_details_and_collapse() -> None:
     task = tagging_task("ner", labels=TAGS)
     examples = [TaggedExample(str(n), ("a", "b", "c"), ("B-X", "I-X", "O")) for n in range(4)]

@@ -67,7 +67,7 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def files(self, data: Path) -> dict[str, Path]:
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
-        return race_files(data) if self.name == "race" else find_files(data, _FILES[self.name])
+        return race_files(data) if self.name == "race" else find_files(data, _FILES.get(self.name, TABLE_FILES))
 
     def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[ChoiceExample]:
         """See `Task.examples`, `read_race` and `read_choices`."""

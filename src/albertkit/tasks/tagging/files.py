@@ -102,7 +102,8 @@ def find_files(data: Path, name: str) -> dict[str, Path]:
     if not data.is_dir():
         raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
     found = {}
-    for split, names in FILES[name].items():
+    wanted = FILES.get(name, FILES["ner"])
+    for split, names in wanted.items():
         paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
         if path := next(filter(Path.is_file, paths), None):
             found[split] = path
@@ -110,7 +111,7 @@ def find_files(data: Path, name: str) -> dict[str, Path]:
         there = ", ".join(sorted(path.name for path in data.iterdir())[:8]) or "nothing"
         raise DataError(
             "unknown-layout", f"`{data}` has no file of {name}: it holds {there}",
-            f"call the files {', '.join(names[0] for names in FILES[name].values())}, or name one file",
+            f"call the files {', '.join(names[0] for names in wanted.values())}, or name one file",
         )  # fmt: skip
     return found
 

@@ -99,9 +99,8 @@ def windows(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """
     last = max(num_pieces - size, 0)
     starts = np.append(np.arange(0, last, max(size // 2, 1)), last)
-    middles = (
-        starts[:-1] + starts[1:] + size - 1
-    )  # twice the place that is as far from one window's centre as the other's
+    # Up to here a piece is nearer to the centre of one window than to that of the next; twice the place, to stay whole.
+    middles = starts[:-1] + starts[1:] + size - 1
     return starts, np.searchsorted(middles, 2 * np.arange(num_pieces))
 
 

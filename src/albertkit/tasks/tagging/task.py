@@ -20,7 +20,7 @@ from albertkit.model.packing import IGNORED
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.label_names import named_outputs
+from albertkit.tasks.label_names import label_indices, named_outputs
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.tagging import span_scores, span_scores_of, span_table, spans
 from albertkit.tasks.tagging.features import gold_tags, tagging_features
@@ -151,8 +151,14 @@ class TaggingTask(Task[TaggedExample]):
         return records
 
     def score(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
+        """Precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two.
+
+        Raises:
+            DataError: no-labels, unknown-label.
+        """
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
+        if self.labels:
+            label_indices([tag for tags in gold for tag in tags], self.labels)
         right = sum(a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True))
         scores = span_scores(gold, predicted) | {"accuracy": right / max(sum(map(len, gold)), 1)}
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores

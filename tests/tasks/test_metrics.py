@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from albertkit.tasks.metrics.bootstrap import bootstrap_interval, bootstrap_intervals
 from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion, label_scores
-from albertkit.tasks.metrics.regression import regression_scores
+from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
 from albertkit.tasks.metrics.tagging import span_counts, span_scores, span_scores_of, span_table, spans
 
 THEIR_NAMES = {
@@ -171,6 +171,14 @@ def test_interval_is_reproducible_and_leaves_undefined_samples_out() -> None:
 
 def test_counted_samples_score_as_drawn_samples() -> None:
     random = np.random.default_rng(0)
+    for digits in (0, 1, 9):  # with many ties, few, none
+        labels, predictions = np.round(random.normal(size=(2, 80)), digits)
+        counted = regression_scores_of(labels, predictions)
+        for _ in range(20):
+            rows = random.integers(0, 80, 80)
+            direct = regression_scores(labels[rows], predictions[rows])
+            assert counted(rows) == pytest.approx(direct, abs=1e-12)
+        assert np.isnan(counted(np.zeros(80, np.int64))["spearman"])
     for num_classes in (2, 3, 7):
         labels, predictions = random.integers(0, num_classes, (2, 60))
         counted = class_scores_of(labels, predictions, num_classes)

@@ -6,8 +6,11 @@ from typing import Literal
 
 def evaluate(
     model: Path,
-    store: Path,
+    data: Path,
     *,
+    out: Path | None = None,
+    split: str = "dev",
+    threshold_from: Literal["train", "dev"] = "train",
     length: int | None = None,
     held_out: float | None = None,
     seed: int | None = None,
@@ -16,30 +19,38 @@ def evaluate(
     device: str = "auto",
     json: bool = False,
 ) -> None:
-    """Masked-piece and sentence-order loss and accuracy of a model on held-out documents, beside two baselines.
+    """Score a model: a pretrained one on held-out documents of a store, a fine-tuned one on labelled examples of its task.
 
     Args:
-        model: Checkpoint folder.
-        store: Token store made with the model's tokenizer.
-        length: Longest sequence, in tokens. Default: the length it was trained with.
-        held_out: Share of documents to evaluate on. Default: those held out in training, or all of another store.
-        seed: Draws segments and masks, and the documents of another store. Default: the seed of the training.
+        model: Checkpoint folder, or the run of a fine-tuning.
+        data: Token store made with the model's tokenizer; or the task's file or folder.
+        out: Fine-tuned: folder for predictions in the task's own files, and results.json.
+        split: Fine-tuned: which file of a folder.
+        threshold_from: SQuAD 2: the threshold as chosen in training, or chosen anew on these very questions (dev).
+        length: Pretrained: longest sequence, in tokens. Default: the length it was trained with.
+        held_out: Pretrained: share of documents. Default: those held out in training, or all of another store.
+        seed: Pretrained: draws segments and masks, and the documents of another store. Default: the seed of the training.
         batch_tokens: Tokens computed at once.
         precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
-    from albertkit.cli.printing import print_result
+    from albertkit.cli.printing import print_result, print_scores
+    from albertkit.tasks.loading import is_task_model
+
+    if is_task_model(model):
+        from albertkit.tasks.predict import evaluate_task
+
+        scored = evaluate_task(
+            model, data, out, split=split, threshold_from=threshold_from, batch_tokens=batch_tokens,
+            precision=precision, device=device,
+        )  # fmt: skip
+        print_scores(scored, json)
+        return
     from albertkit.pretraining.run import evaluate
 
     result = evaluate(
-        model,
-        store,
-        length=length,
-        held_out=held_out,
-        seed=seed,
-        batch_tokens=batch_tokens,
-        precision=precision,
+        model, data, length=length, held_out=held_out, seed=seed, batch_tokens=batch_tokens, precision=precision,
         device=device,
-    )
+    )  # fmt: skip
     print_result(result.to_dict(), json)

@@ -23,6 +23,25 @@ def print_result(values: dict[str, Any], json: bool) -> None:
         print(f"{name:<{width}}  {_text(value)}")
 
 
+def print_scores(result: Any, json: bool) -> None:
+    """What a model scores on a task.
+
+    Args:
+        result: A `FinetuneResult`.
+        json: One JSON object on one line instead of tables.
+    """
+    from albertkit.report.task_results import print_results
+
+    if json:
+        print_result(result.to_dict(), json)
+        return
+    if result.scores:
+        print_results(result.results(), result.metric)
+        print()
+    if result.model:
+        print(f"model  {result.model}")
+
+
 def print_quickstart(values: dict[str, Any], commands: list[tuple[str, str]]) -> None:
     """What the quickstart found, the filled masks, and what to try next."""
     say = Console(highlight=False, soft_wrap=True).print

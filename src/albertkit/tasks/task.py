@@ -84,6 +84,24 @@ class Task(ABC, Generic[AnyExample]):
         """This task with what only the training examples say, for example the names of the labels."""
         return self
 
+    def label_counts(self, examples: Sequence[AnyExample]) -> list[int] | None:
+        """How many targets each class has, for balanced class weights; None for tasks without classes."""
+        return None
+
+    def calibration_split(self, train: Sequence[AnyExample]) -> tuple[list[AnyExample], list[AnyExample]]:
+        """The training examples, and those kept from training because a decision is calibrated on them; mostly none."""
+        return list(train), []
+
+    def calibrated(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction], source: str) -> Self:
+        """This task with what is decided by looking at predictions, such as the threshold for "no answer".
+
+        Args:
+            examples: Labelled.
+            predictions: Of them.
+            source: "train" for examples kept from training, "dev" for those that are scored; named in every result.
+        """
+        return self
+
     @abstractmethod
     def features(self, examples: Sequence[AnyExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """What the model sees.
@@ -114,7 +132,10 @@ class Task(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
-        """What the model says of each of the N sequences, on the host, in whatever form `predictions` wants it."""
+        """What the model says of each of the N sequences, on the host, in whatever form `predictions` wants it.
+
+        The sequences of an example may come in different batches.
+        """
 
     # --- the result ---------------------------------------------------------------------------------------------------
 

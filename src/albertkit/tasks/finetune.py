@@ -1,0 +1,282 @@
+"""One fine-tuning, from examples to the best model and its results: puts data, features, model, objective and loop together."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.report.task_card import write_task_card
+from albertkit.report.task_results import for_json, save_results
+from albertkit.report.versions import versions
+from albertkit.tasks.adapters import add_lora, freeze_encoder
+from albertkit.tasks.data import TaskData, fingerprint
+from albertkit.tasks.distillation import DistillationLosses, load_teacher
+from albertkit.tasks.features import Features
+from albertkit.tasks.loading import load_encoder, load_task_model, save_task_model
+from albertkit.tasks.objective import FinetuningObjective
+from albertkit.tasks.prediction import run_model
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.stream import ExampleStream
+from albertkit.tasks.task import Prediction, Task
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.display import Display
+from albertkit.training.distributed import World
+from albertkit.training.hardware import choose_precision
+from albertkit.training.loop import LoopSettings, train
+from albertkit.training.state import list_checkpoints
+
+PROVENANCE = "provenance.json"  # beside the weights: what they were trained on
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """What a fine-tuning left.
+
+    Attributes:
+        model: Folder of the best model; None if a signal stopped the run before its end.
+        task: Name of the task.
+        metric: The score that chose the model.
+        value: Its value on dev.
+        scores: All scores on dev.
+        details: Per-class table, confusion matrix, intervals.
+        collapsed: How one sees that nothing was learned, for example that one class is all that is predicted.
+        steps: Updates made or skipped.
+        seconds: Time spent in updates.
+        retries: Why the run was begun again with a lower rate, each time.
+        seeds: With several seeds, the value of each; `value` is then their median, all else is of the best.
+    """
+
+    model: Path | None
+    task: str
+    metric: str
+    value: float
+    scores: dict[str, float]
+    details: dict[str, Any] = field(default_factory=dict)
+    collapsed: str | None = None
+    steps: int = 0
+    seconds: float = 0.0
+    retries: tuple[str, ...] = ()
+    seeds: dict[int, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: scores and details by their names; a score that is not defined is None."""
+        own = {"model": self.model and str(self.model), "task": self.task, "metric": self.metric, "value": self.value}
+        rest: dict[str, Any] = {"steps": self.steps, "seconds": round(self.seconds, 1), "collapsed": self.collapsed}
+        if self.retries:
+            rest["retries"] = list(self.retries)
+        if self.seeds:
+            rest["seeds"] = {str(seed): value for seed, value in self.seeds.items()}
+        return for_json({**own, **self.scores, **self.details, **rest})
+
+    def results(self) -> dict[str, Any]:
+        """What `report.task_results` shows: scores, intervals, classes, notes."""
+        notes = [*self.details.get("notes", ())]
+        if self.collapsed:
+            notes.append(f"nothing learned: {self.collapsed}; try a lower --lr, a longer --warmup or another --seed")
+        notes += [f"begun again: {why}" for why in self.retries]
+        if self.seeds:
+            values = sorted(self.seeds.values())
+            notes.append(
+                f"{self.metric} of {len(values)} seeds: median {self.value:.4f}, {values[0]:.4f} to {values[-1]:.4f}"
+            )
+        return {**self.scores, **self.details, "notes": notes}
+
+
+class Judge:
+    """Predicts and scores examples with a model under training.
+
+    Args:
+        task: With what was calibrated so far.
+        examples: Dev.
+        calibration: Examples that a decision is calibrated on, may be none.
+        tokenizer: The model's.
+        batch_tokens: Computed at once.
+        world: The processes.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        examples: Sequence[Any],
+        calibration: Sequence[Any],
+        tokenizer: AlbertTokenizer,
+        batch_tokens: int,
+        world: World,
+    ) -> None:
+        self.task, self.examples, self.calibration = task, examples, calibration
+        self.features = task.features(examples, tokenizer, labelled=False)
+        self._calibration_features = task.features(calibration, tokenizer, labelled=False) if calibration else None
+        self._batch_tokens, self._world = batch_tokens, world
+
+    def calibrate(self, model: PretrainedAlbert) -> None:
+        """Decide anew what is decided by looking at predictions of examples kept from training."""
+        if self._calibration_features is not None:
+            predictions = self._predict(model, self.calibration, self._calibration_features)
+            self.task = self.task.calibrated(self.calibration, predictions, "train")
+
+    def predictions(self, model: PretrainedAlbert) -> list[Prediction]:
+        """Of the dev examples."""
+        return self._predict(model, self.examples, self.features)
+
+    def scores(self, model: PretrainedAlbert) -> dict[str, float]:
+        """Calibrate, predict, score."""
+        self.calibrate(model)
+        return self.task.score(self.examples, self.predictions(model))
+
+    def _predict(self, model: PretrainedAlbert, examples: Sequence[Any], features: Features) -> list[Prediction]:
+        outputs = run_model(model, self.task, features, self._batch_tokens, self._world)
+        return self.task.predictions(examples, features, outputs)
+
+
+def finetune_once(
+    data: TaskData,
+    model_folder: str | Path,
+    run: Path,
+    settings: FinetuneSettings,
+    world: World,
+    *,
+    resume: bool,
+    reasons: Sequence[str] = (),
+) -> FinetuneResult:
+    """Fine-tune once.
+
+    Args:
+        data: What to learn.
+        model_folder: Checkpoint to start from.
+        run: Folder of the run.
+        settings: Resolved; `seeds` and `retries` are not looked at.
+        world: The processes.
+        resume: Continue the run from its newest checkpoint, to the same bits.
+        reasons: Lines to show first.
+
+    Raises:
+        CheckpointError: run-exists, other-settings, resume-mismatch, and what loading raises.
+        ConfigError: bad-settings, bad-device. MachineError: loss-not-finite.
+    """
+    task = configured(data.task, settings)
+    torch.manual_seed(settings.seed)  # of a fresh head
+    dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    model, tokenizer, notes = load_encoder(model_folder, task, **dropout)
+    features = task.features(data.train, tokenizer, labelled=True)
+    data_fingerprint = fingerprint(features)
+    _check_run(run, settings, data_fingerprint, resume)
+    model.to(world.device)
+    model.compute_dtype = choose_precision(settings.precision, world.device)
+    model.gradient_checkpointing = settings.gradient_checkpointing
+    stream = ExampleStream(
+        features, task.grouped, batch_size=settings.batch_size or 1, batch_tokens=settings.batch_tokens,
+        seed=settings.seed, rank=world.rank, world_size=world.size,
+    )  # fmt: skip
+    judge = Judge(task, data.dev, data.calibration, tokenizer, settings.batch_tokens, world)
+    class_weights = _class_weights(task, data.train, settings, world)
+    lora = add_lora(model, settings.lora) if settings.lora else None
+    if settings.freeze:
+        freeze_encoder(model)
+    teaching = None
+    if settings.teacher is not None:
+        teacher = load_teacher(settings.teacher, model, tokenizer, task.length)
+        teaching = DistillationLosses(
+            model, teacher, task, weight=settings.teacher_weight, hidden_weight=settings.teacher_hidden,
+            class_weights=class_weights,
+        )  # fmt: skip
+    objective = FinetuningObjective(model, task, class_weights, teaching)
+
+    def save_model(folder: Path) -> None:
+        save_task_model(folder, lora.merged() if lora else model, tokenizer, judge.task)
+        write_json(folder / PROVENANCE, {"model": str(model_folder), "data": data_fingerprint, "task": task.name})
+
+    world.barrier()  # every process has checked the folder before one of them makes the run
+    if world.is_main:
+        run.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(run)
+        settings.save(run / "run.toml")
+    display = Display(run if world.is_main else None, f"fine-tuning {task.name}", silent=not world.is_main)
+    precision = f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}"
+    for line in (*data.notes, *notes, *reasons, precision):
+        display.note(line)
+    result = train(
+        teaching or model, objective, stream, _loop_settings(settings), run=run, world=world, display=display,
+        save_model=save_model, evaluate=lambda: judge.scores(model), select=task.metric, resume=resume,
+    )  # fmt: skip
+    if not result.finished:
+        return FinetuneResult(
+            None, task.name, task.metric, math.nan, {}, steps=result.state.step, seconds=result.state.seconds
+        )
+    world.barrier()
+    best = load_task_model(run / "best")
+    best.model.to(world.device)
+    best.model.compute_dtype = model.compute_dtype
+    judge.task = best.task
+    predictions = judge.predictions(best.model)
+    scores = best.task.score(data.dev, predictions)
+    finished = FinetuneResult(
+        run / "best", task.name, task.metric, scores[task.metric], scores, best.task.details(data.dev, predictions),
+        best.task.collapsed(data.dev, predictions), result.state.step, result.state.seconds,
+    )  # fmt: skip
+    if world.is_main:
+        best.task.write(run / "dev", predictions, split="dev")
+        save_results(finished.to_dict(), run, title=f"{task.name}, dev")
+        write_task_card(
+            run / "best", run.resolve().name, kind=task.kind, task=task.name, model_class=task.model_class.__name__,
+            parameters=best.model.num_parameters(), start=str(model_folder),
+            examples={"train": len(data.train), "dev": len(data.dev)}, scores=scores,
+            intervals=finished.details.get("intervals", {}), settings=settings.to_dict(), versions=versions(),
+        )  # fmt: skip
+    world.barrier()
+    return finished
+
+
+def configured(task: Task, settings: FinetuneSettings) -> Task:
+    """The task with what the settings say about its sequences; what they leave open stays as it is."""
+    said = {
+        "length": settings.length, "long_texts": settings.long_texts, "stride": settings.stride,
+        "head_kind": settings.qa_head, "threshold_from": settings.threshold_from,
+    }  # fmt: skip
+    own = {f.name for f in dataclasses.fields(task)}
+    return task.with_changes(**{name: value for name, value in said.items() if name in own and value is not None})
+
+
+def _loop_settings(settings: FinetuneSettings) -> LoopSettings:
+    steps = settings.steps or 1
+    return LoopSettings(
+        steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, warmup_steps=settings.warmup_steps,
+        seed=settings.seed, log_every=max(1, min(10, steps // 50)), eval_every=settings.eval_every or steps,
+        save_every=settings.eval_every or steps, keep=1, patience=settings.patience,
+    )  # fmt: skip
+
+
+def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings, world: World) -> torch.Tensor | None:
+    """Weights in inverse proportion to the frequency of a class, with mean 1 over the training targets."""
+    if settings.class_weights == "none":
+        return None
+    counts = task.label_counts(train)
+    if counts is None:
+        raise ConfigError("bad-settings", f"`{task.name}` has no classes to weigh", "leave --class-weights out")
+    frequencies = np.maximum(np.array(counts, np.float64), 1)
+    weights = frequencies.sum() / (len(frequencies) * frequencies)
+    return torch.tensor(weights, dtype=torch.float32, device=world.device)
+
+
+def _check_run(run: Path, settings: FinetuneSettings, data: str, resume: bool) -> None:
+    """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
+    recorded = run / "run.toml"
+    if recorded.exists() and not resume:
+        raise CheckpointError(
+            "run-exists", f"`{run}` already holds a run", "add --resume to continue it, or choose another --out"
+        )
+    if recorded.exists():
+        settings.check_same(recorded)
+        for checkpoint in list_checkpoints(run)[-1:]:
+            if read_json(checkpoint / PROVENANCE)["data"] != data:
+                raise CheckpointError(
+                    "resume-mismatch", f"`{run}` was trained on other examples than these are now",
+                    "resume with the data that the run was started with, or start a new run with another --out",
+                )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Models of tasks: a new head on any checkpoint, and folders that hold a model, its tokenizer and its task."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albertkit.checkpoints import save_checkpoint
+from albertkit.checkpoints.folder import fill, read_tensors
+from albertkit.checkpoints.hub import local_folder
+from albertkit.checkpoints.matching import HEADS
+from albertkit.config import AlbertConfig
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import read_json, write_json
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.task import Task
+from albertkit.tokenizer import AlbertTokenizer
+
+TASK = "task.json"  # beside the weights: how inputs are read and what the outputs mean
+
+
+class TaskModel(NamedTuple):
+    """What a fine-tuned folder holds."""
+
+    task: Task
+    model: PretrainedAlbert
+    tokenizer: AlbertTokenizer
+
+
+def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[PretrainedAlbert, AlbertTokenizer, list[str]]:
+    """A model for a task from any checkpoint: pretrained, fine-tuned on this task or on another.
+
+    The head is kept if the checkpoint has the same one (same class, same labels); otherwise it starts afresh, as the
+    paper does for RTE, MRPC and STS-B after MNLI.
+
+    Args:
+        folder: Checkpoint folder, or `org/name` of the hub.
+        task: Says class and labels.
+        **changes: Configuration fields to set otherwise, such as dropout.
+
+    Returns:
+        The model in evaluation mode on the CPU, the tokenizer, and a line for each thing that a person should know.
+
+    Raises:
+        CheckpointError: weights-mismatch, no-weights, no-tokenizer, vocab-mismatch and what else loading raises.
+        ConfigError: bad-settings if the task's sequences are longer than the model's.
+    """
+    path = local_folder(folder, None)
+    before = AlbertConfig.from_pretrained(path)
+    if task.length > before.max_position_embeddings:
+        raise ConfigError(
+            "bad-settings", f"length {task.length} exceeds the {before.max_position_embeddings} positions of `{folder}`",
+            f"use --length {before.max_position_embeddings}",
+        )  # fmt: skip
+    tokenizer = AlbertTokenizer.from_pretrained(path)
+    if tokenizer.vocab_size > before.vocab_size:
+        raise CheckpointError(
+            "vocab-mismatch", f"the tokenizer in `{folder}` has {tokenizer.vocab_size:,} pieces, the model {before.vocab_size:,}",
+            "put the tokenizer that the model was trained with into its folder",
+        )  # fmt: skip
+    config = before.with_changes(**task.head(), **changes)
+    tensors = dict(read_tensors(path))
+    notes = []
+    heads = {name for name in tensors if name.split(".")[0] in HEADS}
+    same_class = before.foreign.get("architectures") == [task.model_class.__name__]
+    if same_class and before.id2label == config.id2label:
+        notes.append(f"head: that of `{folder}`, which has the same labels")
+    else:
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in heads}
+        notes.append("head: fresh")
+    allowed = (*HEADS, "albert.pooler.weight", "albert.pooler.bias")
+    model, matched = fill(task.model_class, config, tensors, allowed, str(path))
+    if any("pooler" in name for name in matched.fresh):
+        notes.append(f"pooler: fresh, `{folder}` has none")
+    return model, tokenizer, notes
+
+
+def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task) -> None:
+    """Write a checkpoint folder that transformers loads, with `task.json` beside the weights."""
+    save_checkpoint(folder, model, tokenizer)
+    write_json(Path(folder) / TASK, task.to_dict())
+
+
+def is_task_model(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds a model with a task, or is the run of one."""
+    return any((path / TASK).exists() for path in (Path(folder), Path(folder) / "best"))
+
+
+def load_task_model(folder: str | Path) -> TaskModel:
+    """What `save_task_model` wrote; a run folder stands for its `best/`.
+
+    Raises:
+        CheckpointError: no-task, and what loading raises.
+    """
+    from albertkit.tasks.registry import task_from_dict
+
+    path = Path(folder) if (Path(folder) / TASK).exists() else Path(folder) / "best"
+    if not (path / TASK).exists():
+        raise CheckpointError(
+            "no-task", f"`{folder}` holds no fine-tuned model: there is no {TASK}",
+            "name the folder that `albertkit finetune --out` made",
+        )  # fmt: skip
+    task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
+    return TaskModel(task, task.model_class.from_pretrained(path), AlbertTokenizer.from_pretrained(path))

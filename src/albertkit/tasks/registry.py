@@ -1,0 +1,71 @@
+"""Tasks by name."""
+
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.glue import OFFICIAL, official_task, table_task
+from albertkit.tasks.tagging import TAGGING_TASKS, TaggingTask, tagging_task
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextRegression
+
+TABLES = {"classify": "classification", "regress": "regression", "multilabel": "multilabel"}
+ANSWERS = {"squad1": 1, "squad2": 2}
+TASKS = (*OFFICIAL, *ANSWERS, *CHOICE_TASKS, *TAGGING_TASKS, *TABLES)
+_ALIASES = {"sts": "stsb", "squad": "squad1", "squad11": "squad1", "squad20": "squad2", "conll": "ner"}
+_KINDS: dict[str, type[Task]] = {
+    kind.kind: kind
+    for kind in (TextClassification, TextRegression, MultiLabelClassification, TaggingTask, ChoiceTask, AnswerTask)
+}
+
+
+def find_task(name: str, columns: Columns | None = None) -> Task:
+    """A task by name: one of `TASKS`, in any case, with or without hyphens.
+
+    Args:
+        name: "mrpc", "SST-2", "squad2", …; or "classify", "regress", "multilabel" for a table of one's own.
+        columns: Of a table. Official layouts know theirs; what is given wins.
+
+    Raises:
+        ConfigError: unknown-task with the nearest name; missing-column if a table's text column is not named.
+    """
+    plain = {known.replace("-", ""): known for known in TASKS}
+    asked = name.lower().replace("-", "").replace("_", "").replace(".", "")
+    known = plain.get(_ALIASES.get(asked, asked))
+    if known is None:
+        raise ConfigError("unknown-task", f"there is no task `{name}`", near_miss(name, TASKS))
+    given: dict[str, Any] = (columns or Columns()).settings()
+    if known in TABLES:
+        if "text" not in given:
+            raise ConfigError(
+                "missing-column", f"`{known}` reads a table, and no column is named for the text",
+                f"name it, for example: albertkit finetune {known} MODEL DATA --text sentence --label label",
+            )  # fmt: skip
+        return table_task(TABLES[known], known, **given)
+    if known in OFFICIAL:
+        return official_task(known, **given)
+    if given:
+        raise ConfigError(
+            "conflicting-options", f"`{known}` has a format of its own; there are no columns to name",
+            f"leave out --{' --'.join(given)}",
+        )  # fmt: skip
+    if known in ANSWERS:
+        return AnswerTask(name=known, version=ANSWERS[known], head_kind="spans" if known == "squad1" else "beam")
+    return choice_task(known) if known in CHOICE_TASKS else tagging_task(known)
+
+
+def task_from_dict(values: dict[str, Any], source: Path) -> Task:
+    """The task that a `task.json` describes.
+
+    Raises:
+        CheckpointError: broken-task.
+    """
+    try:
+        return _KINDS[values["kind"]].from_dict(values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            "broken-task", f"`{source}` describes no task: {error}", "copy it again from where the model was made"
+        ) from None

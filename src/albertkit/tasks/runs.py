@@ -1,0 +1,127 @@
+"""`finetune`: read the data, fine-tune with one seed or several, begin again where a run learned nothing and that is asked for."""
+
+import dataclasses
+import math
+import shutil
+import statistics
+import sys
+from pathlib import Path
+from typing import Literal
+
+from albertkit.checkpoints.hub import local_folder
+from albertkit.config import AlbertConfig
+from albertkit.errors import CheckpointError, MachineError
+from albertkit.files import atomic_folder
+from albertkit.report.task_results import save_results
+from albertkit.tasks.data import TaskData, read_data
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.finetune import FinetuneResult, finetune_once
+from albertkit.tasks.registry import Columns, find_task
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.task import Task
+from albertkit.training.distributed import World, join_world
+
+_LOWER = 1 / 3  # of the learning rate, for a retry
+
+
+def finetune(
+    task: str | Task,
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
+    settings: FinetuneSettings | None = None,
+    *,
+    columns: Columns | None = None,
+    dev: str | Path | None = None,
+    resume: bool = False,
+    on_error: Literal["stop", "skip"] = "stop",
+) -> FinetuneResult:
+    """Fine-tune a model on a task and score it on the task's dev examples.
+
+    Under `torchrun` every process takes its share of each update and gradients are summed.
+
+    Args:
+        task: Name (see `albertkit.tasks.registry.TASKS`), or a task.
+        model: Any checkpoint folder, or `org/name` of the hub. One that was fine-tuned on MNLI is where the paper starts
+            RTE, MRPC and STS-B.
+        data: Folder in the task's layout, or the training file.
+        out: Folder of the run: `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/` (the model to use), `dev/` (its
+            predictions), `results.json`; with several seeds a folder for each and the best of them in `best/`.
+        settings: See `FinetuneSettings`.
+        columns: Names of the columns of a table.
+        dev: The dev file. Default: that of the folder, else a share of the training examples.
+        resume: Continue from the newest checkpoint, to the same bits.
+        on_error: What to do about rows that cannot be used: stop, or skip and count them.
+
+    Raises:
+        CheckpointError: run-exists, no-run, other-settings, resume-mismatch, weights-mismatch and what else loading raises.
+        ConfigError: unknown-task, bad-settings, bad-device. DataError: what reading raises.
+        MachineError: loss-not-finite, if no retry is left.
+    """
+    settings, run = settings or FinetuneSettings(), Path(out)
+    settings.check()
+    world = join_world(settings.device)
+    if resume and not any(run.glob("**/run.toml")):
+        raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
+    found = task if isinstance(task, Task) else find_task(task, columns)
+    dev_file = None if dev is None else Path(dev)
+    examples = read_data(
+        found, Path(data), dev_file, settings.held_out, settings.threshold_from == "train", Faults(on_error)
+    )
+    if settings.seeds == 1:
+        return _with_retries(examples, model, run, settings, world, resume)
+    results = {}
+    for seed in range(settings.seed, settings.seed + settings.seeds):
+        one = dataclasses.replace(settings, seed=seed, seeds=1)
+        results[seed] = _with_retries(examples, model, run / f"seed-{seed}", one, world, resume)
+        if results[seed].model is None:  # a signal
+            return results[seed]
+    return _summary(results, run, world)
+
+
+def _with_retries(
+    data: TaskData, model: str | Path, run: Path, settings: FinetuneSettings, world: World, resume: bool
+) -> FinetuneResult:
+    """One seed, begun again with a lower rate as often as `retries` allows."""
+    config = AlbertConfig.from_pretrained(local_folder(model))
+    resolved, reasons = settings.resolve(data.task.name, config, len(data.train))
+    whys: list[str] = []
+    while True:
+        folder = run / f"retry-{len(whys)}" if whys else run
+        lr = float(f"{(resolved.lr or 0.0) * _LOWER ** len(whys):.3g}")
+        one = dataclasses.replace(resolved, lr=lr)
+        last = len(whys) == settings.retries
+        try:
+            result = finetune_once(data, model, folder, one, world, resume=resume, reasons=reasons)
+            why = result.collapsed
+        except MachineError as error:
+            if error.slug != "loss-not-finite" or last:
+                raise
+            why = error.message
+        if last or not why:
+            return dataclasses.replace(result, retries=tuple(whys))
+        whys.append(f"learning rate {lr:g}: {why}")
+        reasons = [*reasons, f"begun again with a third of the learning rate; {whys[-1]}"]
+
+
+def _summary(results: dict[int, FinetuneResult], run: Path, world: World) -> FinetuneResult:
+    """Median over the seeds; the best model is copied to `best/`."""
+    values = {seed: -math.inf if math.isnan(result.value) else result.value for seed, result in results.items()}
+    best = results[max(values, key=lambda seed: values[seed])]
+    summary = dataclasses.replace(
+        best,
+        model=run / "best",
+        value=statistics.median(values.values()),
+        seeds={seed: result.value for seed, result in results.items()},
+        steps=sum(result.steps for result in results.values()),
+        seconds=sum(result.seconds for result in results.values()),
+    )
+    if world.is_main:
+        assert best.model is not None
+        with atomic_folder(run / "best") as folder:
+            shutil.copytree(best.model, folder, dirs_exist_ok=True)
+        save_results(summary.to_dict(), run)
+        spread = ", ".join(f"{value:.4f}" for value in sorted(values.values()))
+        print(f"{best.metric} of {len(values)} seeds: median {summary.value:.4f} ({spread})", file=sys.stderr)
+    world.barrier()
+    return summary

@@ -1,0 +1,166 @@
+"""Everything that decides a fine-tuning, in one flat place, that the command line shows without loading torch."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
+from albertkit.tasks import presets
+from albertkit.training.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings(Settings):
+    """Settings of a fine-tuning. What is None is taken from the task's preset (the paper's table 14) and said.
+
+    Attributes:
+        length: Longest sequence, in tokens, special tokens included. Longer texts are cut, or go in windows.
+        long_texts: truncate, or windows: a text that is too long is read in overlapping windows.
+        stride: Tokens from the start of one window to the start of the next. Default: 128 for questions, else half a window.
+        qa_head: Of question answering: spans (a start and an end), or beam (ends given starts, and whether there is an
+            answer). Default: Google's choice, spans for squad1 and beam for squad2, which transformers cannot load.
+        threshold_from: What the threshold for "no answer" is chosen on: train (a share of the training articles that is not
+            trained on) or dev (Google's: on the very questions that are scored; said in every result).
+        held_out: Share of the training examples kept as dev where the data have none.
+        epochs: Passes over the training examples.
+        steps: Updates, in place of epochs.
+        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay.
+        warmup: Share of the steps with a rising rate.
+        batch_size: Examples an update, over all processes.
+        batch_tokens: Most tokens computed at once on a device; an update is cut into as many parts as that takes.
+        dropout: In the encoder; the classifier's is 0.1.
+        class_weights: none, or balanced: rare classes count more.
+        patience: Evaluations in a row without a better one that end the training; 0 for none.
+        eval_every: Updates between two evaluations. Default: ten in a run.
+        freeze: Train the head alone.
+        lora: Rank of low-rank adapters that are trained in place of the encoder's matrices; 0 for none.
+        teacher: Folder of a larger model, fine-tuned on the same task, to learn from.
+        teacher_weight: Share of the loss that is the teacher's.
+        teacher_hidden: Weight of the distance to the teacher's hidden states; 0 for none.
+        seed: Of the order of examples, of dropout and of a fresh head.
+        seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
+        retries: How often a run that learned nothing, or whose loss became NaN, is begun again with a third of its rate.
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
+        device: auto, cpu, cuda or cuda:N.
+    """
+
+    free: ClassVar[frozenset[str]] = frozenset({"device"})
+
+    length: int | None = None
+    long_texts: Literal["truncate", "windows"] = "truncate"
+    stride: int | None = None
+    qa_head: Literal["spans", "beam"] | None = None
+    threshold_from: Literal["train", "dev"] = "train"
+    held_out: float = 0.1
+    epochs: float | None = None
+    steps: int | None = None
+    lr: float | None = None
+    warmup: float | None = None
+    batch_size: int | None = None
+    batch_tokens: int = 8192
+    dropout: float | None = None
+    class_weights: Literal["none", "balanced"] = "none"
+    patience: int = 0
+    eval_every: int | None = None
+    freeze: bool = False
+    lora: int = 0
+    teacher: Path | None = None
+    teacher_weight: float = 0.5
+    teacher_hidden: float = 0.0
+    seed: int = 0
+    seeds: int = 1
+    retries: int = 0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    gradient_checkpointing: bool = False
+    device: str = "auto"
+
+    def check(self) -> None:
+        """Raise one error that lists everything impossible.
+
+        Raises:
+            ConfigError: bad-settings.
+        """
+        at_least = dict(
+            length=8, stride=1, steps=1, batch_size=1, batch_tokens=1, patience=0, eval_every=1, lora=0, teacher_hidden=0,
+            seeds=1, retries=0, seed=0,
+        )  # fmt: skip
+        found = self.problems(at_least, below_one=("held_out", "warmup", "dropout"))
+        if self.epochs is not None and not self.epochs > 0:
+            found.append(f"epochs must be above 0, it is {self.epochs}")
+        if self.epochs is not None and self.steps is not None:
+            found.append("epochs and steps are both given; one follows from the other")
+        if self.lr is not None and not 0 < self.lr < 10:
+            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
+        if not 0 <= self.teacher_weight <= 1:
+            found.append(f"teacher_weight must be from 0 to 1, it is {self.teacher_weight}")
+        if self.freeze and self.lora:
+            found.append("freeze and lora are both given; lora trains parts of the encoder")
+        if found:
+            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+
+    def resolve(self, task_name: str, config: AlbertConfig, num_examples: int) -> tuple["FinetuneSettings", list[str]]:
+        """Fill in what was left open.
+
+        Args:
+            task_name: For the preset.
+            config: Of the model.
+            num_examples: Training examples (sequences, where a text has several).
+
+        Returns:
+            The settings with every default a number, and a line for each that says where it is from.
+        """
+        self.check()
+        preset = presets.PAPER.get(task_name)
+        source = "the paper's table 14" if preset else "no published setting for this task"
+        changes: dict[str, Any] = {}
+        reasons = []
+        batch_size = self.batch_size or (preset.batch_size if preset else presets.OTHER_BATCH_SIZE)
+        if self.batch_size is None:
+            changes["batch_size"] = batch_size
+            reasons.append(f"batch_size: {batch_size} ({source})")
+        if self.steps is not None:
+            steps = self.steps
+        elif self.epochs is not None or preset is None:
+            epochs = self.epochs or presets.OTHER_EPOCHS
+            steps = max(1, math.ceil(epochs * num_examples / batch_size))
+            reasons.append(f"steps: {steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}")
+        else:
+            steps = max(1, round(preset.steps * preset.batch_size / batch_size * num_examples / preset.examples))
+            passes = steps * batch_size / num_examples
+            reasons.append(f"steps: {steps:,} = {passes:.1f} epochs of {num_examples:,} at {batch_size} ({source})")
+        changes["steps"], changes["epochs"] = steps, None
+        if self.lr is None and self.freeze:
+            changes["lr"] = presets.HEAD_LR
+            reasons.append(f"lr: {presets.HEAD_LR:g}, only the head learns")
+        elif self.lr is None and self.lora:
+            changes["lr"] = presets.LORA_LR
+            reasons.append(f"lr: {presets.LORA_LR:g}, LoRA's in its paper's table 9")
+        elif self.lr is None:
+            lr = preset.lr if preset else presets.OTHER_LR
+            if config.hidden_size >= presets.LARGE_HIDDEN_SIZE and lr > presets.LARGE_LR:
+                changes["lr"] = presets.LARGE_LR
+                reasons.append(f"lr: {presets.LARGE_LR:g} in place of {lr:g}: models this wide diverge at more")
+            else:
+                changes["lr"] = lr
+                reasons.append(f"lr: {lr:g} ({source})")
+        if self.warmup is None:
+            changes["warmup"] = round(preset.warmup_steps / preset.steps, 4) if preset else presets.OTHER_WARMUP
+        if self.dropout is None:
+            changes["dropout"] = preset.dropout if preset else config.hidden_dropout_prob
+            if preset and preset.dropout != config.hidden_dropout_prob:
+                reasons.append(f"dropout: {preset.dropout:g} ({source}; the model says {config.hidden_dropout_prob:g})")
+        if self.length is None:
+            wanted = preset.length if preset else 512
+            changes["length"] = min(wanted, config.max_position_embeddings)
+        if self.eval_every is None:
+            changes["eval_every"] = max(1, math.ceil(steps / 10))
+        return dataclasses.replace(self, **changes), reasons
+
+    @property
+    def warmup_steps(self) -> int:
+        """Updates with a rising rate."""
+        return round((self.warmup or 0.0) * (self.steps or 0))

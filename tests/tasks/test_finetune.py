@@ -1,0 +1,340 @@
+"""`finetune`, `predict` and `evaluate_task` on a table that a tiny model learns in seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.model import AlbertForSequenceClassification
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.features import Features
+from albertkit.tasks.loading import load_encoder, load_task_model
+from albertkit.tasks.predict import evaluate_task, predict
+from albertkit.tasks.registry import TASKS, find_task, task_from_dict
+from albertkit.tasks.runs import finetune
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.stream import ExampleStream
+
+COLUMNS = Columns(text="sentence", label="label")
+SETTINGS = FinetuneSettings(lr=3e-3, epochs=4, batch_size=16, length=32, precision="fp32", batch_tokens=512)
+
+
+@pytest.fixture(scope="module")
+def learned(start, table, tmp_path_factory):
+    """A finished run and its result."""
+    run = tmp_path_factory.mktemp("learned") / "run"
+    return run, finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
+
+
+def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
+    run, result = learned
+    assert result.value > 0.95
+    assert result.collapsed is None
+    assert result.model == run / "best"
+    written = json.loads((run / "results.json").read_text())
+    assert written["accuracy"] == result.value
+    lines = (table / "dev.tsv").read_text().splitlines()[1:]
+    gold = [line.split("\t")[1] for line in lines]
+    report = predict(run, table / "dev.tsv", run / "new.jsonl", precision="fp32")
+    records = [json.loads(line) for line in (run / "new.jsonl").read_text().splitlines()]
+    assert report.examples == len(records) == 100
+    assert np.mean([r["label"] == g for r, g in zip(records, gold, strict=True)]) == result.value
+    scored = evaluate_task(run, table, precision="fp32")
+    assert scored.scores == result.scores
+
+
+def test_the_best_folder_is_hugging_faces(learned):
+    transformers = pytest.importorskip("transformers")
+    run, _ = learned
+    theirs = transformers.AlbertForSequenceClassification.from_pretrained(run / "best").eval()
+    loaded = load_task_model(run)
+    assert theirs.config.id2label == {0: "magic", 1: "plain"}
+    encoded = loaded.tokenizer("seven wizards brew", return_tensors="pt")
+    with torch.inference_mode():
+        torch.testing.assert_close(theirs(**encoded).logits, loaded.model(**encoded).logits, rtol=0, atol=1e-5)
+    card = (run / "best" / "README.md").read_text()
+    assert "text-classification" in card
+    assert "300 training examples" in card
+
+
+def test_predictions_do_not_depend_on_the_batch_and_keep_their_order(learned, table):
+    run, _ = learned
+    outputs = []
+    for batch_tokens in (16, 100_000):
+        predict(run, table / "dev.tsv", run / "some.jsonl", batch_tokens=batch_tokens, precision="fp32")
+        outputs.append([json.loads(line) for line in (run / "some.jsonl").read_text().splitlines()])
+    assert [r["id"] for r in outputs[0]] == [str(n) for n in range(100)]
+    for small, large in zip(*outputs, strict=True):
+        assert small["probabilities"] == pytest.approx(large["probabilities"], abs=1e-5)
+
+
+def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
+    run, _ = learned
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"sentence": "the quick fox"}\n{"sentence": " "}\n{"text": "x"}\n{"sentence": "seven wizards"}\n')
+    with pytest.raises(DataError) as caught:
+        predict(run, empty, tmp_path / "out.jsonl")
+    assert caught.value.slug == "bad-row"
+    assert "line 2" in caught.value.message
+    assert not (tmp_path / "out.jsonl").exists()
+    report = predict(run, empty, tmp_path / "out.jsonl", on_error="skip")
+    assert (report.examples, [fault.line for fault in report.left_out]) == (2, [2, 3])
+
+
+def run_in_process(arguments: list[str], **options) -> subprocess.Popen:
+    script = (
+        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
+        "from albertkit.tasks.runs import finetune\n"
+        "from albertkit.tasks.columns import Columns\n"
+        "from albertkit.tasks.settings import FinetuneSettings\n"
+        "start, table, run, toml = map(Path, sys.argv[1:5])\n"
+        "settings = FinetuneSettings(**FinetuneSettings.read(toml))\n"
+        "finetune('classify', start, table, run, settings, columns=Columns(text='sentence', label='label'),\n"
+        "         resume=(run / 'run.toml').exists())\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, env=environment, **options
+    )
+
+
+def test_killed_at_any_moment_and_resumed_it_predicts_the_same(start, table, tmp_path):
+    settings = replace(SETTINGS, epochs=3, eval_every=4, dropout=0.1)
+    settings.save(tmp_path / "settings.toml")
+
+    def begin(name: str) -> subprocess.Popen:
+        return run_in_process([str(start), str(table), str(tmp_path / name), str(tmp_path / "settings.toml")])
+
+    straight = begin("straight")
+    assert straight.wait(180) == 0, straight.stderr.read().decode()
+    kills = 0
+    for wanted in (4, 16, 36):
+        process = begin("killed")
+        deadline = time.monotonic() + 90
+        names = [f"step-{n:06d}" for n in range(wanted, 58)]
+        while time.monotonic() < deadline and process.poll() is None:
+            if any((tmp_path / "killed" / "checkpoints" / name).exists() for name in names):
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        kills += process.wait() == -signal.SIGKILL
+    assert kills == 3
+    last = begin("killed")
+    assert last.wait(180) == 0, last.stderr.read().decode()
+    for name in ("best/model.safetensors", "dev/predictions.tsv", "best/task.json"):
+        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+
+
+def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path):
+    run, _ = learned
+    with pytest.raises(CheckpointError) as caught:
+        finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
+    assert caught.value.slug == "run-exists"
+    with pytest.raises(CheckpointError) as caught:
+        finetune("classify", start, table, run, replace(SETTINGS, lr=1e-3), columns=COLUMNS, resume=True)
+    assert caught.value.slug == "other-settings"
+    with pytest.raises(CheckpointError) as caught:
+        finetune("classify", start, table, tmp_path / "none", SETTINGS, columns=COLUMNS, resume=True)
+    assert caught.value.slug == "no-run"
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text((table / name).read_text().replace("wizards", "rivers"))
+    with pytest.raises(CheckpointError) as caught:
+        finetune("classify", start, tmp_path, run, SETTINGS, columns=COLUMNS, resume=True)
+    assert caught.value.slug == "resume-mismatch"
+
+
+def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path):
+    settings = replace(SETTINGS, epochs=1, seeds=3)
+    result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    values = [json.loads((tmp_path / "run" / f"seed-{n}" / "results.json").read_text())["accuracy"] for n in range(3)]
+    assert result.value == sorted(values)[1]
+    assert list(result.seeds.values()) == values
+    best = tmp_path / "run" / f"seed-{int(np.argmax(values))}" / "best" / "model.safetensors"
+    assert (tmp_path / "run" / "best" / "model.safetensors").read_bytes() == best.read_bytes()
+
+
+def test_a_run_that_learns_nothing_says_so_and_retries_only_if_told(start, table, tmp_path, capfd):
+    hopeless = replace(SETTINGS, lr=9.0, epochs=1)
+    result = finetune("classify", start, table, tmp_path / "once", hopeless, columns=COLUMNS)
+    assert result.collapsed
+    assert "nothing learned" in str(result.results()["notes"])
+    result = finetune("classify", start, table, tmp_path / "again", replace(hopeless, retries=2), columns=COLUMNS)
+    assert len(result.retries) == 2
+    assert "begun again with a third of the learning rate" in capfd.readouterr().err
+    assert (tmp_path / "again" / "retry-2" / "run.toml").exists()
+
+
+def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
+    settings = replace(SETTINGS, lr=1e-9, epochs=20, eval_every=5, patience=2)
+    result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    assert result.steps == 15  # the first evaluation is the best, two more are not better
+
+
+@pytest.mark.parametrize("changes", [dict(freeze=True), dict(lora=4, lr=2e-2)], ids=["freeze", "lora"])
+def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path, changes):
+    if "lora" in changes:
+        pytest.importorskip("peft")
+    settings = replace(SETTINGS, epochs=2, eval_every=19, **changes)
+    result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    before, after = load_file(start / "model.safetensors"), load_file(result.model / "model.safetensors")
+    encoder = [name for name in before if name.startswith("albert.") and "pooler" not in name]
+    assert set(encoder) < set(after)
+    changed = [name for name in encoder if not torch.equal(before[name], after[name])]
+    assert bool(changed) == ("lora" in changes)
+    assert all("attention" in name or "ffn" in name for name in changed)
+    state = load_file(next((tmp_path / "run" / "checkpoints").glob("step-*")) / "training_state.safetensors")
+    trained = {name.removeprefix("parameters/") for name in state if name.startswith("parameters/")}
+    assert not any("embeddings" in name for name in trained)
+    AlbertForSequenceClassification.from_pretrained(result.model)
+
+
+def test_a_teacher_is_imitated(learned, start, table, tmp_path):
+    run, _ = learned
+    settings = replace(SETTINGS, epochs=2, teacher=run, teacher_weight=1.0, teacher_hidden=0.1)
+    result = finetune("classify", start, table, tmp_path / "student", settings, columns=COLUMNS)
+    metrics = (tmp_path / "student" / "metrics.jsonl").read_text()
+    assert "distillation_loss" in metrics
+    assert "hidden_states_loss" in metrics
+    assert result.value > 0.6  # the labels play no part: the weight of the teacher is 1
+
+
+def test_class_weights_make_rare_classes_count(start, tmp_path):
+    rows = ["sentence\tlabel"] + ["the quick brown fox\tmany"] * 190 + ["seven old wizards\trare"] * 10
+    (tmp_path / "train.tsv").write_text("\n".join(rows))
+    (tmp_path / "dev.tsv").write_text("\n".join(rows[:1] + rows[-20:]))
+    task = find_task("classify", COLUMNS)
+    from albertkit.tasks.data import read_split
+    from albertkit.tasks.faults import Faults
+    from albertkit.tasks.finetune import _class_weights
+    from albertkit.training.distributed import World
+
+    examples = read_split(task, tmp_path / "train.tsv", "train", Faults())
+    task = task.fitted(examples)
+    weights = _class_weights(
+        task, examples, replace(SETTINGS, class_weights="balanced"), World(0, 1, torch.device("cpu"))
+    )
+    assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])  # scikit-learn's "balanced"
+    result = finetune(
+        "classify", start, tmp_path, tmp_path / "run", replace(SETTINGS, class_weights="balanced"), columns=COLUMNS
+    )
+    assert result.value == 1.0
+
+
+def test_a_head_is_kept_only_for_the_same_labels(learned, start):
+    run, _ = learned
+    loaded = load_task_model(run)
+    same, _, notes = load_encoder(run / "best", loaded.task)
+    assert torch.equal(same.classifier.weight, loaded.model.classifier.weight)
+    assert any("same labels" in note for note in notes)
+    other = loaded.task.with_changes(labels=("a", "b", "c"))
+    torch.manual_seed(0)
+    fresh, _, notes = load_encoder(run / "best", other)
+    assert fresh.classifier.weight.shape[0] == 3
+    assert any("fresh" in note for note in notes)
+    assert torch.equal(fresh.albert.pooler.weight, loaded.model.albert.pooler.weight)
+
+
+def test_an_update_is_so_many_examples_and_every_process_its_share():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(2, 30, 50)
+    features = Features.of([([1] * n, n) for n in lengths], range(50), {"labels": np.arange(50)})
+    stream = ExampleStream(features, batch_size=8, batch_tokens=40, seed=3)
+    seen, updates = [], 0
+    while True:
+        state = stream.state()
+        update = next(stream)
+        if stream.state()["epoch"] > 0:
+            break
+        updates += 1
+        labels = np.concatenate([batch.per_sequence["labels"].numpy() for batch in update])
+        assert len(labels) == (8 if updates < 7 else 2)
+        assert all(batch.num_tokens <= 40 or batch.packed.num_sequences == 1 for batch in update)
+        parts = [ExampleStream(features, batch_size=8, batch_tokens=40, seed=3, rank=r, world_size=2) for r in (0, 1)]
+        for part in parts:
+            part.restore(state)
+        shared = [b.per_sequence["labels"].numpy() for part in parts for b in next(part)]
+        assert sorted(np.concatenate(shared)) == sorted(labels)
+        seen += labels.tolist()
+    assert sorted(seen) == list(range(50))
+    with pytest.raises(ConfigError, match="resume-mismatch"):
+        ExampleStream(features, batch_size=8, batch_tokens=40, seed=4).restore(state)
+
+
+def test_sequences_that_compete_stay_together():
+    features = Features.of([([1] * n, n) for n in (3, 4, 5, 6, 7)], [0, 0, 1, 1, 1])
+    stream = ExampleStream(features, grouped=True, batch_size=1, batch_tokens=1)
+    for _ in range(4):
+        (batch,) = next(stream)
+        assert batch.sequences.tolist() in ([0, 1], [2, 3, 4])
+
+
+def test_published_settings_are_the_papers_and_in_proportion():
+    base = AlbertConfig.from_size("base")
+    exact, reasons = FinetuneSettings().resolve("mrpc", base, 3668)
+    assert (exact.steps, exact.warmup_steps, exact.lr, exact.batch_size) == (800, 200, 2e-5, 32)
+    assert any("table 14" in line for line in reasons)
+    half, _ = FinetuneSettings().resolve("mrpc", base, 1834)
+    assert (half.steps, half.warmup_steps) == (400, 100)
+    wide, reasons = FinetuneSettings().resolve("qqp", AlbertConfig.from_size("xlarge"), 363_849)
+    assert wide.lr == 1e-5
+    assert any("diverge" in line for line in reasons)
+    own, _ = FinetuneSettings(epochs=2).resolve("classify", base, 100)
+    assert (own.steps, own.lr, own.dropout) == (7, 2e-5, 0.0)
+
+
+def test_impossible_settings_are_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        FinetuneSettings(lr=-1.0, epochs=1, steps=3, dropout=1.0, freeze=True, lora=8).check()
+    assert all(word in caught.value.message for word in ("lr", "epochs and steps", "dropout", "freeze and lora"))
+
+
+def test_every_task_is_found_and_its_file_read_again(tmp_path):
+    for name in TASKS:
+        task = find_task(name, Columns(text="a", label="b") if name in ("classify", "regress", "multilabel") else None)
+        assert task.name == name
+        assert task_from_dict(json.loads(json.dumps(task.to_dict())), tmp_path) == task
+    assert find_task("SST-2").name == "sst2"
+    with pytest.raises(ConfigError, match="did you mean `mrpc`"):
+        find_task("mprc")
+    with pytest.raises(CheckpointError) as caught:
+        load_task_model(tmp_path)
+    assert caught.value.slug == "no-task"
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(start, table, tmp_path):
+    settings = replace(SETTINGS, epochs=1, device="cpu")
+    settings.save(tmp_path / "settings.toml")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
+        "from albertkit.tasks.runs import finetune\n"
+        "from albertkit.tasks.columns import Columns\n"
+        "from albertkit.tasks.settings import FinetuneSettings\n"
+        "start, table, run, toml = map(Path, sys.argv[1:5])\n"
+        "finetune('classify', start, table, run, FinetuneSettings(**FinetuneSettings.read(toml)),\n"
+        "         columns=Columns(text='sentence', label='label'))\n"
+    )
+    losses = []
+    for processes in (1, 2):
+        run = tmp_path / f"run-{processes}"
+        arguments = [str(start), str(table), str(run), str(tmp_path / "settings.toml")]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        done = subprocess.run([*command, str(script), *arguments], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        losses.append([record["loss"] for record in records if record["event"] == "step"])
+    assert len(losses[0]) == 19
+    # Adam makes steps of one size of gradients that are nothing but rounding, so weights drift apart and losses do not.
+    assert losses[1] == pytest.approx(losses[0], abs=2e-4)
+    assert losses[1] != pytest.approx(losses[0][::-1], abs=2e-4)

@@ -265,16 +265,12 @@ def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path: Pa
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[AlbertTokenizer]:
     """Two small ones, trained on different texts."""
-    from albertkit.corpus import builtin_documents
     from albertkit.tokenizer import train_tokenizer
 
-    documents = list(builtin_documents())
-    made = []
-    for number in (0, 1):
-        folder = tmp_path_factory.mktemp("tokenizer")
-        lines = [sentence for document in documents[number * 40 : number * 40 + 40] for sentence in document]
-        made.append(train_tokenizer(lines, vocab_size=300, out=folder))
-    return made
+    words = [[f"{a}{b}{c}" for a in "bcdfg" for b in vowels for c in "klmnp"] for vowels in ("aei", "iou")]
+    lines = [[" ".join(some[n::7]) for n in range(7)] * 3 for some in words]
+    folder = tmp_path_factory.mktemp("tokenizers")
+    return [train_tokenizer(text, folder / str(n), vocab_size=40, num_threads=1) for n, text in enumerate(lines)]
 
 
 def saved(folder: Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer) -> Path:
@@ -284,7 +280,7 @@ def saved(folder: Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer) -> 
 
 NAMES = {"id2label": {"0": "no", "1": "perhaps", "2": "yes"}, "label2id": {"no": 0, "perhaps": 1, "yes": 2}}
 SWAPPED = {"id2label": {"0": "yes", "1": "perhaps", "2": "no"}, "label2id": {"yes": 0, "perhaps": 1, "no": 2}}
-WHOLE = {"vocab_size": 300}
+WHOLE = {"vocab_size": 40}
 
 
 def test_a_teacher_that_fits_is_loaded(tmp_path: Path, tokenizers: list[AlbertTokenizer]) -> None:

@@ -2,65 +2,94 @@
 
 import json
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-if TYPE_CHECKING:
-    from albertkit.tokenizer.check import CheckReport
-
 
 def train(
-    files: Annotated[list[Path], Parameter(consume_multiple=True)],
+    files: Annotated[list[str], Parameter(consume_multiple=True)],
     /,
     *,
     out: Path,
     vocab_size: int = 30000,
     text_rules: str = "google",
     coverage: float = 0.99995,
+    morphemes: Literal["none", "boundary", "spaces"] = "none",
+    analyser: Literal["mecab", "kiwi"] = "mecab",
+    byte_fallback: bool = False,
+    split_digits: bool = False,
+    reserve: int = 0,
+    special_pieces: tuple[str, str, str, str, str] = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
     max_sentences: int = 10_000_000,
     seed: int = 0,
+    format: str | None = None,
+    field: str = "text",
+    errors: str = "strict",
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Train a SentencePiece unigram model with ALBERT's special ids.
+    """Train a SentencePiece unigram model with ALBERT's special ids, and measure it on lines held out.
 
     Parameters
     ----------
     files
-        Plain text, UTF-8, a sentence or paragraph a line; `.gz` accepted.
+        Files, globs, folders or URLs, as for `corpus build`: plain text (a sentence or paragraph a line), JSONL, Parquet,
+        WikiExtractor's output, also `.gz`, `.xz` and `.zst`. One line in a hundred, at most 2,000, is kept to measure on.
     out
         Folder to write: `spiece.model`, `tokenizer.json`, `tokenizer_config.json`.
     vocab_size
-        Number of pieces, the special ones counted.
+        Number of pieces, the special ones counted. 20,000 to 32,000 are usual.
     text_rules
         `google` (lower case, no accents), `google-cased`, `google-accents`, `google-cased-accents` (keep what they name),
-        `multilingual` (keeps both; composes Hangul) or `none`.
+        `multilingual` (keeps both; composes Hangul), `korean` (the same in lower case) or `none`.
     coverage
-        Share of the characters that get a piece.
+        Share of the characters that get a piece. 0.9995 for Korean, Chinese and Japanese.
+    morphemes
+        `boundary`: no piece crosses from one Korean morpheme to the next (the one for Korean); `spaces`: morphemes are
+        separated by spaces, in every later encoding too. Both need the extra `korean`.
+    analyser
+        Who finds morphemes.
+    byte_fallback
+        Characters without a piece become the bytes of their UTF-8, not unknown.
+    split_digits
+        No piece holds more than one digit.
+    reserve
+        Unused pieces at the end, for later.
+    special_pieces
+        Five names, for the ids 0 to 4: padding, unknown, start, separation, mask.
     max_sentences
         Lines to train on; of more, a sample.
     seed
-        Of the sample.
+        Of the samples.
+    format
+        `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given.
+    field
+        JSONL field or Parquet column that holds the text.
+    errors
+        Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on.
     overwrite
         Replace a tokenizer that lies in the folder.
     json
         Print one JSON object.
     """
-    from albertkit.tokenizer import train_tokenizer
+    from albertkit.vocabulary.lines import TextFiles
+    from albertkit.vocabulary.train import train_vocabulary
 
-    tokenizer = train_tokenizer(
-        files, out, vocab_size, coverage, max_sentences, seed, text_rules=text_rules, overwrite=overwrite
-    )
-    report = {
-        "out": str(out),
-        "vocab_size": tokenizer.vocab_size,
-        "text_rules": text_rules,
-        "fingerprint": tokenizer.fingerprint,
-    }
-    print(_dumps(report) if json else f"{tokenizer.vocab_size:,} pieces in {out} (text rules: {text_rules})")
+    report = train_vocabulary(
+        TextFiles(files, format, field, errors), out, seed, morphemes, vocab_size=vocab_size, text_rules=text_rules,
+        coverage=coverage, analyser=analyser, byte_fallback=byte_fallback, split_digits=split_digits, reserve=reserve,
+        special_pieces=special_pieces, max_sentences=max_sentences, overwrite=overwrite,
+    )  # fmt: skip
+    if json:
+        print(_dumps(report.to_dict()))
+        return
+    from albertkit.cli.showing_tokenizers import show_training
+
+    show_training(report)
+    for warning in report.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def encode(
@@ -134,54 +163,10 @@ def check(folder: Path, /, *, json: bool = False) -> int:
     if json:
         print(_dumps(report.to_dict()))
     else:
-        _show(report)
+        from albertkit.cli.showing_tokenizers import show_check
+
+        show_check(report)
     return 0 if report.ok else 1
-
-
-def _show(report: "CheckReport") -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(
-        f"[bold]{escape(report.folder)}[/]  {report.kind}, rules {escape(report.text_rules)}, "
-        f"{report.vocab_size:,} pieces, {report.fingerprint[:12]}\n"
-    )
-    table = Table("reader", "the same", "because", box=None, pad_edge=False)
-    for found in report.comparisons:
-        if found.skipped:
-            table.add_row(escape(found.name), "[dim]-[/]", f"[dim]{escape(found.skipped)}[/]")
-            continue
-        causes = Counter(cause for difference in found.differences for cause in difference.causes)
-        color = "green" if not found.differences else "red" if found.own else "yellow"
-        table.add_row(
-            escape(found.name),
-            f"[{color}]{found.compared - len(found.differences)} of {found.compared}[/]",
-            ", ".join(f"{escape(name)} {count}" for name, count in causes.most_common()),
-        )
-    console.print(table)
-    for found in report.comparisons:
-        shown = found.differences if found.own else found.examples()
-        if shown:
-            more = len(found.differences) - len(shown)
-            note = f"  [dim]an example of each kind; {more} more with --json[/]" if more else ""
-            console.print(f"\n[bold]{escape(found.name)}[/]{note}")
-        for difference in shown:
-            ours, theirs = (" ".join(side) for side in difference.where())
-            console.print(
-                f"  {escape(repr(difference.text)[:76])}  [dim]{', '.join(difference.causes)}[/]\n"
-                f"    [green]{escape(ours[:90])}[/]  but  [yellow]{escape(theirs[:90])}[/]",
-                soft_wrap=True,
-            )
-    cures = report.cures()
-    console.print()
-    for name, (says, _) in cures.items():
-        console.print(f"[bold]{name}[/]: {escape(says)}", soft_wrap=True)
-    for cure in dict.fromkeys(cure for _, cure in cures.values()):
-        names = ", ".join(name for name, (_, other) in cures.items() if other == cure)
-        console.print(f"\nhint ({names}): {escape(cure)}", soft_wrap=True)
-    console.print("\nall of albertkit's readings agree" if report.ok else "\n[red]albertkit's own readings differ[/]")
 
 
 def _dumps(value: object) -> str:

@@ -75,7 +75,7 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     if isinstance(tokenizer, SentencePieceTokenizer):
         comparisons.append(compare("SentencePiece itself", True, tokenizer, texts, _by_sentencepiece(path, tokenizer)))
     comparisons += _own_ways(tokenizer, texts)
-    comparisons.append(_tokenizer_json(path, tokenizer, texts))
+    comparisons.append(compare_json(path, tokenizer, texts))
     comparisons.append(_config(path, tokenizer))
     comparisons += read_by_transformers(path, tokenizer, texts)
     return CheckReport(
@@ -133,7 +133,14 @@ def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparis
     return [*found, compare("decode and encode again", whole, tokenizer, known, again)]
 
 
-def _tokenizer_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Comparison:
+def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Comparison:
+    """Compare a folder's `tokenizer.json`, as the library under transformers reads it, with its tokenizer.
+
+    Args:
+        folder: A tokenizer's folder.
+        tokenizer: Read from it.
+        texts: On which.
+    """
     own = "text_rules" in read_settings(folder)
     comparison = Comparison(JSON_NAME + ("" if own else ", not written by albertkit"), own)
     if not (folder / JSON_NAME).exists():
@@ -148,10 +155,13 @@ def _tokenizer_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[st
         return comparison
     reader.no_padding()
     reader.no_truncation()
-    return compare(
-        comparison.name, own, tokenizer, texts, lambda text: reader.encode(text, add_special_tokens=False).ids,
-        with_names(tokenizer),
-    )  # fmt: skip
+
+    def theirs(text: str) -> list[int]:
+        if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.analyser:
+            text = tokenizer.prepared(text)  # the library knows no analyser
+        return reader.encode(text, add_special_tokens=False).ids
+
+    return compare(comparison.name, own, tokenizer, texts, theirs, with_names(tokenizer))
 
 
 def _config(folder: Path, tokenizer: AlbertTokenizer) -> Comparison:

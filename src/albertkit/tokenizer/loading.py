@@ -34,7 +34,7 @@ def load_tokenizer(folder: Path, text_rules: str | None) -> AlbertTokenizer:
     """See `AlbertTokenizer.from_pretrained`."""
     settings = read_settings(folder)
     tokenizer = _load(folder, settings, text_rules)
-    beyond = [token for token, number in _added_tokens(folder, settings).items() if number >= tokenizer.vocab_size]
+    beyond = [token for token, number in added_tokens(folder, settings).items() if number >= tokenizer.vocab_size]
     if beyond:
         if not (folder / JSON_NAME).exists() or text_rules is not None:
             raise CheckpointError(
@@ -91,20 +91,28 @@ def make_room(folder: Path, own: str) -> None:
         )
 
 
-def _load(folder: Path, settings: dict[str, Any], text_rules: str | None) -> AlbertTokenizer:
+def find_model(folder: Path) -> Path | None:
+    """The SentencePiece model of a folder.
+
+    Raises:
+        CheckpointError: several-tokenizers.
+    """
     models = sorted(folder.glob("*.model"))
     if len(models) > 1:
         raise CheckpointError(
             "several-tokenizers", f"`{folder}` holds {len(models)} models: {', '.join(m.name for m in models)}",
             "name a folder that holds the one you mean",
         )  # fmt: skip
-    if models:
+    return models[0] if models else None
+
+
+def _load(folder: Path, settings: dict[str, Any], text_rules: str | None) -> AlbertTokenizer:
+    model = find_model(folder)
+    if model is not None:
         from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
         chosen = text_rules if text_rules is not None else rules.named_by(settings)
-        return SentencePieceTokenizer(
-            models[0].read_bytes(), chosen, source=models[0], analyser=settings.get(ANALYSER_KEY)
-        )
+        return SentencePieceTokenizer(model.read_bytes(), chosen, source=model, analyser=settings.get(ANALYSER_KEY))
     vocabularies = _vocabularies(folder)
     if not vocabularies and not (folder / JSON_NAME).exists():
         raise CheckpointError(
@@ -146,7 +154,7 @@ def _from_json(folder: Path, settings: dict[str, Any]) -> AlbertTokenizer:
     return JsonTokenizer(file.read_text(encoding="utf-8"), names, source=file)
 
 
-def _added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
+def added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
     """Tokens that `added_tokens.json` and `tokenizer_config.json` list, and their ids."""
     file = folder / "added_tokens.json"
     listed = read_json(file, "list of added tokens") if file.exists() else {}

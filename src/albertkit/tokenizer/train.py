@@ -27,7 +27,7 @@ MORPHEMES = ("none", "boundary", "spaces")
 
 # Between morphemes, for SentencePiece to cut at and then remove. A code point that Unicode keeps out of texts; a visible one
 # would be lost to training where a text has it.
-_DELIMITER = "\ufdd0"
+DELIMITER = "\ufdd0"
 
 
 def train_tokenizer(
@@ -108,14 +108,14 @@ def train_tokenizer(
             f"vocab_size is {vocab_size}; special pieces, symbols and what is reserved alone take {taken}",
             "use 8000 or more",
         )
-    mark = {"none": "", "boundary": _DELIMITER, "spaces": " "}[morphemes]
+    mark = {"none": "", "boundary": DELIMITER, "spaces": " "}[morphemes]
     separated = partial(find_analyser(analyser).separated, mark=mark) if mark else None
     sample = _sample(_prepared(texts, text_rules), max_sentences, seed)
     if not sample:
         raise DataError(
             "empty-input", "there is no text to train a tokenizer on", "name files with at least one line of text"
         )
-    model = _train(
+    model = train_model(
         _taken_from(sample, separated), vocab_size - reserve, num_threads or available_cores(),
         character_coverage=coverage, user_defined_symbols=list(user_defined_symbols), byte_fallback=byte_fallback,
         split_digits=split_digits, pretokenization_delimiter=mark.strip(),
@@ -196,8 +196,15 @@ def _check_names(special_pieces: Sequence[str]) -> None:
         )
 
 
-def _train(texts: Iterator[str], vocab_size: int, num_threads: int, **settings: Any) -> bytes:
-    """The bytes of the model file."""
+def train_model(texts: Iterator[str], vocab_size: int, num_threads: int, **settings: Any) -> bytes:
+    """Content of a model file.
+
+    Args:
+        texts: Texts after their rules.
+        vocab_size: Number of pieces.
+        num_threads: Threads to use.
+        **settings: Of SentencePiece's trainer, beside those of all of our models.
+    """
     import sentencepiece
 
     model = io.BytesIO()

@@ -1,0 +1,102 @@
+"""A checkpoint whose vocabulary changes: read with all its heads, its two tables replaced, written beside its tokenizer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from albertkit.checkpoints.classes import HEADS, choose_head, with_labels
+from albertkit.checkpoints.fit import fit
+from albertkit.checkpoints.found import FoundModel
+from albertkit.checkpoints.sources import open_source
+from albertkit.checkpoints.targets import write_transformers
+from albertkit.checkpoints.verify import reread
+from albertkit.errors import CheckpointError
+from albertkit.files import atomic_file, atomic_folder
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+
+_WORDS, _BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
+_HEADING = "## Vocabulary"
+
+
+@dataclass
+class VocabularyModel:
+    """A model with the tables that have a row a piece.
+
+    Attributes:
+        found: All of it.
+        model_class: What loads it.
+    """
+
+    found: FoundModel
+    model_class: type[PretrainedAlbert]
+
+    @property
+    def words_VE(self) -> Tensor:
+        """Embeddings of the pieces; the masked-LM head's decoder is the same tensor."""
+        return self.found.tensors[_WORDS]
+
+    @property
+    def bias_V(self) -> Tensor | None:
+        """Biases of the masked-LM head, if it has one."""
+        return self.found.tensors.get(_BIAS)
+
+    def replace(self, words_VE: Tensor, bias_V: Tensor | None) -> None:
+        """Give the model other tables, with as many rows as it shall have pieces."""
+        self.found.tensors[_WORDS] = words_VE.contiguous()
+        if bias_V is not None:
+            self.found.tensors[_BIAS] = bias_V.contiguous()
+        self.found.config = self.found.config.replace(vocab_size=len(words_VE))
+
+    def write(self, folder: Path, name: str, tokenizer: SentencePieceTokenizer, change: str) -> None:
+        """Write the checkpoint folder with the tokenizer, and read it again.
+
+        Args:
+            folder: There already.
+            name: Of the model, for its card if the source has none.
+            tokenizer: Its vocabulary.
+            change: What was done to it, for the card.
+
+        Raises:
+            MachineError: verification-failed.
+        """
+        ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+        self.found.config = self.found.config.replace(**ids)
+        write_transformers(folder, self.found.tensors, self.found.config, self.model_class)
+        tokenizer.save_pretrained(folder)
+        card = self.found.folder / "README.md"
+        text = card.read_text(encoding="utf-8", errors="replace").rstrip() if card.is_file() else f"# {name}"
+        with atomic_file(folder / "README.md", "w") as stream:
+            stream.write(f"{text}\n\n{_HEADING}\n\n{change}\n")
+        reread(folder, self.found.tensors, self.model_class)
+
+
+@contextmanager
+def open_model(source: str | Path) -> Iterator[VocabularyModel]:
+    """Read any checkpoint with all its heads.
+
+    Raises:
+        CheckpointError, DataError, ConfigError: What `open_source` raises; weights-mismatch, ambiguous-head.
+    """
+    with open_source(source) as found:
+        head = choose_head(found, None, str(source))
+        found.config = with_labels(found.config, head, found.tensors)
+        fit(found, HEADS[head], (), str(source))
+        yield VocabularyModel(found, HEADS[head])
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its name at the end.
+
+    Raises:
+        CheckpointError: folder-not-empty.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        what = "is not empty" if out.is_dir() else "is a file"
+        raise CheckpointError("folder-not-empty", f"`{out}` {what}", "name a folder that does not exist yet")
+    with atomic_folder(out) as folder:
+        yield folder

@@ -28,6 +28,13 @@ _WHERE = {
     "PretrainSettings": "albertkit.pretraining",
     "pretrain": "albertkit.pretraining",
     "evaluate": "albertkit.pretraining",
+    "FinetuneSettings": "albertkit.tasks.settings",
+    "Columns": "albertkit.tasks.columns",
+    "finetune": "albertkit.tasks.runs",
+    "find_task": "albertkit.tasks.registry",
+    "predict": "albertkit.tasks.predict",
+    "evaluate_task": "albertkit.tasks.predict",
+    "score_file": "albertkit.tasks.scoring",
     "quickstart": "albertkit.quickstart",
 }
 

@@ -39,7 +39,18 @@ app.command(
 app.command(
     f"{_COMMANDS}.evaluate:evaluate",
     name="evaluate",
-    help="Masked-piece and sentence-order loss and accuracy on held-out documents.",
+    help="Score a model: pretrained on held-out documents, fine-tuned on labelled examples.",
+)
+app.command(
+    f"{_COMMANDS}.finetune:finetune",
+    name="finetune",
+    help="Fine-tune on GLUE, SQuAD, RACE, named entities or a table of your own.",
+)
+app.command(
+    f"{_COMMANDS}.predict:predict", name="predict", help="Predict a file of any size with a fine-tuned model."
+)
+app.command(
+    f"{_COMMANDS}.score:score", name="score", help="Score anybody's predictions by the official rules of a task."
 )
 app.command(
     f"{_COMMANDS}.doctor:doctor",
@@ -76,6 +87,11 @@ bench.command(
     f"{_COMMANDS}.bench:data",
     name="data",
     help="Text to masked batches: Google's or the Model Garden's script, transformers' collator.",
+)
+bench.command(
+    f"{_COMMANDS}.bench:finetune",
+    name="finetune",
+    help="Fine-tuning steps: transformers' Trainer as run_glue sets it, and at its best.",
 )
 bench.command(
     f"{_COMMANDS}.bench:pretrain",

@@ -1,4 +1,4 @@
-"""`finetune`: read the data, fine-tune with one seed or several, begin again where a run learned nothing and that is asked for."""
+"""`finetune`: read the data, fine-tune with one seed or several, begin again where nothing was learned and that is asked for."""
 
 import dataclasses
 import math

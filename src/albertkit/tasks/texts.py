@@ -20,7 +20,7 @@ from albertkit.tasks.label_names import label_indices, named_outputs, sorted_lab
 from albertkit.tasks.layouts import Form, is_number
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion
-from albertkit.tasks.metrics.regression import regression_scores
+from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
 from albertkit.tasks.multilabel import MultiLabelClassification
 from albertkit.tasks.task import Prediction
 from albertkit.tasks.text_task import TextExample, TextTask, labels_of
@@ -184,7 +184,7 @@ class TextRegression(TextTask):
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Pairs of label and prediction, bootstrap intervals."""
         pairs = np.array([labels_of(examples), [record["value"] for record in predictions]], np.float64)
-        intervals = bootstrap_intervals(lambda rows: regression_scores(*pairs[:, rows]), pairs.shape[1])
+        intervals = bootstrap_intervals(regression_scores_of(*pairs), pairs.shape[1])
         return {"pairs": pairs.T.tolist(), "intervals": intervals}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:

@@ -36,26 +36,19 @@ def print_check(check: Mapping[str, Any], out: TextIO | None = None) -> None:
 
 
 def _split_table(check: Mapping[str, Any]) -> "Table":
-    table = _table(
-        "split",
-        "examples",
-        "tokens: median",
-        "90 %",
-        "99 %",
-        "longest",
-        "cut",
-        "in windows",
-        "unknown",
-        "twice",
-        "in train",
-    )
-    for name, split in check["splits"].items():
-        count = split["examples"]
-        shares = [_share(split[key], count) for key in ("cut", "windowed")]
-        table.add_row(
-            name, f"{count:,}", *(f"{value:,}" for value in split["tokens"].values()), *shares, f"{split['unknown']:.2%}",
-            _share(split["repeated"], count), "" if name == "train" else _share(split["in_train"], count),
-        )  # fmt: skip
+    """A column a split, so that it fits into 80 columns."""
+    splits = check["splits"]
+    table = _table("", *splits)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.add_row("examples", *(f"{split['examples']:,}" for split in splits.values()))
+    for key in next(iter(splits.values()))["tokens"]:
+        table.add_row(f"tokens, {key}", *(f"{split['tokens'][key]:,}" for split in splits.values()))
+    for key, name in (("cut", "cut"), ("windowed", "in windows"), ("repeated", "twice in the split")):
+        table.add_row(name, *(_share(split[key], split["examples"]) for split in splits.values()))
+    table.add_row("unknown pieces", *(f"{split['unknown']:.2%}" for split in splits.values()))
+    shared = [_share(split["in_train"], split["examples"]) if name != "train" else "" for name, split in splits.items()]
+    table.add_row("also in train", *shared)
     return table
 
 

@@ -112,7 +112,7 @@ class Judge:
         world: World,
     ) -> None:
         self.task, self.examples, self.calibration = task, examples, calibration
-        self.features = task.features(examples, tokenizer, labelled=False)
+        self.features = task.features(examples, tokenizer, labelled=True)  # a label that train lacks is said at once
         self._calibration_features = task.features(calibration, tokenizer, labelled=False) if calibration else None
         self._batch_tokens, self._world = batch_tokens, world
 

@@ -32,16 +32,18 @@ class PredictReport:
         written: Where the predictions are; empty for standard output.
         examples: Examples predicted.
         left_out: Rows that could not be used.
+        notes: How the file was read, where that was not plain.
     """
 
     written: tuple[Path, ...]
     examples: int
     left_out: tuple[Fault, ...]
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         faults = [f"{fault.file}, line {fault.line}: {fault.reason}" for fault in self.left_out]
-        return {"written": [str(path) for path in self.written], "examples": self.examples, "left_out": faults}
+        return {"written": [str(path) for path in self.written], "examples": self.examples, "left_out": faults, "notes": self.notes}
 
 
 def predict(
@@ -88,8 +90,8 @@ def predict(
                 kept.append(prediction)
     written = [] if lines is None else [lines]
     if target is not None and is_folder:
-        written += loaded.task.write(target, kept, split=split)
-    return PredictReport(tuple(written), count, tuple(faults.found))
+        written += [path for path in loaded.task.write(target, kept, split=split) if path != lines]
+    return PredictReport(tuple(written), count, tuple(faults.found), tuple(faults.notes))
 
 
 def evaluate_task(

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albertkit.corpus import sentences
 from albertkit.corpus.sentences import line_rule, split_sentences
+from albertkit.errors import MissingExtraError
 
 CASES = {
     "titles": "Dr. Smith met Mr. Jones.|They talked.",
@@ -61,6 +63,41 @@ def test_what_a_line_is():
     assert [line_rule(None, f) for f in ("text", "jsonl", "parquet", "wiki")] == ["sentence"] + 3 * ["paragraph"]
     assert line_rule("split", "text") == "wrapped"
     assert line_rule("lines", "wiki") == "sentence"
+
+
+KOREAN = {
+    "no full stops": "오늘은 학교에 갔다|날씨가 정말 좋았다|집에 돌아와 잤다",
+    "polite": "안녕하세요|저는 학생이에요|만나서 반가워요",
+    "formal": "회의는 세 시에 시작합니다|자료를 준비해 주시기 바랍니다",
+    "laughter": "재밌다 ㅋㅋㅋ|또 보고 싶네 ㅠㅠ",
+    "decimals": "원주율은 3.14이다.|그 값은 무리수다.",
+    "a date": "2020. 3. 14. 에 열렸다.|많은 사람이 왔다.",
+    "a verb inside": "갔다가 왔다.|바다 위에 배가 떴다.",
+}
+
+
+@pytest.mark.parametrize("case", KOREAN)
+def test_korean_by_its_endings(case):
+    pytest.importorskip("kiwipiepy")
+    expected = KOREAN[case].split("|")
+    assert split_sentences(" ".join(expected), line_rule("kiwi", "text")) == expected
+    assert split_sentences("\n".join(expected), "kiwi") == expected
+    # What sentencex makes of the same: right only where there are stops and no date.
+    assert (split_sentences(" ".join(expected)) == expected) == (case in ("decimals", "a verb inside"))
+
+
+def test_kiwi_loses_nothing(data):
+    pytest.importorskip("kiwipiepy")
+    with open(data / "korean" / "nsmc" / "test.tsv", encoding="utf-8") as stream:
+        text = "\n".join(line.split("\t")[1] for line in list(stream)[1:200])
+    assert "".join("".join(split_sentences(text, "kiwi")).split()) == "".join(text.split())
+
+
+def test_without_kiwi_the_extra_is_named(monkeypatch):
+    sentences._kiwi.cache_clear()
+    monkeypatch.setitem(__import__("sys").modules, "kiwipiepy", None)
+    with pytest.raises(MissingExtraError, match=r"albertkit\[korean\]"):
+        split_sentences("갔다", "kiwi")
 
 
 def test_windows_do_not_change_the_sentences():

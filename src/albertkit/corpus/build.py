@@ -41,7 +41,8 @@ class BuildSettings:
         format: text, jsonl, parquet, wiki, paragraphs or pairs; None finds out for each file (never the last two).
         field: JSONL field or Parquet column that holds the text.
         separator: Between the sentences of a line of pairs.
-        sentences: "lines" (a line is a sentence) or "split"; None: lines in plain text and pairs, split in the others.
+        sentences: "lines" (a line is a sentence), "split", or "kiwi" (Korean, also without full stops: needs kiwipiepy);
+            None: lines in plain text and pairs, split in the others.
         language: Two-letter code whose abbreviations the splitter knows.
         shard_tokens: Tokens a shard holds at most. 2^29: a file of 1 GiB (uint16) or 2 GiB, easy to copy and to check
             one by one, while offsets stay far below 2^32.

@@ -17,10 +17,10 @@ from albertkit.tasks.checking import CheckReport, check_data, check_task
 from albertkit.tasks.choices import ChoiceExample, choice_task
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.glue import official_task, table_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import tagging_task
-from albertkit.tasks.text_task import TextExample
+from albertkit.tasks.texts.names import official_task, table_task
+from albertkit.tasks.texts.task import TextExample
 from albertkit.tokenizer import AlbertTokenizer
 
 

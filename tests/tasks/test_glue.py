@@ -10,7 +10,7 @@ import pytest
 
 from albertkit.errors import DataError
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.glue import OFFICIAL, official_task
+from albertkit.tasks.texts.names import OFFICIAL, official_task
 from albertkit.tokenizer import AlbertTokenizer
 
 # Name of the golden file, our task, its file for each split of theirs.

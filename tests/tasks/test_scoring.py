@@ -13,9 +13,9 @@ from albertkit.cli.score import score
 from albertkit.errors import AlbertKitError
 from albertkit.tasks.choices import choice_task
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.glue import official_task
 from albertkit.tasks.scoring import score_file
 from albertkit.tasks.tagging import tagging_task
+from albertkit.tasks.texts.names import official_task
 
 THEIR_NAMES = {
     "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",

@@ -11,11 +11,11 @@ from word_tokenizer import WordTokenizer
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.glue import OFFICIAL, official_task, table_task
 from albertkit.tasks.metrics.classification import label_scores
-from albertkit.tasks.multilabel import MultiLabelClassification, label_scores_of
-from albertkit.tasks.text_features import text_features
 from albertkit.tasks.texts import TextClassification, TextExample, TextRegression
+from albertkit.tasks.texts.features import text_features
+from albertkit.tasks.texts.multilabel import MultiLabelClassification, label_scores_of
+from albertkit.tasks.texts.names import OFFICIAL, official_task, table_task
 
 
 class Words(WordTokenizer):

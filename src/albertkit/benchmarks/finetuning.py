@@ -112,8 +112,8 @@ def using_threads(threads: int) -> Iterator[None]:
 def _works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) -> Iterator[tuple[Work, AlbertConfig]]:
     from albertkit.tasks.data import read_split
     from albertkit.tasks.faults import Faults
-    from albertkit.tasks.glue import official_task
     from albertkit.tasks.texts import TextExample
+    from albertkit.tasks.texts.names import official_task
     from albertkit.tokenizer import AlbertTokenizer
 
     tokenizer = AlbertTokenizer.from_pretrained(inputs.tokenizer_folder, text_rules="google")

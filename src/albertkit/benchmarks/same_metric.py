@@ -64,7 +64,7 @@ def same_metric_rows(
     """
     from albertkit.tasks.data import read_split
     from albertkit.tasks.faults import Faults
-    from albertkit.tasks.glue import official_task
+    from albertkit.tasks.texts.names import official_task
     from albertkit.training.hardware import choose_precision
 
     if data is None:

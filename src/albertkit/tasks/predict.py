@@ -43,7 +43,12 @@ class PredictReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         faults = [f"{fault.file}, line {fault.line}: {fault.reason}" for fault in self.left_out]
-        return {"written": [str(path) for path in self.written], "examples": self.examples, "left_out": faults, "notes": self.notes}
+        return {
+            "written": [str(path) for path in self.written],
+            "examples": self.examples,
+            "left_out": faults,
+            "notes": self.notes,
+        }
 
 
 def predict(

@@ -7,10 +7,16 @@ from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
 from albertkit.tasks.columns import Columns
-from albertkit.tasks.glue import OFFICIAL, official_task, table_task
 from albertkit.tasks.tagging import TAGGING_TASKS, TaggingTask, tagging_task
 from albertkit.tasks.task import Task
-from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextRegression
+from albertkit.tasks.texts import (
+    OFFICIAL,
+    MultiLabelClassification,
+    TextClassification,
+    TextRegression,
+    official_task,
+    table_task,
+)
 
 TABLES = {"classify": "classification", "regress": "regression", "multilabel": "multilabel"}
 ANSWERS = {"squad1": 1, "squad2": 2}

@@ -21,8 +21,8 @@ from albertkit.tasks.choices.race import LEVELS, race_files, read_race
 from albertkit.tasks.choices.tables import read_choices
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.layouts import TABLE_FILES, find_files
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
+from albertkit.tasks.tables.layouts import TABLE_FILES, find_files
 from albertkit.tasks.task import Prediction, Task
 from albertkit.tokenizer import AlbertTokenizer
 

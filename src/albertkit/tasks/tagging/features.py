@@ -7,9 +7,9 @@ import numpy as np
 from albertkit.errors import ConfigError, DataError
 from albertkit.model.packing import IGNORED
 from albertkit.tasks.features import Features
-from albertkit.tasks.label_names import label_indices
 from albertkit.tasks.tagging.files import TaggedExample
 from albertkit.tasks.tagging.places import find_places, windows
+from albertkit.tasks.texts.label_names import label_indices
 from albertkit.tokenizer import AlbertTokenizer
 
 

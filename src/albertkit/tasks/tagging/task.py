@@ -20,7 +20,6 @@ from albertkit.model.packing import IGNORED
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.label_names import label_indices, named_outputs
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.tagging import span_scores, span_scores_of, span_table, spans
 from albertkit.tasks.tagging.features import gold_tags, tagging_features
@@ -28,6 +27,7 @@ from albertkit.tasks.tagging.files import FILES, Layout, TaggedExample, find_fil
 from albertkit.tasks.tagging.klue import klue_scores
 from albertkit.tasks.tagging.places import spread
 from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.texts.label_names import label_indices, named_outputs
 from albertkit.tokenizer import AlbertTokenizer
 
 Outputs = tuple[np.ndarray, np.ndarray]  # label and probability of each word that is tagged in a sequence

@@ -9,12 +9,12 @@ import numpy as np
 
 from albertkit.errors import DataError
 from albertkit.tasks.features import Features
-from albertkit.tasks.label_names import label_indices, named_outputs, sorted_labels
-from albertkit.tasks.layouts import Form
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.classification import label_scores
+from albertkit.tasks.tables.layouts import Form
 from albertkit.tasks.task import Prediction
-from albertkit.tasks.text_task import TextExample, TextTask, labels_of
+from albertkit.tasks.texts.label_names import label_indices, named_outputs, sorted_labels
+from albertkit.tasks.texts.task import TextExample, TextTask, labels_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,7 @@ from typing import Any
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.choices import ChoiceExample
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.label_names import sorted_labels
-from albertkit.tasks.scoring_files import (
+from albertkit.tasks.scoring.files import (
     IDS,
     File,
     join,
@@ -19,6 +18,7 @@ from albertkit.tasks.scoring_files import (
 )
 from albertkit.tasks.tables import Table
 from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextExample, TextRegression, TextTask
+from albertkit.tasks.texts.label_names import sorted_labels
 
 Records = list[dict[str, Any]]
 

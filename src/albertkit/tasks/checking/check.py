@@ -17,7 +17,7 @@ import numpy as np
 
 from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
-from albertkit.tasks.checking_kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
+from albertkit.tasks.checking.kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_data
 from albertkit.tasks.faults import Faults

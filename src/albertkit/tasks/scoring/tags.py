@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
-from albertkit.tasks.scoring_files import File, join, list_of, read_table
+from albertkit.tasks.scoring.files import File, join, list_of, read_table
 from albertkit.tasks.tables.source import lines
 from albertkit.tasks.tagging import TaggedExample
 from albertkit.tasks.tagging.schemes import is_tag

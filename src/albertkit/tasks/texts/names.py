@@ -3,11 +3,10 @@
 from typing import Any
 
 from albertkit.errors import ConfigError, near_miss
-from albertkit.tasks.official import OFFICIAL
-from albertkit.tasks.text_task import TextTask
-from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextRegression
-
-__all__ = ["OFFICIAL", "official_task", "table_task"]
+from albertkit.tasks.texts.classes import TextClassification, TextRegression
+from albertkit.tasks.texts.multilabel import MultiLabelClassification
+from albertkit.tasks.texts.official import OFFICIAL
+from albertkit.tasks.texts.task import TextTask
 
 _CLASSES: dict[str, type[TextTask]] = {
     "classification": TextClassification, "regression": TextRegression, "multilabel": MultiLabelClassification,

@@ -16,16 +16,13 @@ from albertkit.model.outputs import SummedLoss
 from albertkit.model.packing import IGNORED
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.label_names import label_indices, named_outputs, sorted_labels
-from albertkit.tasks.layouts import Form, is_number
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion
 from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
-from albertkit.tasks.multilabel import MultiLabelClassification
+from albertkit.tasks.tables.layouts import Form, is_number
 from albertkit.tasks.task import Prediction
-from albertkit.tasks.text_task import TextExample, TextTask, labels_of
-
-__all__ = ["MultiLabelClassification", "TextClassification", "TextExample", "TextRegression"]
+from albertkit.tasks.texts.label_names import label_indices, named_outputs, sorted_labels
+from albertkit.tasks.texts.task import TextExample, TextTask, labels_of
 
 
 @dataclass(frozen=True, kw_only=True)

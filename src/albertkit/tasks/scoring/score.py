@@ -17,12 +17,12 @@ from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.squad import Version, question_scores, squad_scores
 from albertkit.tasks.metrics.tagging import spans
 from albertkit.tasks.registry import find_task
-from albertkit.tasks.scoring_files import File, read_answers, read_odds
-from albertkit.tasks.scoring_tables import TABLES, choice_records, table_records, text_records
-from albertkit.tasks.scoring_tags import read_tags
+from albertkit.tasks.scoring.files import File, read_answers, read_odds
+from albertkit.tasks.scoring.tables import TABLES, choice_records, table_records, text_records
+from albertkit.tasks.scoring.tags import read_tags
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
-from albertkit.tasks.text_task import TextTask
+from albertkit.tasks.texts.task import TextTask
 
 Results = dict[str, Any]
 

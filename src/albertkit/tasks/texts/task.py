@@ -19,11 +19,11 @@ from albertkit.model.outputs import SummedLoss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.layouts import TABLE_FILES, Form, choose_form, find_files
-from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.tables import Row, Table
+from albertkit.tasks.tables.layouts import TABLE_FILES, Form, choose_form, find_files
 from albertkit.tasks.task import Prediction, Task
-from albertkit.tasks.text_features import text_features
+from albertkit.tasks.texts.features import text_features
+from albertkit.tasks.texts.official import OFFICIAL
 from albertkit.tokenizer import AlbertTokenizer
 
 Label = str | float | tuple[str, ...]

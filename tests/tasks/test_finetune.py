@@ -151,6 +151,8 @@ def test_another_run_other_settings_and_other_data_are_refused(learned, start, t
     with pytest.raises(CheckpointError) as caught:
         finetune("classify", start, tmp_path, run, SETTINGS, columns=COLUMNS, resume=True)
     assert caught.value.slug == "resume-mismatch"
+    with pytest.raises(CheckpointError, match="trained on classify, not on other"):
+        finetune(find_task("classify", COLUMNS).with_changes(name="other"), start, table, run, SETTINGS, resume=True)
 
 
 def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path):
@@ -172,6 +174,10 @@ def test_a_run_that_learns_nothing_says_so_and_retries_only_if_told(start, table
     assert len(result.retries) == 2
     assert "begun again with a third of the learning rate" in capfd.readouterr().err
     assert (tmp_path / "again" / "retry-2" / "run.toml").exists()
+    assert result.model == tmp_path / "again" / "best"
+    weights = [tmp_path / "again" / name / "best" / "model.safetensors" for name in (".", "retry-2")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert json.loads((tmp_path / "again" / "results.json").read_text())["model"] == str(result.model)
 
 
 def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
@@ -206,6 +212,14 @@ def test_a_teacher_is_imitated(learned, start, table, tmp_path):
     assert "distillation_loss" in metrics
     assert "hidden_states_loss" in metrics
     assert result.value > 0.6  # the labels play no part: the weight of the teacher is 1
+
+
+def test_a_teacher_that_was_not_fine_tuned_is_refused(start, table, tmp_path):
+    settings = replace(SETTINGS, epochs=1, teacher=start)
+    with pytest.raises(CheckpointError) as caught:
+        finetune("classify", start, table, tmp_path / "student", settings, columns=COLUMNS)
+    assert caught.value.slug == "teacher-mismatch"
+    assert "not fine-tuned" in caught.value.message
 
 
 def test_class_weights_make_rare_classes_count(start, tmp_path):

@@ -15,7 +15,7 @@ def evaluate(
     held_out: float | None = None,
     seed: int | None = None,
     batch_tokens: int = 16_384,
-    precision: Literal["fp32", "bf16", "auto"] = "fp32",
+    precision: Literal["fp32", "bf16", "auto"] | None = None,
     device: str = "auto",
     json: bool = False,
 ) -> None:
@@ -31,26 +31,33 @@ def evaluate(
         held_out: Pretrained: share of documents. Default: those held out in training, or all of another store.
         seed: Pretrained: draws segments and masks, and the documents of another store. Default: the seed of the training.
         batch_tokens: Tokens computed at once.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively. Default: fp32 of a pretrained model, auto
+            of a fine-tuned one, as in its training.
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result, print_scores
     from albertkit.tasks.loading import is_task_model
 
-    if is_task_model(model):
+    if is_task_model(model) or not (data / "manifest.json").exists():
+        from albertkit.errors import ConfigError
         from albertkit.tasks.predict import evaluate_task
 
+        if (length, held_out, seed) != (None, None, None):
+            raise ConfigError(
+                "conflicting-options", "--length, --held-out and --seed are for token stores",
+                "leave them out: task.json says how a fine-tuned model reads",
+            )  # fmt: skip
         scored = evaluate_task(
             model, data, out, split=split, threshold_from=threshold_from, batch_tokens=batch_tokens,
-            precision=precision, device=device,
+            precision=precision or "auto", device=device,
         )  # fmt: skip
         print_scores(scored, json)
         return
     from albertkit.pretraining.run import evaluate
 
     result = evaluate(
-        model, data, length=length, held_out=held_out, seed=seed, batch_tokens=batch_tokens, precision=precision,
+        model, data, length=length, held_out=held_out, seed=seed, batch_tokens=batch_tokens, precision=precision or "fp32",
         device=device,
     )  # fmt: skip
     print_result(result.to_dict(), json)

@@ -39,4 +39,5 @@ def predict(
     for fault in report.left_out:
         print(f"left out: {fault.file}, line {fault.line}: {fault.reason}", file=sys.stderr)
     if out is not None:
-        print_result(report.to_dict(), json)
+        shown = report.to_dict()
+        print_result(shown if json else shown | {"left_out": len(report.left_out) or None}, json)

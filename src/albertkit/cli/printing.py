@@ -17,7 +17,7 @@ def print_result(values: dict[str, Any], json: bool) -> None:
     if json:
         print(json_module.dumps(values, default=str, ensure_ascii=False))
         return
-    shown = {name.replace("_", " "): value for name, value in values.items() if value is not None}
+    shown = {name.replace("_", " "): value for name, value in values.items() if value is not None and value != []}
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         print(f"{name:<{width}}  {_text(value)}")
@@ -83,5 +83,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list | tuple):
-        return (" to " if len(value) == 2 else ", ").join(map(_text, value))
+        is_interval = isinstance(value, tuple) and len(value) == 2
+        return (" to " if is_interval else ", ").join(map(_text, value))
     return str(value)

@@ -50,7 +50,15 @@ def load_teacher(
         CheckpointError: teacher-mismatch for another tokenizer, other labels or too few positions; and what loading raises.
     """
     path = Path(folder) / "best" if (Path(folder) / "best").is_dir() else Path(folder)
-    teacher = type(student).from_pretrained(path)
+    try:
+        teacher = type(student).from_pretrained(path)
+    except CheckpointError as error:
+        if error.slug != "weights-mismatch":
+            raise
+        raise CheckpointError(
+            "teacher-mismatch", f"`{folder}` holds no {type(student).__name__}: it was not fine-tuned on this kind of task",
+            "fine-tune a teacher with `albertkit finetune` on the same data, from a model with the student's tokenizer",
+        ) from None  # fmt: skip
     own, found = AlbertTokenizer.from_pretrained(path), []
     if own.fingerprint != tokenizer.fingerprint:
         found.append(

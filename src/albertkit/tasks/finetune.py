@@ -69,7 +69,9 @@ class FinetuneResult:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: scores and details by their names; a score that is not defined is None."""
         own = {"model": self.model and str(self.model), "task": self.task, "metric": self.metric, "value": self.value}
-        rest: dict[str, Any] = {"steps": self.steps, "seconds": round(self.seconds, 1), "collapsed": self.collapsed}
+        rest: dict[str, Any] = {"collapsed": self.collapsed}
+        if self.steps:
+            rest |= {"steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
         if self.retries:
             rest["retries"] = list(self.retries)
         if self.seeds:
@@ -80,7 +82,9 @@ class FinetuneResult:
         """What `report.task_results` shows: scores, intervals, classes, notes."""
         notes = [*self.details.get("notes", ())]
         if self.collapsed:
-            notes.append(f"nothing learned: {self.collapsed}; try a lower --lr, a longer --warmup or another --seed")
+            notes.append(
+                f"nothing learned: {self.collapsed}; try --retries 2, a lower --lr, a longer --warmup or another --seed"
+            )
         notes += [f"begun again: {why}" for why in self.retries]
         if self.seeds:
             values = sorted(self.seeds.values())
@@ -129,7 +133,8 @@ class Judge:
     def scores(self, model: PretrainedAlbert) -> dict[str, float]:
         """Calibrate, predict, score."""
         self.calibrate(model)
-        return self.task.score(self.examples, self.predictions(model))
+        scores = self.task.score(self.examples, self.predictions(model))
+        return {self.task.metric: scores[self.task.metric], **scores}  # the one that counts is shown first
 
     def _predict(self, model: PretrainedAlbert, examples: Sequence[Any], features: Features) -> list[Prediction]:
         outputs = run_model(model, self.task, features, self._batch_tokens, self._world)
@@ -167,7 +172,7 @@ def finetune_once(
     model, tokenizer, notes = load_encoder(model_folder, task, **dropout)
     features = task.features(data.train, tokenizer, labelled=True)
     data_fingerprint = fingerprint(features)
-    _check_run(run, settings, data_fingerprint, resume)
+    _check_run(run, settings, task, data_fingerprint, resume)
     model.to(world.device)
     model.compute_dtype = choose_precision(settings.precision, world.device)
     model.gradient_checkpointing = settings.gradient_checkpointing
@@ -228,10 +233,17 @@ def finetune_once(
             run / "best", run.resolve().name, kind=task.kind, task=task.name, model_class=task.model_class.__name__,
             parameters=best.model.num_parameters(), start=str(model_folder),
             examples={"train": len(data.train), "dev": len(data.dev)}, scores=scores,
-            intervals=finished.details.get("intervals", {}), settings=settings.to_dict(), versions=versions(),
+            intervals=finished.details.get("intervals", {}), settings=_telling(settings), versions=versions(),
         )  # fmt: skip
     world.barrier()
     return finished
+
+
+def _telling(settings: FinetuneSettings) -> dict[str, Any]:
+    """The settings for the model card: those of every training, and what was set otherwise than it is by itself."""
+    always = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
+    plain = FinetuneSettings().to_dict()
+    return {k: v for k, v in settings.to_dict().items() if k in always or (k != "eval_every" and plain.get(k) != v)}
 
 
 def configured(task: Task, settings: FinetuneSettings) -> Task:
@@ -265,7 +277,7 @@ def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings,
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
 
 
-def _check_run(run: Path, settings: FinetuneSettings, data: str, resume: bool) -> None:
+def _check_run(run: Path, settings: FinetuneSettings, task: Task, data: str, resume: bool) -> None:
     """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
     recorded = run / "run.toml"
     if recorded.exists() and not resume:
@@ -275,7 +287,13 @@ def _check_run(run: Path, settings: FinetuneSettings, data: str, resume: bool) -
     if recorded.exists():
         settings.check_same(recorded)
         for checkpoint in list_checkpoints(run)[-1:]:
-            if read_json(checkpoint / PROVENANCE)["data"] != data:
+            before = read_json(checkpoint / PROVENANCE)
+            if before["task"] != task.name:
+                raise CheckpointError(
+                    "resume-mismatch", f"`{run}` was trained on {before['task']}, not on {task.name}",
+                    "resume with the task that the run was started with, or start a new run with another --out",
+                )  # fmt: skip
+            if before["data"] != data:
                 raise CheckpointError(
                     "resume-mismatch", f"`{run}` was trained on other examples than these are now",
                     "resume with the data that the run was started with, or start a new run with another --out",

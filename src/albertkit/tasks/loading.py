@@ -97,7 +97,7 @@ def load_task_model(folder: str | Path) -> TaskModel:
     if not (path / TASK).exists():
         raise CheckpointError(
             "no-task", f"`{folder}` holds no fine-tuned model: there is no {TASK}",
-            "name the folder that `albertkit finetune --out` made",
+            "name the folder that `albertkit finetune --out` made; a pretrained model is evaluated on a token store",
         )  # fmt: skip
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
     return TaskModel(task, task.model_class.from_pretrained(path), AlbertTokenizer.from_pretrained(path))

@@ -21,6 +21,7 @@ from albertkit.tasks.task import Prediction
 from albertkit.training.distributed import join_world
 from albertkit.training.hardware import choose_precision
 
+_FILES = {".csv", ".tsv", ".json", ".txt", ".parquet"}  # names that nobody gives to a folder
 CHUNK = 4096  # examples read, computed and written at a time: enough to sort by length, little enough to hold
 
 
@@ -79,6 +80,12 @@ def predict(
         CheckpointError: no-task, and what loading raises. DataError: bad-row, and what reading raises.
         ConfigError: bad-device, bad-precision, unknown-split.
     """
+    if out is not None and Path(out).suffix in _FILES:
+        raise ConfigError(
+            "bad-argument",
+            f"`{out}` would be a folder",
+            "predictions go into a .jsonl file, or into a folder with the task's own",
+        )
     loaded = _ready(model, precision, device)
     file, split = _file_of(loaded, Path(input), split)
     faults = Faults(on_error)

@@ -99,9 +99,23 @@ def _with_retries(
                 raise
             why = error.message
         if last or not why:
-            return dataclasses.replace(result, retries=tuple(whys))
+            return _settled(dataclasses.replace(result, retries=tuple(whys)), run, world)
         whys.append(f"learning rate {lr:g}: {why}")
         reasons = [*reasons, f"begun again with a third of the learning rate; {whys[-1]}"]
+
+
+def _settled(result: FinetuneResult, run: Path, world: World) -> FinetuneResult:
+    """What the last attempt left, where a person looks for it: in the run's own folder."""
+    if result.model is None or result.model == run / "best":
+        return result
+    settled = dataclasses.replace(result, model=run / "best")
+    if world.is_main:
+        for name in ("best", "dev"):
+            with atomic_folder(run / name) as folder:
+                shutil.copytree(result.model.parent / name, folder, dirs_exist_ok=True)
+        save_results(settled.to_dict(), run)
+    world.barrier()
+    return settled
 
 
 def _summary(results: dict[int, FinetuneResult], run: Path, world: World) -> FinetuneResult:

@@ -149,13 +149,17 @@ class FinetuneSettings(Settings):
                 reasons.append(f"lr: {lr:g} ({source})")
         if self.warmup is None:
             changes["warmup"] = round(preset.warmup_steps / preset.steps, 4) if preset else presets.OTHER_WARMUP
+            reasons.append(f"warmup: {changes['warmup']:.1%} of the steps ({source})")
         if self.dropout is None:
             changes["dropout"] = preset.dropout if preset else config.hidden_dropout_prob
-            if preset and preset.dropout != config.hidden_dropout_prob:
-                reasons.append(f"dropout: {preset.dropout:g} ({source}; the model says {config.hidden_dropout_prob:g})")
+            own = f"the model's own is {config.hidden_dropout_prob:g}"
+            reasons.append(f"dropout: {changes['dropout']:g} ({f'{source}; {own}' if preset else own})")
         if self.length is None:
             wanted = preset.length if preset else 512
             changes["length"] = min(wanted, config.max_position_embeddings)
+            reasons.append(
+                f"length: {changes['length']} ({source if preset else 'as long as the model reads, at most 512'})"
+            )
         if self.eval_every is None:
             changes["eval_every"] = max(1, math.ceil(steps / 10))
         return dataclasses.replace(self, **changes), reasons

@@ -314,7 +314,9 @@ def train(
             if (settings.save_every and state.step % settings.save_every == 0) or last or stopping:
                 save()
             if stopping and not last:
-                display.note(f"stopped by a signal after step {state.step}; everything is saved")
+                display.note(
+                    f"stopped by a signal after step {state.step}; everything is saved, --resume goes on from there"
+                )
                 return result
         if not result.evaluation:  # resumed where it had already ended
             evaluate_now()

@@ -1,35 +1,30 @@
 """More pieces for a SentencePiece model: those that a text in another language or of another field needs.
 
 First the characters that the model lacks, the most frequent first, until nothing but rare ones is unknown; then pieces of
-several characters. Those are found by training a unigram model on the text, as the model's own rules and normaliser leave
-it: its pieces know whether they begin a word, and its counts share a text out among pieces that overlap.
-
-Of 1.3 million characters of Korean Wikipedia, 8,000 new pieces for 30k-clean make 2.55 pieces a word on other articles; counting
-words and their frequent endings instead made 2.65, counting mecab's morphemes 2.86.
+several characters (`candidates.py`), those first that make the text shortest. Everything is looked for in the text as the
+model's own rules and normaliser leave it.
 """
 
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError
-from albertkit.tokenizer.batch import available_cores
+from albertkit.tokenizer.candidates import piece_candidates
 from albertkit.tokenizer.digit_comma import SPACE
-from albertkit.tokenizer.model_file import rebuilt_model
+from albertkit.tokenizer.model_file import rebuilt_model, with_unused
 from albertkit.tokenizer.morphemes import find_analyser
 from albertkit.tokenizer.segmentation import UnigramPieces
 from albertkit.tokenizer.sentencepiece_model import NORMAL, ModelFacts, read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
-from albertkit.tokenizer.train import DELIMITER, train_model, with_unused
 
 _LONGEST_WORD = 32  # characters of a word that is given; SentencePiece finds none above 16
 _JUST_ABOVE = 0.1  # SentencePiece adds scores in single precision: less would drown in a text of some thousand pieces
-_CANDIDATES = 1.5  # for each piece wanted: some are in the vocabulary already, and some save little
+# For each piece wanted: some are in the vocabulary already, and some go on into longer ones and are left with few occurrences.
+_CANDIDATES = 1.25
 
 
 @dataclass(frozen=True)
@@ -103,6 +98,8 @@ def extend_tokenizer(
     lines = [line for text in texts if (line := tokenizer.normalized(text).replace(SPACE, " ").strip())]
     there = {piece for piece, _, _ in facts.pieces}
     characters = _missing_characters(lines, there, coverage)
+    given, left_out = _given(tokenizer, words, there)
+    characters += sorted({c for piece in given for c in piece} - there - set(characters))
     if len(characters) > max_new:
         raise ConfigError(
             "vocab-too-small",
@@ -112,9 +109,15 @@ def extend_tokenizer(
     lowest = UnigramPieces(facts, tokenizer.unk_id).lowest
     grown = ModelFacts([*facts.pieces, *((c, lowest, NORMAL) for c in characters)])
     pieces = UnigramPieces(grown, tokenizer.unk_id)
-    given, left_out = _given(tokenizer, words, there | set(characters))
     room = max_new - len(characters) - len(given)
-    counts = _train_counts(lines, int(_CANDIDATES * max_new), coverage, analyser) if lines else Counter()
+    alphabet = {c for c in there.union(characters) if len(c) == 1}
+    counts = piece_candidates(
+        lines,
+        alphabet,
+        len(alphabet) + int(_CANDIDATES * max(room, 0)),
+        min_count,
+        find_analyser(analyser) if analyser else None,
+    )
     found = _chosen(counts, pieces, there.union(characters, given), set() if recut else there, min_count, room)
     if not (characters or given or found):
         raise DataError(
@@ -161,7 +164,6 @@ def _given(
     for word in words:
         piece = tokenizer.normalized(word)
         bare = piece.removeprefix(SPACE)
-        unknown = [c for c in bare if c not in there]
         if not bare:
             reason = "empty"
         elif SPACE in bare:
@@ -170,8 +172,6 @@ def _given(
             reason = "too long"
         elif piece in there or piece in pieces:
             reason = "already a piece"
-        elif unknown:
-            reason = "a character without a piece"
         else:
             pieces[piece] = None
             continue
@@ -179,41 +179,17 @@ def _given(
     return list(pieces), left_out
 
 
-def _train_counts(lines: Sequence[str], size: int, coverage: float, analyser: str | None) -> Counter[str]:
-    """How often each piece of a unigram model of the lines occurs in them."""
-    import sentencepiece
-
-    separated = partial(find_analyser(analyser).separated, mark=DELIMITER) if analyser else None
-    model = train_model(
-        (separated(line) if separated else line for line in lines), size, available_cores(),
-        character_coverage=coverage, normalization_rule_name="identity", hard_vocab_limit=False,
-        pretokenization_delimiter=DELIMITER if analyser else "",
-    )  # fmt: skip
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    counts: Counter[str] = Counter()
-    for start in range(0, len(lines), 10_000):
-        for row in processor.encode(lines[start : start + 10_000], out_type=str, num_threads=available_cores()):
-            counts.update(row)
-    return counts
-
-
 def _chosen(
     counts: Counter[str], pieces: UnigramPieces, taken: set[str], old: set[str], min_count: int, room: int
 ) -> list[str]:
-    """The pieces that save most, occurrences times pieces fewer at each: letters and digits, not only `old` characters."""
+    """The pieces that save most, occurrences times pieces fewer at each; none that has only `old` characters."""
     savings = []
     for piece, count in counts.items():
         bare = piece.removeprefix(SPACE)
-        if piece in taken or count < min_count or not bare or not all(_in_word(c) for c in bare):
-            continue
-        if not all(c in pieces.ids for c in bare) or (old and all(c in old for c in bare)):
+        if piece in taken or count < min_count or (old and all(c in old for c in bare)):
             continue
         savings.append((-count * (len(pieces.best(piece)[1]) - 1), piece))
     return [piece for _, piece in sorted(savings)[: max(room, 0)]]
-
-
-def _in_word(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LMN"
 
 
 def _score(piece: str, counts: Counter[str], pieces: UnigramPieces) -> float:

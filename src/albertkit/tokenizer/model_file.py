@@ -4,10 +4,11 @@ What is no piece is carried over field by field as it is, but for what training 
 paths of the text and of the model, which are nobody's business.
 """
 
+import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
-from albertkit.tokenizer.sentencepiece_model import NORMAL, read_varint
+from albertkit.tokenizer.sentencepiece_model import NORMAL, UNUSED, read_facts, read_varint
 
 Piece = tuple[str, float, int]  # text, score, type
 
@@ -36,6 +37,14 @@ def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
         elif number != _PIECES:
             parts.append(whole)
     return b"".join(parts)
+
+
+def with_unused(model: bytes, number: int) -> bytes:
+    """The model with so many more pieces at its end that no text matches."""
+    pieces = read_facts(model).pieces
+    there = {piece for piece, _, _ in pieces}
+    names = (name for name in map("[unused{}]".format, itertools.count()) if name not in there)
+    return rebuilt_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
 
 
 def _changed(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:

@@ -3,20 +3,22 @@
 import io
 import itertools
 import os
-import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, near_miss
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
+from albertkit.tokenizer.digit_comma import SPACE
 from albertkit.tokenizer.loading import TOKENIZER_FILES
-from albertkit.tokenizer.model_file import rebuilt_model
-from albertkit.tokenizer.morphemes import find_analyser
-from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, UNUSED, read_facts, role_of
+from albertkit.tokenizer.model_file import rebuilt_model, with_unused
+from albertkit.tokenizer.morphemes import Analyser, find_analyser
+from albertkit.tokenizer.sampling import even_sample
+from albertkit.tokenizer.seeds import morpheme_seeds, write_seeds
+from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, read_facts, role_of
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import read_lines
 
@@ -24,10 +26,6 @@ from albertkit.tokenizer.text_files import read_lines
 # field and the rest becomes one piece (0.2.3).
 GOOGLE_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 MORPHEMES = ("none", "boundary", "spaces")
-
-# Between morphemes, for SentencePiece to cut at and then remove. A code point that Unicode keeps out of texts; a visible one
-# would be lost to training where a text has it.
-DELIMITER = "\ufdd0"
 
 
 def train_tokenizer(
@@ -58,7 +56,7 @@ def train_tokenizer(
         texts: Texts, or paths of text files (UTF-8, a sentence or paragraph a line, `.gz` accepted).
         out: Folder to write. Nothing is written unless training succeeds.
         vocab_size: Pieces, the special ones and the symbols counted.
-        coverage: Share of the characters that must have a piece, above 0 and at most 1.
+        coverage: Share of the characters that must have a piece, 0.98 to 1.
         max_sentences: Texts to train on; of more, a sample drawn evenly.
         seed: Of that sample.
         user_defined_symbols: Pieces that are always cut out of a text as they are.
@@ -84,7 +82,7 @@ def train_tokenizer(
         ConfigError: vocab-too-large, vocab-too-small, bad-argument, bad-text-rules.
         MachineError: training-failed. MissingExtraError: missing-extra, for morphemes without their analyser.
 
-    Source: the settings of google-research/albert's README for 30k-clean; `pretokenization_delimiter` of SentencePiece.
+    Source: the settings of google-research/albert's README for 30k-clean.
     """
     rules.check(text_rules)
     check_folder(Path(out), overwrite)
@@ -95,10 +93,10 @@ def train_tokenizer(
         raise ConfigError(
             "bad-argument", f"max_sentences is {max_sentences}", "use 1 or more; 10_000_000 bounds the memory"
         )
-    if not 0 < coverage <= 1:
+    if not 0.98 <= coverage <= 1:  # SentencePiece takes no other
         raise ConfigError(
             "bad-argument",
-            f"coverage is {coverage}, not a share above 0 and at most 1",
+            f"coverage is {coverage}, not a share from 0.98 to 1",
             "use 0.99995, or 1.0 for little text",
         )
     taken = len(SPECIAL_PIECES) + len(user_defined_symbols) + reserve + 256 * byte_fallback
@@ -108,17 +106,17 @@ def train_tokenizer(
             f"vocab_size is {vocab_size}; special pieces, symbols and what is reserved alone take {taken}",
             "use 8000 or more",
         )
-    mark = {"none": "", "boundary": DELIMITER, "spaces": " "}[morphemes]
-    separated = partial(find_analyser(analyser).separated, mark=mark) if mark else None
-    sample = _sample(_prepared(texts, text_rules), max_sentences, seed)
+    found = find_analyser(analyser) if morphemes != "none" else None
+    sample = even_sample(_prepared(texts, text_rules), max_sentences, seed)
     if not sample:
         raise DataError(
             "empty-input", "there is no text to train a tokenizer on", "name files with at least one line of text"
         )
     model = train_model(
-        _taken_from(sample, separated), vocab_size - reserve, num_threads or available_cores(),
+        _taken_from(sample, found if morphemes == "spaces" else None), vocab_size - reserve,
+        num_threads or available_cores(), seeds=_seeds(sample, found) if found and morphemes == "boundary" else None,
         character_coverage=coverage, user_defined_symbols=list(user_defined_symbols), byte_fallback=byte_fallback,
-        split_digits=split_digits, pretokenization_delimiter=mark.strip(),
+        split_digits=split_digits,
         pad_piece=special_pieces[0], unk_piece=special_pieces[1], control_symbols=list(special_pieces[2:]),
     )  # fmt: skip
     if reserve:
@@ -127,14 +125,6 @@ def train_tokenizer(
     tokenizer = SentencePieceTokenizer(model, text_rules, source=out, analyser=spaced)
     tokenizer.save_pretrained(out)
     return tokenizer
-
-
-def with_unused(model: bytes, number: int) -> bytes:
-    """The model with so many more pieces at its end that no text matches."""
-    pieces = read_facts(model).pieces
-    there = {piece for piece, _, _ in pieces}
-    names = (name for name in map("[unused{}]".format, itertools.count()) if name not in there)
-    return rebuilt_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
 
 
 def check_folder(out: Path, overwrite: bool) -> None:
@@ -170,21 +160,6 @@ def _prepared(texts: Iterable[str] | Sequence[Path], text_rules: str) -> Iterato
             yield prepared
 
 
-def _sample(texts: Iterator[str], size: int, seed: int) -> list[str]:
-    """An even sample of a stream (reservoir sampling); all of it, in order, if it is no longer than `size`.
-
-    SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample as it is.
-    """
-    draw = random.Random(seed)
-    sample: list[str] = []
-    for number, text in enumerate(texts):
-        if number < size:
-            sample.append(text)
-        elif (place := draw.randrange(number + 1)) < size:
-            sample[place] = text
-    return sample
-
-
 def _check_names(special_pieces: Sequence[str]) -> None:
     names = list(special_pieces)
     wrong = [name for place, name in enumerate(names) if not name.strip() or role_of(name) not in (None, place)]
@@ -196,38 +171,58 @@ def _check_names(special_pieces: Sequence[str]) -> None:
         )
 
 
-def train_model(texts: Iterator[str], vocab_size: int, num_threads: int, **settings: Any) -> bytes:
+def _seeds(sample: list[str], analyser: Analyser) -> list[tuple[str, int]]:
+    import sentencepiece
+
+    normalize = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").normalize
+    return morpheme_seeds((normalize(text).replace(SPACE, " ").strip() for text in sample), analyser)
+
+
+def train_model(
+    texts: Iterator[str],
+    vocab_size: int,
+    num_threads: int,
+    seeds: Sequence[tuple[str, int]] | None = None,
+    **settings: Any,
+) -> bytes:
     """Content of a model file.
 
     Args:
         texts: Texts after their rules.
         vocab_size: Number of pieces.
         num_threads: Threads to use.
+        seeds: Strings of which pieces are chosen, and how often they occur. Default: all that SentencePiece finds.
         **settings: Of SentencePiece's trainer, beside those of all of our models.
     """
     import sentencepiece
 
     model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=texts, model_writer=model, model_type="unigram", vocab_size=vocab_size,
-            pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
-            max_sentence_length=2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
-            num_threads=num_threads,
-            minloglevel=3,  # fatal only; what is wrong comes as an exception
-            **settings,
-        )  # fmt: skip
-    except (RuntimeError, ValueError) as error:
-        raise _explained(str(error), vocab_size) from None
-    return model.getvalue()
+    with TemporaryDirectory() as folder:
+        if seeds is not None:
+            settings["seed_sentencepieces_file"] = f"{folder}/seeds"
+            write_seeds(Path(folder) / "seeds", seeds)
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=texts, model_writer=model, model_type="unigram", vocab_size=vocab_size,
+                pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
+                max_sentence_length=2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
+                num_threads=num_threads,
+                minloglevel=3,  # fatal only; what is wrong comes as an exception
+                **settings,
+            )  # fmt: skip
+        except (RuntimeError, ValueError) as error:
+            raise _explained(str(error), vocab_size) from None
+    if seeds is None:
+        return model.getvalue()
+    return rebuilt_model(model.getvalue(), read_facts(model.getvalue()).pieces)  # without the path of the seeds
 
 
-def _taken_from(sample: list[str], separated: Callable[[str], str] | None) -> Iterator[str]:
+def _taken_from(sample: list[str], analyser: Analyser | None) -> Iterator[str]:
     """The texts in order, each let go when it has been copied: the sample never lies in memory twice."""
     sample.reverse()
     while sample:
         text = sample.pop()
-        yield separated(text) if separated else text
+        yield analyser.separated(text, " ") if analyser else text
 
 
 def _explained(message: str, vocab_size: int) -> AlbertKitError:

@@ -1,8 +1,7 @@
 """`albertkit tokenizer extend`: more pieces for a tokenizer, and in the same step the rows that its model needs for them."""
 
 import os
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.extend import Extension, extend_tokenizer
 from albertkit.tokenizer.report import TextFit, measure_fit
+from albertkit.tokenizer.sampling import even_sample
 from albertkit.tokenizer.segmentation import UnigramPieces
 from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -101,7 +101,7 @@ def extend_vocabulary(
     tokenizer = sentencepiece_tokenizer(source)
     reading = HoldingOut(files.lines(), seed)
     with new_folder(Path(out)) as folder:
-        extension = extend_tokenizer(tokenizer, _sample(reading, max_lines, seed), **settings)
+        extension = extend_tokenizer(tokenizer, even_sample(reading, max_lines, seed), **settings)
         extended, lines = extension.tokenizer, reading.held_out
         model_class, taken = None, 0
         if model is None:
@@ -135,18 +135,6 @@ def sentencepiece_tokenizer(folder: str | os.PathLike[str]) -> SentencePieceToke
             "use a folder with a spiece.model",
         )
     return tokenizer
-
-
-def _sample(lines: Iterable[str], size: int, seed: int) -> list[str]:
-    """An even sample; all of them, in order, if there are no more than `size`."""
-    draw = random.Random(seed)
-    sample: list[str] = []
-    for number, line in enumerate(lines):
-        if number < size:
-            sample.append(line)
-        elif (place := draw.randrange(number + 1)) < size:
-            sample[place] = line
-    return sample
 
 
 def _grow(

@@ -1,0 +1,78 @@
+"""Sentences made of words, in English and in Korean, enough of them to train small vocabularies on; a small model."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.model import AlbertForPreTraining
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+
+_NOUNS = "서울 학교 도서관 학생 선생님 문서 중앙 시장 아침 저녁 겨울 여름 나라 사람 언어 모델 강아지 고양이 바다 하늘".split()
+_PARTICLES = "은 는 을 를 에서 에게 으로 까지 부터 이다 처럼 보다".split()
+_VERBS = "읽는다 썼다 하였다 찾았다 열었다 닫는다 갔다 왔다 만들었다 배운다 가르친다".split()
+
+
+def english_sentences(number: int) -> list[str]:
+    draw = random.Random(0)
+    syllables = [a + b for a in "bdfgklmnprstwh" for b in "aeiou"]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)] + ["garden", "house", "window"]
+    return [" ".join(draw.choices(words, k=9)).capitalize() + f", {draw.randint(1, 99)}." for _ in range(number)]
+
+
+def korean_sentences(number: int, seed: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    nouns = (
+        _NOUNS + ["".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)] + _NOUNS * 40
+    )
+    return [
+        " ".join(draw.choice(nouns) + draw.choice(_PARTICLES) + draw.choice(["", "", ","]) for _ in range(4))
+        + f" {draw.choice(_VERBS)}."
+        for _ in range(number)
+    ]
+
+
+@pytest.fixture(scope="session")
+def english() -> list[str]:
+    return english_sentences(400)
+
+
+@pytest.fixture(scope="session")
+def korean() -> list[str]:
+    return korean_sentences(1500)
+
+
+@pytest.fixture(scope="session")
+def korean_file(korean: list[str], tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("korean") / "korean.txt"
+    path.write_text("\n".join(korean), encoding="utf-8")
+    return path
+
+
+def small_config(vocab_size: int) -> AlbertConfig:
+    return AlbertConfig.from_size(
+        "tiny", vocab_size=vocab_size, embedding_size=16, hidden_size=64, num_attention_heads=2, intermediate_size=96
+    )
+
+
+@pytest.fixture(scope="session")
+def config_of() -> Callable[[int], AlbertConfig]:
+    """A small configuration for so many pieces."""
+    return small_config
+
+
+@pytest.fixture(scope="session")
+def english_model(english: list[str], tmp_path_factory) -> Path:
+    """A checkpoint folder with both heads; its biases follow how frequent pieces are, as trained ones do."""
+    folder = tmp_path_factory.mktemp("models") / "english"
+    tokenizer = train_tokenizer(english, folder, vocab_size=160)
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(small_config(160))
+    scores = torch.tensor([tokenizer._processor.get_score(i) for i in range(160)])
+    with torch.no_grad():
+        model.predictions.bias.copy_(0.25 * scores + 1 + 0.02 * torch.randn(160))
+    model.save_pretrained(folder, AlbertTokenizer.from_pretrained(folder))
+    return folder

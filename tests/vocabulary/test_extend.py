@@ -1,0 +1,303 @@
+"""More pieces for a tokenizer and its model: what was stays as it was, what is new is used, and everybody reads the same."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertkit.cli import vocabulary as commands
+from albertkit.errors import AlbertKitError, MachineError
+from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
+from albertkit.tokenizer import AlbertTokenizer, check_tokenizer, rules
+from albertkit.tokenizer.extend import extend_tokenizer
+from albertkit.tokenizer.segmentation import UnigramPieces
+from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts
+from albertkit.vocabulary import extend_vocabulary
+from albertkit.vocabulary.agreement import check_agreement
+from albertkit.vocabulary.lines import TextFiles
+
+WORDS = "embeddings.word_embeddings.weight"
+
+
+@pytest.fixture(scope="module")
+def extended(english_model: Path, korean_file: Path, tmp_path_factory) -> tuple[Path, object]:
+    out = tmp_path_factory.mktemp("extended") / "both"
+    report = extend_vocabulary(
+        english_model, TextFiles([korean_file]), out, english_model, max_new=200, words=["문서중앙", "두 낱말", "", "문서" * 20],
+        multiple_of=8,
+    )  # fmt: skip
+    return out, report
+
+
+def test_report(extended) -> None:
+    _, report = extended
+    assert report.old_size == 160
+    assert report.vocab_size % 8 == 0
+    assert report.vocab_size == 160 + report.characters + report.words + report.found + report.unused
+    assert report.left_out == {"several words": ["두 낱말"], "empty": [""], "too long": ["문서" * 20]}
+    assert (report.words, report.model_class, report.differing) == (1, "AlbertForPreTraining", 0)
+    assert report.before.unknown_rate > 0.3
+    assert report.before.character_coverage < 0.2
+    assert (report.after.unknown_rate, report.after.character_coverage, report.after.round_trip) == (0, 1, 1)
+    assert report.after.pieces_a_word < 3.5
+    assert json.dumps(report.to_dict())
+
+
+def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model: Path, extended) -> None:
+    out, _ = extended
+    before, after = (read_facts((folder / "spiece.model").read_bytes()).pieces for folder in (english_model, out))
+    assert after[:160] == before
+    old, new = load_file(english_model / "model.safetensors"), load_file(out / "model.safetensors")
+    assert old.keys() == new.keys()
+    changed = {name for name in old if not torch.equal(old[name], new[name])}
+    assert changed == {f"albert.{WORDS}", "predictions.bias"}
+    for name in changed:
+        assert torch.equal(new[name][:160].view(torch.int32), old[name].view(torch.int32))
+        assert len(new[name]) == len(after)
+    rows = new[f"albert.{WORDS}"][160:]
+    assert len(torch.unique(rows, dim=0)) == len(rows)  # symbols that start alike would have to be told apart first
+
+
+def test_old_texts_keep_their_ids(english: list[str], english_model: Path, extended) -> None:
+    out, _ = extended
+    old, new = AlbertTokenizer.from_pretrained(english_model), AlbertTokenizer.from_pretrained(out)
+    assert [new.encode(text) for text in english] == [old.encode(text) for text in english]
+
+
+def test_both_libraries_load_the_model(english: list[str], english_model: Path, extended, korean: list[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    out, report = extended
+    ours, theirs = AlbertForPreTraining.from_pretrained(out), transformers.AlbertForPreTraining.from_pretrained(out)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    inputs = tokenizer([english[0], korean[0]], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        here, there = ours.eval()(**inputs), theirs.eval()(**inputs)
+        before = AlbertForPreTraining.from_pretrained(english_model)(**tokenizer(english[0], return_tensors="pt"))
+        after = ours(**tokenizer(english[0], return_tensors="pt"))
+    assert here.prediction_logits.shape[-1] == report.vocab_size == len(tokenizer)
+    mask = inputs["attention_mask"].bool()
+    assert torch.allclose(here.prediction_logits[mask], there.prediction_logits[mask], atol=1e-5)
+    assert torch.equal(after.prediction_logits[..., :160], before.prediction_logits)
+    assert ours.predictions.decoder.weight is ours.albert.embeddings.word_embeddings.weight
+
+
+def test_pieces_are_used_beside_particles_and_come_back(extended) -> None:
+    out, _ = extended
+    tokenizer = AlbertTokenizer.from_pretrained(out)
+    for text in ("문서중앙을 읽는다.", "서울에서 문서중앙까지 갔다.", "the 문서중앙을 reads"):
+        for form in ("NFC", "NFD"):
+            pieces = tokenizer.pieces(unicodedata.normalize(form, text))
+            assert "▁문서중앙" in pieces
+            assert not pieces[pieces.index("▁문서중앙") + 1].startswith("▁")
+            ids = tokenizer.encode(unicodedata.normalize(form, text))
+            assert tokenizer.unk_id not in ids
+            assert tokenizer.decode(ids) == text
+
+
+def test_every_reader_agrees(extended, korean: list[str]) -> None:
+    out, _ = extended
+    report = check_tokenizer(out, korean[:200])
+    assert report.ok
+    assert all(not found.differences for found in report.comparisons if "alone" not in found.name)
+
+
+def test_a_mismatch_stops_it(extended, english_model: Path, korean: list[str]) -> None:
+    out, _ = extended
+    with pytest.raises(MachineError, match=r"differ on \d+ of 200 lines"):
+        check_agreement(out, AlbertTokenizer.from_pretrained(english_model), korean[:200])
+
+
+def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model: Path, extended) -> None:
+    out, report = extended
+    facts = read_facts((out / "spiece.model").read_bytes()).pieces
+    first = 160 + report.characters
+    facts_of_characters = read_facts((out / "spiece.model").read_bytes())
+    facts_of_characters.pieces = facts[:first]
+    before = UnigramPieces(facts_of_characters, 1)
+    words = facts[first : report.vocab_size - report.unused]
+    assert all(score > before.best(piece)[0] for piece, score, _ in words)
+    assert all(before.lowest <= score < -1 for _, score, _ in words)
+    assert {score for _, score, _ in facts[160:first]} == {before.lowest}
+    assert all(kind == UNUSED for _, _, kind in facts[report.vocab_size - report.unused :])
+    assert {piece[0] == "▁" for piece, _, _ in words} == {True, False}  # both positions
+
+
+def test_biases_follow_the_line_of_the_old_ones(english_model: Path, extended) -> None:
+    out, report = extended
+    old, new = (load_file(f / "model.safetensors")["predictions.bias"] for f in (english_model, out))
+    added = new[160 : report.vocab_size - report.unused]
+    assert old[13:].min() <= added.min() < added.max() <= old[13:].max()
+    tokenizer = AlbertTokenizer.from_pretrained(out)
+    words = sorted(range(160, tokenizer.vocab_size), key=lambda i: new[i].item())
+    texts = tokenizer.encode_batch(_lines(out)).ids
+    counts = np.bincount(texts, minlength=tokenizer.vocab_size)
+    assert counts[words[-10:]].mean() > 5 * counts[words[:10]].mean()
+
+
+def _lines(_: Path) -> list[str]:
+    return ["서울에서 문서를 읽는다.", "학교에서 책을", "나라는 서울에서 읽는다."] * 10
+
+
+@pytest.mark.parametrize("how", ["subword-mean", "mean", "normal", "zero"])
+def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
+    tokenizer = AlbertTokenizer.from_pretrained(english_model)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(["the garden house reads 강"] * 50 + ["window garden"] * 50), encoding="utf-8")
+    extend_vocabulary(
+        english_model, TextFiles([text]), tmp_path / "out", english_model, rows=how, words=["gardenhouse"], min_count=9999,
+        coverage=1,
+    )  # fmt: skip
+    old_VE, new_VE = (load_file(f / "model.safetensors")[f"albert.{WORDS}"] for f in (english_model, tmp_path / "out"))
+    extended = AlbertTokenizer.from_pretrained(tmp_path / "out")
+    unknown, known = (new_VE[extended.piece_to_id(piece)] for piece in ("강", "▁gardenhouse"))
+    ordinary_VE = old_VE[13:]
+    mean_E, std_E = ordinary_VE.mean(0), ordinary_VE.std(0)
+    if how == "zero":
+        assert not new_VE[160:].any()
+    elif how == "normal":
+        assert 0.005 < new_VE[160:].std() < 0.04
+    else:
+        assert ((unknown - mean_E).abs() < 0.6 * std_E).all()
+        assert (unknown != mean_E).any()
+    parts = old_VE[tokenizer.encode("gardenhouse")].mean(0)
+    assert torch.allclose(known, parts, atol=1e-7) == (how == "subword-mean")
+
+
+def test_rows_of_another_model(english_model: Path, extended, korean_file: Path, tmp_path: Path) -> None:
+    donor, _ = extended
+    report = extend_vocabulary(
+        english_model, TextFiles([korean_file]), tmp_path / "out", english_model, rows_from=donor, max_new=120
+    )
+    assert report.taken_over > 50
+    theirs, ours = AlbertTokenizer.from_pretrained(donor), AlbertTokenizer.from_pretrained(tmp_path / "out")
+    donor_VE, new_VE = (load_file(f / "model.safetensors")[f"albert.{WORDS}"] for f in (donor, tmp_path / "out"))
+    piece = "에서"
+    assert torch.equal(new_VE[ours.piece_to_id(piece)], donor_VE[theirs.piece_to_id(piece)])
+
+
+def test_other_heads_are_kept(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = AlbertForSequenceClassification.from_pretrained(english_model, allow_missing=["classifier"], num_labels=3)
+    model.save_pretrained(tmp_path / "task")
+    report = extend_vocabulary(
+        english_model, TextFiles([korean_file]), tmp_path / "out", tmp_path / "task", max_new=100
+    )
+    assert report.model_class == "AlbertForSequenceClassification"
+    again = AlbertForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert torch.equal(again.classifier.weight, model.classifier.weight)
+    assert again.config.vocab_size == report.vocab_size > 230
+
+
+def test_pieces_of_old_characters_only_when_asked(english_model: Path, korean: list[str]) -> None:
+    tokenizer = AlbertTokenizer.from_pretrained(english_model)
+    texts = [f"gardening{', '[n % 2 :]}{line} housewindow" for n, line in enumerate(korean)]
+
+    def latin(recut: bool) -> set[str]:
+        extension = extend_tokenizer(tokenizer, texts, max_new=150, recut=recut)
+        new = map(extension.tokenizer.id_to_piece, range(160, extension.tokenizer.vocab_size))
+        return {piece for piece in new if piece.removeprefix("▁").isascii()}
+
+    assert latin(False) == set()
+    assert latin(True) >= {"▁gardening", "▁housewindow"}
+
+
+def test_morphemes_bound_what_is_found(english_model: Path, korean: list[str]) -> None:
+    pytest.importorskip("mecab")
+    tokenizer = AlbertTokenizer.from_pretrained(english_model)
+
+    def pieces(analyser: str | None) -> set[str]:
+        texts = ["서울에서 문서를 읽는다. 서울에서, 서울에서."] * 200 + korean
+        extended = extend_tokenizer(tokenizer, texts, max_new=200, analyser=analyser).tokenizer
+        return set(map(extended.id_to_piece, range(160, extended.vocab_size)))
+
+    assert "▁서울에서" in pieces(None)
+    assert "▁서울에서" not in pieces("mecab")
+    assert {"▁서울", "에서"} <= pieces("mecab")
+
+
+@pytest.mark.parametrize(
+    ("settings", "slug"),
+    [
+        ({"max_new": 5}, "vocab-too-small"),
+        ({"max_new": 0}, "bad-argument"),
+        ({"coverage": 0}, "bad-argument"),
+        ({"rows": "random"}, "bad-argument"),
+        ({"analyser": "hannanum"}, "bad-argument"),
+    ],
+)
+def test_faults_leave_nothing(
+    english_model: Path, korean_file: Path, tmp_path: Path, settings: dict, slug: str
+) -> None:
+    with pytest.raises(AlbertKitError) as caught:
+        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "out", **settings)
+    assert (caught.value.slug, bool(caught.value.hint)) == (slug, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_to_add_is_said(english_model: Path, english: list[str], tmp_path: Path) -> None:
+    text = tmp_path / "english.txt"
+    text.write_text("\n".join(english), encoding="utf-8")
+    with pytest.raises(AlbertKitError, match="lacks nothing"):
+        extend_vocabulary(english_model, TextFiles([text]), tmp_path / "out")
+
+
+def test_a_model_of_another_tokenizer_is_refused(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
+    AlbertForPreTraining.from_pretrained(english_model).resize_token_embeddings(100)
+    small = AlbertForPreTraining.from_pretrained(english_model)
+    small.resize_token_embeddings(100)
+    small.save_pretrained(tmp_path / "small")
+    with pytest.raises(AlbertKitError) as caught:
+        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "out", tmp_path / "small", max_new=100)
+    assert caught.value.slug == "vocab-mismatch"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note.txt").touch()
+    with pytest.raises(AlbertKitError) as caught:
+        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "full")
+    assert caught.value.slug == "folder-not-empty"
+
+
+def test_command(english_model: Path, korean_file: Path, tmp_path: Path, capsys) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("문서중앙\n\n서울\n", encoding="utf-8")
+    commands.extend(
+        english_model,
+        [str(korean_file)],
+        out=tmp_path / "out",
+        model=english_model,
+        words=words,
+        max_new=100,
+        json=True,
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert (report["words"], report["old_size"]) == (2, 160)
+    commands.extend(english_model, [str(korean_file)], out=tmp_path / "shown", max_new=100)
+    shown = capsys.readouterr().out
+    assert "before" in shown
+    assert "unknown pieces" in shown
+
+
+def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:
+    """Google's vocabulary and real text: zero unknown Hangul in both forms, the same ids in the file for transformers."""
+    (tmp_path / "google").mkdir()
+    (tmp_path / "google" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    report = extend_vocabulary(
+        tmp_path / "google",
+        TextFiles([data / "wiki-ko" / "wiki_03.gz"]),
+        tmp_path / "out",
+        max_new=3000,
+        max_lines=1500,
+    )
+    assert report.after.pieces_a_word < 3.2
+    assert report.after.unknown_rate < 0.01 < 0.4 < report.before.unknown_rate
+    assert report.differing == 0
+    tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "out")
+    known = {c for c in map(chr, range(0xAC00, 0xD7A4)) if tokenizer.piece_to_id(c) != 1}
+    assert len(known) > 700
+    text = " ".join(sorted(known))
+    for form in ("NFC", "NFD"):
+        assert tokenizer.unk_id not in tokenizer.encode(unicodedata.normalize(form, text))
+    assert rules.apply("google", text) != text  # and that though the rules take syllables apart

@@ -1,0 +1,157 @@
+"""Models whose special ids are not ALBERT's: renumbered with their rows, they compute what they did."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file, save_file
+
+from albertkit.cli import vocabulary as commands
+from albertkit.config import AlbertConfig
+from albertkit.errors import AlbertKitError, MachineError
+from albertkit.model import AlbertForPreTraining
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.vocabulary import repair as repairing
+from albertkit.vocabulary import repair_vocabulary
+
+
+def trained(sentences: list[str], folder: Path, **settings) -> bytes:
+    """SentencePiece's own defaults, from a file, whose path it writes into the model."""
+    folder.mkdir()
+    text = folder / "text.txt"
+    text.write_text("\n".join(sentences[:300]), encoding="utf-8")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_writer=model,
+        vocab_size=200,
+        minloglevel=3,
+        hard_vocab_limit=False,
+        num_threads=1,
+        **settings,
+    )
+    text.unlink()
+    assert b"text.txt" in model.getvalue()
+    (folder / "spiece.model").write_bytes(model.getvalue())
+    return model.getvalue()
+
+
+def with_weights(folder: Path, config: AlbertConfig, pad_token_id: int = 0) -> None:
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(config)
+    with torch.no_grad():
+        model.predictions.bias.normal_()
+    model.config.replace(
+        pad_token_id=pad_token_id, foreign={"architectures": ["AlbertForPreTraining"]}
+    ).save_pretrained(folder)
+    save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
+
+
+@pytest.fixture
+def korean_layout(korean: list[str], config_of, tmp_path: Path) -> tuple[Path, sentencepiece.SentencePieceProcessor]:
+    """`<unk>` 0 `<s>` 1 `</s>` 2 [PAD] 3 [UNK] 4 [CLS] 5 [SEP] 6 [MASK] 7, as the best-known Korean notebook makes it."""
+    symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]"]
+    model = trained(korean, tmp_path / "old", user_defined_symbols=symbols)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    assert [processor.id_to_piece(i) for i in range(8)] == ["<unk>", "<s>", "</s>", *symbols[:5]]
+    (tmp_path / "old" / "tokenizer_config.json").write_text(
+        json.dumps({"unk_token": "[UNK]", "pad_token": "[PAD]", "keep_accents": True, "do_lower_case": False})
+    )
+    with_weights(tmp_path / "old", config_of(processor.get_piece_size() + 3))
+    return tmp_path / "old", processor
+
+
+def test_the_korean_layout(korean_layout, tmp_path: Path, korean: list[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    old, processor = korean_layout
+    with pytest.raises(AlbertKitError, match="albertkit tokenizer repair") as caught:
+        AlbertTokenizer.from_pretrained(old)
+    assert caught.value.slug == "special-ids"
+    report = repair_vocabulary(old, tmp_path / "new")
+    assert report.moved == {"[PAD]": (3, 0), "<unk>": (0, 1), "[CLS]": (5, 2), "[SEP]": (6, 3), "[MASK]": (7, 4)}
+    assert report.model_class == "AlbertForPreTraining"
+    assert (report.hidden_states, report.compared > 40) == (16, True)
+    tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "new")
+    assert tokenizer.vocab_size == processor.get_piece_size()
+    assert b"text.txt" not in (tmp_path / "new" / "spiece.model").read_bytes()
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert [config[key] for key in ("pad_token_id", "bos_token_id", "eos_token_id")] == [0, 2, 3]
+    assert config["vocab_size"] == processor.get_piece_size() + 3
+    # The model of each side in transformers, on the ids of each side's tokenizer: the same but for the order of the pieces.
+    before, after = (transformers.AlbertForPreTraining.from_pretrained(f).eval() for f in (old, tmp_path / "new"))
+    order = [processor.piece_to_id(tokenizer.id_to_piece(i)) for i in range(tokenizer.vocab_size)]
+    for text in (*korean[:5], "서울 xyz 뷁 학교"):
+        there, here = processor.encode(text), tokenizer.encode(text)
+        assert [order[i] for i in here] == there
+        with torch.no_grad():
+            theirs, ours = before(torch.tensor([[5, *there, 6]])), after(torch.tensor([[2, *here, 3]]))
+        size = tokenizer.vocab_size
+        assert torch.allclose(ours.prediction_logits[..., :size], theirs.prediction_logits[..., order], atol=1e-6)
+        assert torch.equal(ours.sop_logits, theirs.sop_logits)
+    assert tokenizer.unk_id in tokenizer.encode("뷁")
+    assert processor.encode("[MASK]").count(7) == 1  # what was a mask in every text is one no more
+    assert tokenizer.mask_id not in tokenizer.encode("a [MASK] b [UNK]")
+    assert tokenizer.encode("서울 [MASK]", mask_literal=True).count(4) == 1
+
+
+def test_padding_behind_the_vocabulary(korean: list[str], config_of, tmp_path: Path) -> None:
+    model = trained(korean, tmp_path / "old", user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"])
+    size = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
+    (tmp_path / "old" / "tokenizer_config.json").write_text('{"keep_accents": true, "do_lower_case": false}')
+    (tmp_path / "old" / "added_tokens.json").write_text(json.dumps({"<pad>": size}))
+    with_weights(tmp_path / "old", config_of(size + 1), pad_token_id=size)
+    report = repair_vocabulary(tmp_path / "old", tmp_path / "new")
+    assert report.moved["<pad>"] == (size, 0)
+    assert report.vocab_size == size + 1
+    old, new = (load_file(tmp_path / f / "model.safetensors") for f in ("old", "new"))
+    words = "albert.embeddings.word_embeddings.weight"
+    for there, here in ((size, 0), (0, 1), (3, 2), (4, 3), (5, 4), (1, 5), (2, 6), (6, 7), (size - 1, size)):
+        assert torch.equal(new[words][here], old[words][there])
+        assert new["predictions.bias"][here] == old["predictions.bias"][there]
+    assert AlbertForPreTraining.from_pretrained(tmp_path / "new").config.pad_token_id == 0
+
+
+def test_a_row_out_of_place_is_noticed(korean_layout, tmp_path: Path, monkeypatch) -> None:
+    move = repairing._move_rows
+
+    def wrong(model, change, folder) -> None:
+        move(model, change, folder)
+        model.words_VE[[1, 9]] = model.words_VE[[9, 1]]  # the unknown piece is in many texts
+
+    monkeypatch.setattr(repairing, "_move_rows", wrong)
+    with pytest.raises(MachineError, match="hidden states differ"):
+        repair_vocabulary(korean_layout[0], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path: Path, capsys) -> None:
+    old, _ = korean_layout
+    (old / "config.json").unlink()
+    commands.repair(old, out=tmp_path / "new", json=True)
+    assert json.loads(capsys.readouterr().out)["model_class"] is None
+    assert AlbertTokenizer.from_pretrained(tmp_path / "new").id_to_piece(0) == "[PAD]"
+    commands.repair(old, out=tmp_path / "shown")
+    assert "[MASK]" in capsys.readouterr().out
+
+
+def test_what_cannot_be_repaired(english_model: Path, korean: list[str], tmp_path: Path) -> None:
+    def slug(folder: Path) -> str:
+        with pytest.raises(AlbertKitError) as caught:
+            repair_vocabulary(folder, tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+        return caught.value.slug
+
+    assert slug(english_model) == "bad-argument"
+    trained(korean, tmp_path / "bare")
+    assert slug(tmp_path / "bare") == "special-ids"
+    (tmp_path / "bare" / "tokenizer_config.json").write_text(
+        json.dumps({"pad_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "</s>"})
+    )
+    assert slug(tmp_path / "bare") == "special-ids"
+    (tmp_path / "bare" / "added_tokens.json").write_text(json.dumps({"문서": 10**6}))
+    assert slug(tmp_path / "bare") == "added-tokens"
+    (tmp_path / "empty").mkdir()
+    assert slug(tmp_path / "empty") == "no-tokenizer"

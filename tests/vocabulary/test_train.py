@@ -1,0 +1,114 @@
+"""`albertkit tokenizer train` on files of every format, and the report on lines held out."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from albertkit.cli import main
+from albertkit.errors import AlbertKitError
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.vocabulary import train_vocabulary
+from albertkit.vocabulary.lines import HoldingOut, TextFiles
+
+
+def test_every_format_gives_the_same_bytes(korean: list[str], tmp_path: Path) -> None:
+    text = "\n".join(korean)
+    files = {
+        "a.txt": text.encode(),
+        "b.txt.gz": gzip.compress(text.encode()),
+        "c.jsonl.zst": zstandard.compress("\n".join(json.dumps({"text": line}) for line in korean).encode()),
+        "d.wiki": f'<doc id="1" url="u" title="제목">\n제목\n\n{text}\n</doc>\n'.encode(),
+    }
+    if arrow := pytest.importorskip("pyarrow"):
+        import pyarrow.parquet as parquet
+
+        parquet.write_table(arrow.table({"text": korean}), tmp_path / "e.parquet")
+        files["e.parquet"] = (tmp_path / "e.parquet").read_bytes()
+    models = []
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        report = train_vocabulary(TextFiles([tmp_path / name]), tmp_path / f"out-{name}", vocab_size=300)
+        assert report.held_out.lines == 17
+        models.append((tmp_path / f"out-{name}" / "spiece.model").read_bytes())
+    assert len(set(models)) == 1
+    assert str(tmp_path).encode() not in models[0]
+
+
+def test_report(korean: list[str], korean_file: Path, tmp_path: Path) -> None:
+    report = train_vocabulary(TextFiles([korean_file]), tmp_path / "a", vocab_size=300, text_rules="korean")
+    fit = report.held_out
+    reading = HoldingOut(iter(korean), 0)
+    trained_on = list(reading)
+    assert sorted([*trained_on, *reading.held_out]) == sorted(korean)
+    tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "a")
+    ids = [tokenizer.encode(line) for line in reading.held_out]
+    assert (fit.lines, fit.words) == (len(ids), sum(len(line.split()) for line in reading.held_out))
+    assert fit.pieces == sum(map(len, ids))
+    assert (fit.unknown_rate, fit.character_coverage, fit.round_trip) == (0, 1, 1)
+    assert report.longest_pieces == sorted(report.longest_pieces, key=len, reverse=True)
+    assert all(piece == tokenizer.id_to_piece(tokenizer.piece_to_id(piece)) for piece in report.longest_pieces)
+    low = train_vocabulary(TextFiles([korean_file]), tmp_path / "b", vocab_size=300, coverage=0.98).held_out
+    unknown = sum(tokenizer.unk_id in row for row in ids)
+    assert unknown == 0
+    assert low.unknown_rate > 0.005
+    assert low.character_coverage == pytest.approx(0.98, abs=0.01)
+    assert 0.02 < low.unknown_words < 0.3
+    assert low.round_trip < 0.9
+    assert set("".join(low.unknown_characters)) <= set("".join(korean))
+
+
+def test_a_short_text_is_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("짧은 글 하나\n" * 3, encoding="utf-8")
+    report = train_vocabulary(
+        TextFiles([tmp_path / "text.txt"]), tmp_path / "out", vocab_size=12, user_defined_symbols=()
+    )
+    assert report.held_out is None
+
+
+@pytest.mark.parametrize(
+    ("content", "slug"),
+    [
+        (b"fine\ncaf\xe9 au lait\n", "bad-encoding"),
+        (b"\x7fELF\x00\x00\x00", "binary-file"),
+        (gzip.compress(b"words and words\n" * 1000)[:-20], "truncated-file"),
+        (None, "not-found"),
+    ],
+)
+def test_the_same_fault_has_the_same_name_everywhere(tmp_path: Path, content: bytes | None, slug: str) -> None:
+    from albertkit.tokenizer import train_tokenizer
+
+    path = tmp_path / "text.txt"
+    if content is not None:
+        path = tmp_path / ("text.txt.gz" if content[:2] == b"\x1f\x8b" else "text.txt")
+        path.write_bytes(content)
+    for train in (train_vocabulary, train_tokenizer):
+        with pytest.raises(AlbertKitError) as caught:
+            train(TextFiles([path]) if train is train_vocabulary else [path], tmp_path / "out", vocab_size=50)
+        assert caught.value.slug == slug
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(korean_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(AlbertKitError, match=r"no part of a tokenizer: config\.json") as caught:
+        train_vocabulary(TextFiles([korean_file]), tmp_path, vocab_size=300, overwrite=True)
+    assert caught.value.slug == "folder-not-empty"
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_command(korean_file: Path, tmp_path: Path, capsys) -> None:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    with pytest.raises(SystemExit) as stopped:
+        main(
+            ["tokenizer", "train", str(korean_file), "--out", str(tmp_path / "out"), "--vocab-size", "700", "--reserve", "4",
+             "--byte-fallback", "--split-digits", "--text-rules", "korean", "--special-pieces", *names]
+        )  # fmt: skip
+    assert not stopped.value.code
+    shown = capsys.readouterr().out
+    assert "700 pieces" in shown
+    assert "pieces a word" in shown
+    tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "out")
+    assert [tokenizer.id_to_piece(i) for i in (*range(5), 699)] == [*names, "[unused3]"]

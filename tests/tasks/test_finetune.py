@@ -284,6 +284,14 @@ def test_an_update_is_so_many_examples_and_every_process_its_share():
         ExampleStream(features, batch_size=8, batch_tokens=40, seed=4).restore(state)
 
 
+def test_windows_of_an_example_are_learned_in_one_update_and_need_not_be_in_one_batch():
+    features = Features.of([([1] * n, n) for n in (9, 9, 3, 9, 5)], [0, 0, 0, 1, 2])
+    stream = ExampleStream(features, batch_size=3, batch_tokens=12)
+    update = next(stream)
+    assert [batch.packed.lengths for batch in update] == [(3, 5), (9,), (9,), (9,)]
+    assert sorted(np.concatenate([batch.sequences for batch in update])) == [0, 1, 2, 3, 4]
+
+
 def test_sequences_that_compete_stay_together():
     features = Features.of([([1] * n, n) for n in (3, 4, 5, 6, 7)], [0, 0, 1, 1, 1])
     stream = ExampleStream(features, grouped=True, batch_size=1, batch_tokens=1)

@@ -108,7 +108,7 @@ class FinetuneSettings(Settings):
         Args:
             task_name: For the preset.
             config: Of the model.
-            num_examples: Training examples (sequences, where a text has several).
+            num_examples: Training examples.
 
         Returns:
             The settings with every default a number, and a line for each that says where it is from.

@@ -11,23 +11,22 @@ from albertkit.tasks.features import Features, LabelledBatch
 class ExampleStream:
     """Endless updates, each a list of micro-batches; `training.loop.Stream`.
 
-    The units of an epoch (sequences; whole examples where their sequences compete) are put in a random order. An update
-    takes the next `batch_size` of them, whatever their lengths: published settings mean that. Within an update the units
-    are sorted by length, so that sequences of one length meet (they attend together), dealt to the processes, and cut
-    into micro-batches of at most `batch_tokens`. The last update of an epoch may have fewer units; fewer than there are
-    processes are left out.
+    The examples of an epoch are put in a random order. An update takes the next `batch_size` of them with all their
+    sequences, whatever their lengths: published settings mean that. Within an update the sequences are sorted by length, so
+    that those of one length meet (they attend together), dealt to the processes, and cut into micro-batches of at most
+    `batch_tokens`. The last update of an epoch may have fewer examples; fewer than there are processes are left out.
 
     Args:
         features: Labelled.
-        grouped: Whether all sequences of an example must stay together.
-        batch_size: Units of an update, over all processes.
-        batch_tokens: Most tokens of a micro-batch; a longer unit makes one alone.
+        grouped: Whether all sequences of an example must be in one micro-batch, because they compete.
+        batch_size: Examples of an update, over all processes.
+        batch_tokens: Most tokens of a micro-batch; what is longer and cannot be cut makes one alone.
         seed: Of the orders.
         rank: Number of this process.
         world_size: Number of processes.
 
     Raises:
-        ConfigError: bad-settings if an update has fewer units than there are processes.
+        ConfigError: bad-settings if an update has fewer examples than there are processes.
         DataError: no-examples.
     """
 
@@ -42,10 +41,8 @@ class ExampleStream:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        bounds = np.arange(features.num_sequences + 1)
-        if grouped:
-            bounds = np.append(np.unique(features.examples, return_index=True)[1], features.num_sequences)
-        self._features, self._bounds = features, bounds
+        bounds = np.append(np.unique(features.examples, return_index=True)[1], features.num_sequences)
+        self._features, self._bounds, self._grouped = features, bounds, grouped
         self._lengths = np.diff(features.offsets[bounds])
         self._batch_size, self._batch_tokens, self._seed = batch_size, batch_tokens, seed
         self._rank, self._world_size = rank, world_size
@@ -56,26 +53,36 @@ class ExampleStream:
                 "bad-settings", f"an update of {batch_size} examples cannot be shared by {world_size} processes",
                 f"use --batch-size {world_size} or more",
             )  # fmt: skip
-        if self.num_units < world_size:
-            raise DataError("no-examples", f"{self.num_units} training examples for {world_size} processes", "add some")
+        if self.num_examples < world_size:
+            raise DataError(
+                "no-examples", f"{self.num_examples} training examples for {world_size} processes", "add some"
+            )
 
     @property
-    def num_units(self) -> int:
-        """Units of an epoch."""
+    def num_examples(self) -> int:
+        """Examples of an epoch."""
         return len(self._lengths)
 
     def __next__(self) -> list[LabelledBatch]:
-        if self.num_units - self._cursor < self._world_size:
+        if self.num_examples - self._cursor < self._world_size:
             self._epoch, self._cursor = self._epoch + 1, 0
-        order = self._epoch_order()
-        units = order[self._cursor : self._cursor + self._batch_size]
-        self._cursor += len(units)
-        units = units[np.argsort(self._lengths[units], kind="stable")]
-        return [self._batch(chunk) for chunk in self._cut(units[self._rank :: self._world_size])]
+        examples = self._epoch_order()[self._cursor : self._cursor + self._batch_size]
+        self._cursor += len(examples)
+        examples = examples[np.argsort(self._lengths[examples], kind="stable")][self._rank :: self._world_size]
+        if self._grouped:
+            runs = [
+                self._sequences(run) for run in cut_by_tokens(self._lengths[examples], self._batch_tokens, examples)
+            ]
+        else:
+            sequences = self._sequences(examples)
+            lengths = self._features.lengths[sequences]
+            order = np.argsort(lengths, kind="stable")
+            runs = cut_by_tokens(lengths[order], self._batch_tokens, sequences[order])
+        return [self._features.batch(run) for run in runs]
 
     def state(self) -> dict[str, Any]:
         """Where the next update starts, and what must be the same again."""
-        return {"epoch": self._epoch, "cursor": self._cursor, "seed": self._seed, "units": self.num_units}
+        return {"epoch": self._epoch, "cursor": self._cursor, "seed": self._seed, "examples": self.num_examples}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go where `state` was taken.
@@ -83,7 +90,7 @@ class ExampleStream:
         Raises:
             ConfigError: resume-mismatch if the state belongs to other examples or another seed.
         """
-        own = {"seed": self._seed, "units": self.num_units}
+        own = {"seed": self._seed, "examples": self.num_examples}
         for name, value in own.items():
             if state.get(name) != value:
                 raise ConfigError(
@@ -95,15 +102,11 @@ class ExampleStream:
     def _epoch_order(self) -> np.ndarray:
         if self._order is None or self._order[0] != self._epoch:
             generator = np.random.default_rng([self._seed, self._epoch])
-            self._order = self._epoch, generator.permutation(self.num_units)
+            self._order = self._epoch, generator.permutation(self.num_examples)
         return self._order[1]
 
-    def _cut(self, units: np.ndarray) -> list[np.ndarray]:
-        return cut_by_tokens(self._lengths[units], self._batch_tokens, units)
-
-    def _batch(self, units: np.ndarray) -> LabelledBatch:
-        sequences = [np.arange(self._bounds[unit], self._bounds[unit + 1]) for unit in units]
-        return self._features.batch(np.concatenate(sequences))
+    def _sequences(self, examples: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples])
 
 
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:

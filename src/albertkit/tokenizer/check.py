@@ -124,8 +124,10 @@ def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparis
         found.append(compare("encode_batch, compiled engine", True, tokenizer, texts, batch))
     found.append(compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0]))
     known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]
-    # What other people's rules remove or replace in decoding is not known.
-    whole = isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer)
+    # What other people's rules remove or replace in decoding is not known; spaces between morphemes stay in the text.
+    whole = isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer) and not getattr(
+        tokenizer, "analyser", None
+    )
 
     def again(text: str) -> list[int]:
         return tokenizer.encode(tokenizer.decode(tokenizer.encode(text)))

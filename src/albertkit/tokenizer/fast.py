@@ -10,6 +10,7 @@ Where it can differ from `AlbertTokenizer`:
 - Scores are added in double precision, not single: near-ties (long runs of one character) may break otherwise.
 - The digit-comma rule is emulated as in transformers 4, by lowering the scores of such pieces by 100. With Google's
   model that is exact; with a model that has pieces such as "000," it is not.
+- With byte fallback, a literal "<0x41>" in a text becomes that byte if its characters are unknown.
 - Rules `none` and `google-…-accents`: stacked combining marks, which SentencePiece composes by longest match and
   `tokenizers` by grapheme. Compatibility characters with a mark ("Ａ" and U+0300), which lose the mark there: 1,861 of
   the 224,711 replacements of nmt_nfkc; the others are the same.

@@ -14,11 +14,11 @@ from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.digit_comma import SPACE
 from albertkit.tokenizer.loading import TOKENIZER_FILES
-from albertkit.tokenizer.model_file import rebuilt_model, with_unused
+from albertkit.tokenizer.model_file import with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.sampling import even_sample
 from albertkit.tokenizer.seeds import morpheme_seeds, write_seeds
-from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, read_facts, role_of
+from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, role_of
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import read_lines
 
@@ -113,14 +113,12 @@ def train_tokenizer(
             "empty-input", "there is no text to train a tokenizer on", "name files with at least one line of text"
         )
     model = train_model(
-        _taken_from(sample, found if morphemes == "spaces" else None), vocab_size - reserve,
+        _taken_from(sample, found if morphemes == "spaces" else None), vocab_size,
         num_threads or available_cores(), seeds=_seeds(sample, found) if found and morphemes == "boundary" else None,
         character_coverage=coverage, user_defined_symbols=list(user_defined_symbols), byte_fallback=byte_fallback,
-        split_digits=split_digits,
+        split_digits=split_digits, reserve=reserve,
         pad_piece=special_pieces[0], unk_piece=special_pieces[1], control_symbols=list(special_pieces[2:]),
     )  # fmt: skip
-    if reserve:
-        model = with_unused(model, reserve)
     spaced = analyser if morphemes == "spaces" else None
     tokenizer = SentencePieceTokenizer(model, text_rules, source=out, analyser=spaced)
     tokenizer.save_pretrained(out)
@@ -183,6 +181,7 @@ def train_model(
     vocab_size: int,
     num_threads: int,
     seeds: Sequence[tuple[str, int]] | None = None,
+    reserve: int = 0,
     **settings: Any,
 ) -> bytes:
     """Content of a model file.
@@ -192,6 +191,7 @@ def train_model(
         vocab_size: Number of pieces.
         num_threads: Threads to use.
         seeds: Strings of which pieces are chosen, and how often they occur. Default: all that SentencePiece finds.
+        reserve: Unused pieces at the end, among `vocab_size`.
         **settings: Of SentencePiece's trainer, beside those of all of our models.
     """
     import sentencepiece
@@ -203,7 +203,8 @@ def train_model(
             write_seeds(Path(folder) / "seeds", seeds)
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=texts, model_writer=model, model_type="unigram", vocab_size=vocab_size,
+                sentence_iterator=texts, model_writer=model, model_type="unigram",
+                vocab_size=vocab_size - reserve,
                 pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
                 max_sentence_length=2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
                 num_threads=num_threads,
@@ -211,10 +212,10 @@ def train_model(
                 **settings,
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
-            raise _explained(str(error), vocab_size) from None
-    if seeds is None:
+            raise _explained(str(error), vocab_size, reserve) from None
+    if seeds is None and not reserve:
         return model.getvalue()
-    return rebuilt_model(model.getvalue(), read_facts(model.getvalue()).pieces)  # without the path of the seeds
+    return with_unused(model.getvalue(), reserve)  # which also takes the path of the seeds out
 
 
 def _taken_from(sample: list[str], analyser: Analyser | None) -> Iterator[str]:
@@ -225,19 +226,20 @@ def _taken_from(sample: list[str], analyser: Analyser | None) -> Iterator[str]:
         yield analyser.separated(text, " ") if analyser else text
 
 
-def _explained(message: str, vocab_size: int) -> AlbertKitError:
+def _explained(message: str, vocab_size: int, reserve: int) -> AlbertKitError:
     largest = re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", message, re.DOTALL)
     if largest:
+        most = int(largest[1]) + reserve
         return ConfigError(
             "vocab-too-large",
-            f"vocab_size is {vocab_size:,}, but the text supports at most {int(largest[1]):,} pieces",
-            f"use --vocab-size {largest[1]} (vocab_size={largest[1]}) or less, or give more text",
+            f"vocab_size is {vocab_size:,}, but the text supports at most {most:,} pieces",
+            f"use --vocab-size {most} (vocab_size={most}) or less, or give more text",
         )  # fmt: skip
     smallest = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
     if smallest:
         return ConfigError(
             "vocab-too-small",
-            f"vocab_size is {vocab_size:,}, but the characters alone need {int(smallest[1]):,} pieces",
-            f"use a vocabulary above {smallest[1]}, or a lower coverage",
+            f"vocab_size is {vocab_size:,}, but the characters alone need {int(smallest[1]) + reserve:,} pieces",
+            f"use a vocabulary above {int(smallest[1]) + reserve}, or a lower coverage",
         )  # fmt: skip
     return MachineError("training-failed", f"SentencePiece could not train a model: {' '.join(message.split())[:300]}")

@@ -18,8 +18,9 @@ from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
-from albertkit.pretraining.run import build_model, evaluate, held_out_stream, pretrain
+from albertkit.pretraining.run import evaluate, held_out_stream, prepare, pretrain
 from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.start import draw
 from albertkit.tokenizer import train_tokenizer
 from albertkit.training.distributed import World
 
@@ -147,7 +148,7 @@ def test_a_process_without_batches_joins_the_same_sums(store, settings):
             return values + 1
 
     opened = TokenStore.open(store)
-    model = build_model(settings, opened.vocab_size, World(0, 1, torch.device("cpu")))
+    model = prepare(draw(settings, opened.vocab_size).model, settings, World(0, 1, torch.device("cpu")))
     world = OneOfMany(1, 2, torch.device("cpu"))
     evaluate_batches(model, [], Unigram(opened), world)
     evaluate_batches(model, held_out_stream(opened, settings, opened.held_out(0.2, 0), world), Unigram(opened), world)

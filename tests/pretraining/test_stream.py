@@ -238,6 +238,6 @@ def test_impossible_streams_are_refused():
         next(stream_of(lonely))
     with pytest.raises(DataError, match="processes"):
         next(stream_of(MemoryStore([[[7, 8], [9]]]), world_size=4))
-    for wrong in (dict(masked_lm_prob=0), dict(max_ngram=0), dict(max_predictions=0)):
+    for wrong in (dict(masked_lm_prob=-0.1), dict(masked_lm_prob=1), dict(max_ngram=0), dict(max_predictions=0)):
         with pytest.raises(ConfigError):
             MaskSettings(**wrong)

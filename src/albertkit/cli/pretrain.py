@@ -12,6 +12,7 @@ def pretrain(
     store: Path,
     *,
     out: Path,
+    continue_: str | None = None,
     tokenizer: Path | None = None,
     resume: bool = False,
     dry_run: bool = False,
@@ -19,11 +20,13 @@ def pretrain(
     json: bool = False,
     settings: Annotated[PretrainSettings, Parameter(name="*", group="Settings")] = PretrainSettings(),  # noqa: B008
 ) -> int:
-    """Train an ALBERT from scratch on masked pieces and sentence order.
+    """Train an ALBERT on masked pieces and sentence order, from scratch or from a checkpoint.
 
     Args:
         store: Token store, made with `albertkit corpus build`; or masked TFRecords: a file, a folder or a quoted glob.
         out: Folder of the run. The model comes to stand in OUT/final, the best so far in OUT/best.
+        continue_: Checkpoint folder, or org/name of the hub, to train further: of any class; heads that it lacks are drawn. The
+            store's tokenizer may have more pieces than the model, after the model's own.
         tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer` beside them.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
         dry_run: Print parameters, memory, steps and an estimate of the time, from three timed steps; train nothing.
@@ -35,8 +38,8 @@ def pretrain(
     from albertkit.pretraining.run import pretrain
 
     if dry_run:
-        print_result(estimate(store, settings, tokenizer).to_dict(), json)
+        print_result(estimate(store, settings, tokenizer, continue_).to_dict(), json)
         return 0
-    result = pretrain(store, out, settings, tokenizer=tokenizer, resume=resume)
+    result = pretrain(store, out, settings, start=continue_, tokenizer=tokenizer, resume=resume)
     print_result(result.to_dict(), json)
     return 0 if result.model else 143  # as a process that SIGTERM ended

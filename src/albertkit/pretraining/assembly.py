@@ -116,8 +116,8 @@ class Assembler:
             position_ids=torch.from_numpy(position_ids),
             offsets=torch.from_numpy(offsets),
             lengths=tuple(lengths.tolist()),
-            masked_positions=torch.from_numpy(positions[:count]),
-            masked_labels=torch.from_numpy(labels[:count]),
+            masked_positions=torch.from_numpy(positions[:count]) if self.masks.masked_lm_prob else None,
+            masked_labels=torch.from_numpy(labels[:count]) if self.masks.masked_lm_prob else None,
             sentence_order_labels=torch.from_numpy(LABELS[examples["kind"]]) if plan.has_pairs else None,
         )
         return Assembled(batch, original_ids, log[:logged])

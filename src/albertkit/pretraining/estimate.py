@@ -11,9 +11,10 @@ from torch import Tensor
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.run import build_model, loop_settings
+from albertkit.pretraining.run import loop_settings, prepare
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
+from albertkit.pretraining.start import continue_model, draw
 from albertkit.training.distributed import World, join_world
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
@@ -55,7 +56,10 @@ class Estimate:
 
 
 def estimate(
-    store: str | Path | TokenStore, settings: PretrainSettings, tokenizer: str | Path | None = None
+    store: str | Path | TokenStore,
+    settings: PretrainSettings,
+    tokenizer: str | Path | None = None,
+    start: str | Path | None = None,
 ) -> Estimate:
     """Make a model, measure the memory of one step and the time of three; nothing is written.
 
@@ -63,12 +67,14 @@ def estimate(
         store: A token store or its folder, or records, as for `pretrain`.
         settings: As for `pretrain`.
         tokenizer: As for `pretrain`.
+        start: As for `pretrain`. What `train_only` would save is not counted.
     """
     world = join_world(settings.device)
     source = open_source(store, settings, tokenizer)
-    settings, _ = source.settings.resolve(world.size)
+    settings, _ = source.settings.resolve(world.size, continued=start is not None)
     stream = source.training(World(0, 1, world.device))
-    model = build_model(settings, source.tokenizer.vocab_size, world)
+    began = continue_model(start, source.tokenizer, settings) if start else draw(settings, source.tokenizer.vocab_size)
+    model = prepare(began.model, settings, world)
     parameters = sum(p.numel() for p in model.parameters())
     activations = _activation_bytes(model, next(stream)[0].to(world.device))
     loop = loop_settings(settings)

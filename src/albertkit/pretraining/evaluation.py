@@ -1,7 +1,8 @@
 """Google's four numbers on held-out documents, beside what knowing nothing but piece frequencies would give."""
 
+import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from albertkit.report.results import wilson_interval
 from albertkit.training.distributed import World
 
 _CHUNK = 1 << 24  # tokens counted at a time: 32 MB of uint16
+_GUESSES = 512  # enough to see that all are one piece; 61 MB of logits with 30,000 pieces
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,10 @@ class Evaluation:
     """What a model knows of text it was not trained on.
 
     Attributes:
-        masked_lm_loss: Cross-entropy of masked pieces, in nats.
+        masked_lm_loss: Cross-entropy of masked pieces, in nats; None, as all that is about them, if nothing was masked.
+        masked_lm_perplexity: Its exponential: as many equally likely pieces would be as hard to guess.
         masked_lm_accuracy: Share of masked pieces whose first guess is right.
+        most_guessed: Share of the guesses at the first masked pieces, at most 512, that are one and the same piece.
         sentence_order_loss: Cross-entropy of the order of two segments, in nats; None without pairs.
         sentence_order_accuracy: Share of pairs told right; None without pairs.
         sentence_order_interval: 95 % interval of that share (Wilson).
@@ -34,14 +38,16 @@ class Evaluation:
         sentence_order_count: Pairs scored.
     """
 
-    masked_lm_loss: float
-    masked_lm_accuracy: float
+    masked_lm_loss: float | None
+    masked_lm_perplexity: float | None
+    masked_lm_accuracy: float | None
+    most_guessed: float | None
     sentence_order_loss: float | None
     sentence_order_accuracy: float | None
     sentence_order_interval: tuple[float, float] | None
-    masked_lm_interval: tuple[float, float]
-    unigram_loss: float
-    most_frequent_accuracy: float
+    masked_lm_interval: tuple[float, float] | None
+    unigram_loss: float | None
+    most_frequent_accuracy: float | None
     masked_lm_count: int
     sentence_order_count: int
 
@@ -60,6 +66,10 @@ class Unigram:
     Args:
         store: The store.
         left_out: Per shard, documents that are not counted; None counts all.
+
+    Attributes:
+        counts: int64 [V], how often each piece occurs.
+        most_frequent: The piece that occurs most.
     """
 
     def __init__(self, store: TokenStore, left_out: list[np.ndarray] | None = None) -> None:
@@ -81,6 +91,7 @@ class Unigram:
         return unigram
 
     def _set(self, counts: np.ndarray) -> None:
+        self.counts = counts
         self.most_frequent = int(counts.argmax())
         # Add-one smoothing: a piece that occurs only in held-out documents must not cost infinity.
         self.log_probabilities = torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts))))
@@ -109,31 +120,50 @@ def evaluate_batches(
     objective = PretrainingObjective(model)
     # All sums in one tensor: a process without a batch of its own must join the same single reduction as the others.
     baseline = torch.zeros(2, dtype=torch.float64)  # unigram loss, most frequent right
+    guesses = torch.zeros(2, dtype=torch.float64)  # those that are the same piece, and all
     scored = {
         name: torch.zeros(3, dtype=torch.float64, device=world.device) for name in ("masked_lm", "sentence_order")
     }
     for batch in batches:
-        assert batch.masked_labels is not None  # the evaluation stream always masks
-        baseline += torch.tensor(unigram.score(batch.masked_labels), dtype=torch.float64)
-        for name, part in objective.losses(batch.to(world.device)).items():
+        on_device = batch.to(world.device)
+        if batch.masked_labels is not None:
+            baseline += torch.tensor(unigram.score(batch.masked_labels), dtype=torch.float64)
+            if not guesses[1]:
+                guesses += torch.tensor(_guesses(model, on_device), dtype=torch.float64)
+        for name, part in objective.losses(on_device).items():
             assert part.correct is not None  # both losses are classifications
             scored[name] += torch.stack([part.total, part.correct, torch.full_like(part.total, part.count)])
-    sums = world.sum(torch.cat([baseline.to(world.device), *scored.values()])).tolist()
-    unigram_loss, most_frequent, loss, right, predictions, order_loss, order_right, pairs = sums
-    if not predictions:
+    sums = world.sum(torch.cat([baseline.to(world.device), guesses.to(world.device), *scored.values()])).tolist()
+    unigram_loss, most_frequent, same, guessed, loss, right, predictions, order_loss, order_right, pairs = sums
+    if not predictions and not pairs:
         raise DataError(
             "nothing-to-evaluate", "there is no held-out document with two sentences to evaluate on",
             "hold out a larger share of documents with --held-out, or use a larger corpus",
         )  # fmt: skip
+
+    def share(total: float, count: float) -> float | None:
+        return total / count if count else None
+
+    mean = share(loss, predictions)
     return Evaluation(
-        masked_lm_loss=loss / predictions,
-        masked_lm_accuracy=right / predictions,
-        sentence_order_loss=order_loss / pairs if pairs else None,
-        sentence_order_accuracy=order_right / pairs if pairs else None,
+        masked_lm_loss=mean,
+        masked_lm_perplexity=None if mean is None else math.exp(min(mean, 700.0)),
+        masked_lm_accuracy=share(right, predictions),
+        most_guessed=share(same, guessed),
+        sentence_order_loss=share(order_loss, pairs),
+        sentence_order_accuracy=share(order_right, pairs),
         sentence_order_interval=wilson_interval(int(order_right), int(pairs)) if pairs else None,
-        masked_lm_interval=wilson_interval(int(right), int(predictions)),
-        unigram_loss=unigram_loss / predictions,
-        most_frequent_accuracy=most_frequent / predictions,
+        masked_lm_interval=wilson_interval(int(right), int(predictions)) if predictions else None,
+        unigram_loss=share(unigram_loss, predictions),
+        most_frequent_accuracy=share(most_frequent, predictions),
         masked_lm_count=int(predictions),
         sentence_order_count=int(pairs),
     )
+
+
+def _guesses(model: AlbertForPreTraining, batch: PackedBatch) -> tuple[int, int]:
+    """Of the guesses at the first masked pieces: how often the commonest is made, and how many there are."""
+    positions, labels = (targets[:_GUESSES] for targets in batch.masked_targets())
+    logits, _ = model.packed_logits(replace(batch, masked_positions=positions, masked_labels=labels))
+    guesses = logits.argmax(-1)
+    return int(torch.bincount(guesses).max()) if len(guesses) else 0, len(guesses)

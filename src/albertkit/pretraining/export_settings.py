@@ -43,6 +43,10 @@ class ExportSettings:
         for name in ("dupe_factor", "files"):
             if getattr(self, name) < 1:
                 raise ConfigError("bad-value", f"{name} is {getattr(self, name)}", "use a whole number of at least 1")
+        if not 0 < self.masked_lm_prob < 1:
+            raise ConfigError(
+                "bad-value", f"masked_lm_prob is {self.masked_lm_prob}", "use a share above 0 and below 1"
+            )
         if not 0 <= self.held_out < 1:
             raise ConfigError("bad-value", f"held_out is {self.held_out}", "use a share of at least 0 and below 1")
         if self.pair_task not in ("sop", "nsp"):

@@ -36,7 +36,7 @@ class MaskSettings:
     """What is masked.
 
     Attributes:
-        masked_lm_prob: Share of the tokens of a sequence, specials counted, that are predicted.
+        masked_lm_prob: Share of the tokens of a sequence, specials counted, that are predicted; 0 masks nothing.
         max_predictions: Most predictions a sequence; None for no limit. (Google: 20, which is 3.9 % of 512.)
         max_ngram: Longest n-gram, in units.
         favor_shorter_ngram: n with probability proportional to 1/n; otherwise these probabilities in reverse.
@@ -52,8 +52,10 @@ class MaskSettings:
     random_specials: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.masked_lm_prob < 1:
-            raise ConfigError("bad-value", f"masked_lm_prob is {self.masked_lm_prob}", "use a share between 0 and 1")
+        if not 0 <= self.masked_lm_prob < 1:
+            raise ConfigError(
+                "bad-value", f"masked_lm_prob is {self.masked_lm_prob}", "use a share of at least 0 and below 1"
+            )
         for name in ("max_predictions", "max_ngram"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -70,7 +72,7 @@ class MaskSettings:
         wanted = np.rint(np.asarray(lengths, np.float64) * self.masked_lm_prob).astype(
             np.int64
         )  # half to even, as Python
-        return np.clip(wanted, 1, self.max_predictions)
+        return np.clip(wanted, 1, self.max_predictions) if self.masked_lm_prob else wanted
 
 
 class MaskTables(NamedTuple):

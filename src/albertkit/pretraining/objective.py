@@ -15,8 +15,10 @@ class PretrainingObjective:
         self.model = model
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
-        """Predictions of each kind in a batch."""
-        counts = {"masked_lm": 0 if batch.masked_labels is None else len(batch.masked_labels)}
+        """Predictions of each kind in a batch; a kind that is not learned is left out."""
+        counts = {}
+        if batch.masked_labels is not None:
+            counts["masked_lm"] = len(batch.masked_labels)
         if batch.sentence_order_labels is not None:
             counts["sentence_order"] = batch.num_sequences
         return counts
@@ -25,7 +27,9 @@ class PretrainingObjective:
         """The two losses of a batch as sums."""
         losses = self.model.pretraining_losses(batch)
         counts = self.counts(batch)
-        parts = {"masked_lm": LossPart(losses.masked_lm_loss_sum, counts["masked_lm"], losses.masked_lm_correct)}
+        parts = {}
+        if "masked_lm" in counts:
+            parts["masked_lm"] = LossPart(losses.masked_lm_loss_sum, counts["masked_lm"], losses.masked_lm_correct)
         if "sentence_order" in counts:
             parts["sentence_order"] = LossPart(
                 losses.sentence_order_loss_sum, counts["sentence_order"], losses.sentence_order_correct
@@ -35,5 +39,5 @@ class PretrainingObjective:
     def flops(self, batch: PackedBatch) -> float:
         """Floating-point operations of a training step on this batch, real tokens only, nothing recomputed."""
         squares = sum(n * n for n in batch.lengths)
-        share = self.counts(batch)["masked_lm"] / batch.num_tokens
+        share = self.counts(batch).get("masked_lm", 0) / batch.num_tokens
         return batch.num_tokens * self.model.config.train_flops_per_token(squares / batch.num_tokens, share)

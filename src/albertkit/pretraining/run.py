@@ -1,25 +1,26 @@
 """Pretraining from a store or records to a model folder: puts stream, model, objective and loop together."""
 
 import dataclasses
-import math
 import platform
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from albertkit.checkpoints import save_checkpoint
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.files import atomic_folder, read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
+from albertkit.pretraining.guard import GuardedDisplay
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import Source, held_out_stream, open_source
+from albertkit.pretraining.start import PROVENANCE, START, begin_run, seen_before
+from albertkit.pretraining.trained import trained_part
 from albertkit.report import plot_run, write_card
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.display import Display
@@ -28,8 +29,7 @@ from albertkit.training.hardware import choose_precision
 from albertkit.training.loop import LoopSettings, TrainingResult, train
 from albertkit.training.state import list_checkpoints
 
-PROVENANCE = "provenance.json"  # beside the weights: which documents of which store were held out
-_REMEMBERED = ("held_out", "seed", "length", "pair_task")
+_REMEMBERED = ("held_out", "seed", "length", "pair_task", "masked_lm_prob")
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,12 @@ def pretrain(
     out: str | Path,
     settings: PretrainSettings | None = None,
     *,
+    start: str | Path | None = None,
     tokenizer: str | Path | None = None,
     resume: bool = False,
     title: str = "pretraining",
 ) -> PretrainResult:
-    """Train an ALBERT from scratch on masked pieces and sentence order.
+    """Train an ALBERT on masked pieces and sentence order, from scratch or from a checkpoint.
 
     Under `torchrun` every process takes its share of the examples and gradients are summed.
 
@@ -74,6 +75,9 @@ def pretrain(
             `albertkit corpus export`): a file, a folder of them, or a glob.
         out: Folder of the run: `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/`, `final/` and `loss.png`.
         settings: See `PretrainSettings`.
+        start: Checkpoint to continue: a folder or `org/name` of the hub, of any class. Heads that it lacks are drawn, and rows
+            for pieces that only the store's tokenizer has are added: see `albertkit.pretraining.start.continue_model`. The
+            run keeps a copy in `start/`.
         tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer/` beside them. A store has its
             own.
         resume: Continue the run in `out` from its newest checkpoint, to the same bits.
@@ -81,7 +85,7 @@ def pretrain(
 
     Raises:
         CheckpointError: run-exists if `out` holds a run and `resume` is not set; no-run if it holds none to resume;
-            other-settings or resume-mismatch if it was started with other settings or other data.
+            other-settings or resume-mismatch if it was started with other settings or other data; what `continue_model` raises.
         ConfigError: bad-settings, bad-device, and what `open_source` and `AlbertConfig.from_pretrained` raise.
         DataError: what `open_source` and the streams raise.
         MachineError: loss-not-finite.
@@ -89,18 +93,27 @@ def pretrain(
     run = Path(out)
     world = join_world((settings or PretrainSettings()).device)
     source = open_source(store, settings or PretrainSettings(), tokenizer)
-    settings, reasons = source.settings.resolve(world.size)
-    _check_run(run, settings, source, resume)
+    continued = start is not None or (resume and (run / START).exists())
+    settings, reasons = source.settings.resolve(world.size, continued)
+    _check_run(run, settings, source, start, resume)
 
     stream = source.training(world)
     reasons.append(source.describe(stream))  # says at once if no example can be made
-    model = build_model(settings, source.tokenizer.vocab_size, world)
+    began = begin_run(run, source.tokenizer, settings, start, resume)
+    model = prepare(began.model, settings, world)
+    trained = trained_part(model, settings, began.continued.get("pieces", 0))
+    if continued:
+        reasons.append(f"continues `{began.continued['model']}`, which has {began.continued['pieces']:,} pieces")
+    reasons += [*began.notes, *seen_before(began.continued, source.fingerprint, settings)]
     unigram = source.unigram()
+    unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
+    reasons.append(f"unknown pieces: {unknown:.2%} of the training text")
     held_out_batches = source.evaluation(world)
 
     def save_model(folder: Path) -> None:
         save_checkpoint(folder, model, source.tokenizer)
-        write_json(folder / PROVENANCE, {"store": source.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}})
+        facts: dict[str, Any] = {"store": source.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}}
+        write_json(folder / PROVENANCE, facts | ({"continued": began.continued} if continued else {}))
 
     def evaluate() -> dict[str, float]:
         return evaluate_batches(model, held_out_batches, unigram, world).numbers()
@@ -109,28 +122,36 @@ def pretrain(
     if world.is_main:
         run.mkdir(parents=True, exist_ok=True)
         remove_leftovers(run)
+        if not resume:
+            shutil.rmtree(run / START, ignore_errors=True)  # of an earlier attempt that ended before there was a run
+            if continued:
+                with atomic_folder(run / START) as folder:
+                    save_model(folder)
         settings.save(run / "run.toml")
-    display = Display(run if world.is_main else None, title, silent=not world.is_main)
+    display = GuardedDisplay(
+        run if world.is_main else None, title, silent=not world.is_main, warmup_steps=settings.warmup_steps or 0
+    )
     reasons.append(f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}")
     for line in reasons:
         display.note(line)
     result = train(
-        model, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
-        save_model=save_model, evaluate=evaluate, select="masked_lm_accuracy", resume=resume,
+        trained, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
+        save_model=save_model, evaluate=evaluate, resume=resume,
+        select="masked_lm_accuracy" if settings.masked_lm_prob else "sentence_order_accuracy",
     )  # fmt: skip
     if not result.finished:
         return PretrainResult(None, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
     final = run / "final"
     if world.is_main:
-        _finish(run, final, save_model, source, settings, model, result, display)
+        corpus = source.facts() | ({"continued": str(began.continued["model"])} if continued else {})
+        _finish(run, final, save_model, corpus, settings, model, result, display)
     world.barrier()
     return PretrainResult(final, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
 
 
-def build_model(settings: PretrainSettings, vocab_size: int, world: World) -> AlbertForPreTraining:
-    """The model at its start: weights drawn from the seed alone, the same in every process."""
-    torch.manual_seed(settings.seed)
-    model = AlbertForPreTraining(settings.model_config(vocab_size)).to(world.device)
+def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:
+    """Put a model where it is trained, and say how it computes."""
+    model = model.to(world.device)
     model.compute_dtype = choose_precision(settings.precision, world.device)
     model.gradient_checkpointing = settings.gradient_checkpointing
     return model
@@ -142,7 +163,7 @@ def loop_settings(settings: PretrainSettings) -> LoopSettings:
     return LoopSettings(**{name: getattr(settings, name) for name in own})
 
 
-def _check_run(run: Path, settings: PretrainSettings, source: Source, resume: bool) -> None:
+def _check_run(run: Path, settings: PretrainSettings, source: Source, start: str | Path | None, resume: bool) -> None:
     """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
     recorded = run / "run.toml"
     if recorded.exists() and not resume:
@@ -157,6 +178,12 @@ def _check_run(run: Path, settings: PretrainSettings, source: Source, resume: bo
                     "resume-mismatch", f"`{run}` was not trained on `{source.path}` as it is now",
                     "resume with the data that the run was started with, or start a new run with another --out",
                 )  # fmt: skip
+        before = read_json(run / START / PROVENANCE)["continued"]["model"] if (run / START).exists() else None
+        if start is not None and str(start) != before:
+            raise CheckpointError(
+                "other-settings", f"`{run}` was started with {f'`{before}`' if before else 'drawn weights'}, now `{start}`",
+                "leave --continue out to resume it, or start a new run with another --out",
+            )  # fmt: skip
     elif resume:
         raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
 
@@ -165,7 +192,7 @@ def _finish(
     run: Path,
     final: Path,
     save_model: Callable[[Path], None],
-    source: Source,
+    corpus: dict[str, Any],
     settings: PretrainSettings,
     model: AlbertForPreTraining,
     result: TrainingResult,
@@ -173,15 +200,12 @@ def _finish(
 ) -> None:
     """Write the final model with its card, and the plot."""
     save_model(final)
-    loss, baseline = result.evaluation.get("masked_lm_loss", 0.0), result.evaluation.get("unigram_loss", math.inf)
-    if not loss < baseline:
-        display.note(f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer")
     write_card(
         final,
         run.resolve().name,
         config=model.config.to_dict(),
         parameters=sum(p.numel() for p in model.parameters()),
-        corpus=source.facts(),
+        corpus=corpus,
         settings=settings.to_dict() | {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)},
         results=result.evaluation,
         baselines=result.evaluation,
@@ -247,6 +271,7 @@ def evaluate(
         length=length or trained.get("length") or min(512, loaded.config.max_position_embeddings),
         seed=trained.get("seed", 0) if seed is None else seed,
         pair_task=trained.get("pair_task", "sop"),
+        masked_lm_prob=trained.get("masked_lm_prob", 0.15),
         batch_tokens=batch_tokens,
     )
     settings.check()

@@ -10,24 +10,28 @@ from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.training.settings import Settings
 
+Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1", "large-v1", "xlarge-v1"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(Settings):
     """Settings of a pretraining run. The defaults are the paper's, except for the batch, which suits one machine.
 
     Attributes:
-        size: tiny, small, base, large, xlarge or xxlarge.
-        version: 2 has no dropout; 1 has dropout 0.1 except for xxlarge.
+        size: tiny, small, base, large, xlarge or xxlarge, without dropout as in version 2; or version 1 with dropout 0.1:
+            base-v1, large-v1, xlarge-v1. Default: base, or the model that is continued.
         config: A `config.json` to use in place of a size.
+        train_only: all; or new-rows: the embeddings of the pieces that the continued model did not have and their biases in
+            the prediction, while everything else keeps its bits.
+        new_rows_from: First id of the new rows. Default: the number of pieces of the continued model.
         length: Longest sequence, in tokens, special tokens included.
         batch_tokens: Real tokens of a micro-batch on each device, at most.
         accumulation: Micro-batches an update.
-        pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none.
+        pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none (masked pieces only).
         sop_pairs: pure, or google for the original's pairs with a random document where a chunk has one sentence.
-        masked_lm_prob: Share of tokens to predict.
+        masked_lm_prob: Share of tokens to predict; 0 to learn the sentence order only.
         max_predictions: Most predictions a sequence; 0 for no cap (the paper's code used 20).
-        max_ngram: Longest masked span, in whole words.
-        favor_shorter_ngram: Spans of n words with probability in proportion to 1/n; otherwise the longer the likelier.
+        max_ngram: Longest masked span, in whole words; spans of n words come with probability in proportion to 1/n.
         short_seq_prob: Share of documents cut into shorter sequences, each epoch anew.
         held_out: Share of documents kept for evaluation.
         steps: Updates.
@@ -51,9 +55,10 @@ class PretrainSettings(Settings):
 
     free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every"})
 
-    size: Literal["tiny", "small", "base", "large", "xlarge", "xxlarge"] = "base"
-    version: Literal[1, 2] = 2
+    size: Size | None = None
     config: Path | None = None
+    train_only: Literal["all", "new-rows"] = "all"
+    new_rows_from: int | None = None
     length: int = 512
     batch_tokens: int = 16_384
     accumulation: int = 1
@@ -62,7 +67,6 @@ class PretrainSettings(Settings):
     masked_lm_prob: float = 0.15
     max_predictions: int = 0
     max_ngram: int = 3
-    favor_shorter_ngram: bool = True
     short_seq_prob: float = 0.1
     held_out: float = 0.01
     steps: int = 125_000
@@ -91,11 +95,15 @@ class PretrainSettings(Settings):
         """
         at_least = dict(
             length=8, batch_tokens=1, accumulation=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
-            warmup_steps=0, eval_every=0, save_every=0, clip_norm=0,
+            warmup_steps=0, eval_every=0, save_every=0, clip_norm=0, new_rows_from=1,
         )  # fmt: skip
-        found = self.problems(at_least, below_one=("short_seq_prob", "held_out", "ema_decay"))
-        if not 0 < self.masked_lm_prob < 1:
-            found.append(f"masked_lm_prob must be above 0 and below 1, it is {self.masked_lm_prob}")
+        found = self.problems(at_least, below_one=("short_seq_prob", "held_out", "ema_decay", "masked_lm_prob"))
+        if self.masked_lm_prob == 0 and self.pair_task == "none":
+            found.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
+        if self.train_only == "new-rows" and self.masked_lm_prob == 0:
+            found.append("train_only new-rows needs masked pieces, masked_lm_prob is 0")
+        if self.new_rows_from is not None and self.train_only == "all":
+            found.append("new_rows_from means something with train_only new-rows only")
         if self.lr is not None and not 0 < self.lr < 10:
             found.append(f"lr must be above 0 and below 10, it is {self.lr}")
         if not 0 <= self.end_lr <= (self.lr or 10):
@@ -105,15 +113,31 @@ class PretrainSettings(Settings):
         if found:
             raise ConfigError("bad-settings", "; ".join(found), "change these settings")
 
-    def resolve(self, world_size: int = 1) -> tuple["PretrainSettings", list[str]]:
+    def resolve(self, world_size: int = 1, continued: bool = False) -> tuple["PretrainSettings", list[str]]:
         """Fill in what was left open.
+
+        Args:
+            world_size: Number of processes.
+            continued: The run continues a model, which decides the size.
 
         Returns:
             The settings with every default a number, and a line for each derived value that says why.
+
+        Raises:
+            ConfigError: bad-settings.
         """
         self.check()
+        if continued and (given := [name for name in ("size", "config") if getattr(self, name) is not None]):
+            raise ConfigError(
+                "bad-settings", f"{' and '.join(given)} cannot be set: the model that is continued decides",
+                f"leave out {' and '.join(f'--{name}' for name in given)}, also in a --config-file",
+            )  # fmt: skip
+        if self.train_only == "new-rows" and not continued:
+            raise ConfigError(
+                "bad-settings", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
+            )
         tokens = self.batch_tokens * self.accumulation * world_size
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {} if continued else {"size": self.size or "base"}
         reasons = [
             f"batch: up to {tokens:,} tokens an update ({self.batch_tokens:,} x {self.accumulation} x {world_size})"
         ]
@@ -141,9 +165,9 @@ class PretrainSettings(Settings):
         """
         if self.config is None:
             longest = max(512, self.length)
-            return AlbertConfig.from_size(
-                self.size, self.version, vocab_size=vocab_size, max_position_embeddings=longest
-            )
+            size, dropout, _ = (self.size or "base").partition("-v1")
+            version = 1 if dropout else 2
+            return AlbertConfig.from_size(size, version, vocab_size=vocab_size, max_position_embeddings=longest)
         config = AlbertConfig.from_pretrained(self.config)
         if config.vocab_size != vocab_size:
             raise ConfigError(

@@ -24,7 +24,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 
 # What was decided when the records were written.
-_FIXED = ("sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "favor_shorter_ngram", "short_seq_prob")
+_FIXED = ("sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "short_seq_prob")
 
 
 class Source(Protocol):
@@ -204,7 +204,7 @@ def mask_settings(settings: PretrainSettings | ExportSettings) -> MaskSettings:
     """What is masked."""
     return MaskSettings(
         masked_lm_prob=settings.masked_lm_prob, max_predictions=settings.max_predictions or None,
-        max_ngram=settings.max_ngram, favor_shorter_ngram=settings.favor_shorter_ngram,
+        max_ngram=settings.max_ngram,
     )  # fmt: skip
 
 
@@ -212,8 +212,9 @@ def held_out_stream(
     store: TokenStore, settings: PretrainSettings, held_out: list[np.ndarray], world: World
 ) -> EvaluationStream:
     """The examples to evaluate on: the same at every evaluation, masked as the paper does (15 %) whatever the training masks,
-    so that numbers of different runs compare."""
+    so that numbers of different runs compare; a run that masks nothing is evaluated on whole text."""
+    masks = MaskSettings() if settings.masked_lm_prob else MaskSettings(masked_lm_prob=0.0)
     return EvaluationStream(
-        store, held_out, example_settings(settings), MaskSettings(),
+        store, held_out, example_settings(settings), masks,
         seed=settings.seed, batch_tokens=settings.batch_tokens, rank=world.rank, world_size=world.size,
     )  # fmt: skip

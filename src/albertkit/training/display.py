@@ -146,7 +146,8 @@ def _tensorboard(run: Path) -> Any:
 
 
 _SHORT = {
-    "masked_lm_loss": "mlm", "masked_lm_accuracy": "mlm acc", "sentence_order_loss": "sop", "sentence_order_accuracy": "sop acc",
+    "masked_lm_loss": "mlm", "masked_lm_perplexity": "ppl", "masked_lm_accuracy": "mlm acc",
+    "sentence_order_loss": "sop", "sentence_order_accuracy": "sop acc",
     "learning_rate": "lr", "tokens_per_second": "tok/s", "grad_norm": "grad",
 }  # fmt: skip
 

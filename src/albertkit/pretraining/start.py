@@ -1,0 +1,207 @@
+"""What a run begins with: weights drawn from the seed, a model to continue, or what the run itself has saved."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertkit.checkpoints import local_folder, read_tensors
+from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS, fill
+from albertkit.config import AlbertConfig
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import read_json, sha256_file
+from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.tokenizer import AlbertTokenizer
+
+START = "start"  # in the folder of a run that continues a model: that model, with what was added to it
+PROVENANCE = "provenance.json"  # beside the weights: where they come from, which documents of which store were held out
+
+NOISE = 0.1  # of the old rows' standard deviation
+# What a checkpoint may lack: a base encoder has no heads, a masked-LM model no pooler.
+_MAY_BE_FRESH = ("predictions", "sop_classifier", "albert.pooler.weight", "albert.pooler.bias")
+# What configurations of fine-tuned models say of their task.
+_TASK_KEYS = frozenset(
+    ["id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params"]
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model to train.
+
+    Attributes:
+        model: On the CPU.
+        continued: What `provenance.json` says of the model that is continued; empty for drawn weights.
+        notes: What a person should know.
+    """
+
+    model: AlbertForPreTraining
+    continued: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def draw(settings: PretrainSettings, vocab_size: int) -> Start:
+    """Weights drawn from the seed alone, the same in every process."""
+    torch.manual_seed(settings.seed)
+    return Start(AlbertForPreTraining(settings.model_config(vocab_size)))
+
+
+def resume_start(folder: Path) -> Start:
+    """What a run that continues a model saved at its beginning."""
+    continued = read_json(folder / PROVENANCE)["continued"]
+    return Start(AlbertForPreTraining.from_pretrained(folder), continued)
+
+
+def begin_run(
+    run: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, start: str | Path | None, resume: bool
+) -> Start:
+    """The weights that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
+
+    Args:
+        run: Folder of the run.
+        tokenizer: Of the data to train on.
+        settings: Of the run.
+        start: The model to continue, if there is one; a resumed run has its own copy.
+        resume: Whether the run is resumed.
+
+    Raises:
+        What `continue_model` raises.
+    """
+    if resume and (run / START).exists():
+        return resume_start(run / START)
+    if start is not None:
+        return continue_model(start, tokenizer, settings)
+    return draw(settings, tokenizer.vocab_size)
+
+
+def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: PretrainSettings) -> Start:
+    """A checkpoint of any class to train further: heads that it lacks are drawn, rows for new pieces are added.
+
+    A new row is the mean of the old ones and noise, since equal rows could be told apart by training only; its bias in the
+    prediction is the least of the old ones. `albertkit tokenizer extend --model` makes better rows, each of the pieces that
+    the old vocabulary writes it with.
+
+    Args:
+        source: Checkpoint folder, or `org/name` of the hub, with its tokenizer.
+        tokenizer: Of the data to train on. Its first pieces must be those of the model, at the same ids.
+        settings: The seed draws what is new; the length must not exceed the model's.
+
+    Raises:
+        CheckpointError: vocab-mismatch, no-tokenizer, no-weights, weights-mismatch and what else loading raises.
+        ConfigError: bad-settings.
+    """
+    path = local_folder(source)
+    config = AlbertConfig.from_pretrained(path)
+    if settings.length > config.max_position_embeddings:
+        raise ConfigError(
+            "bad-settings", f"length {settings.length} exceeds the {config.max_position_embeddings} positions of `{source}`",
+            f"use --length {config.max_position_embeddings}",
+        )  # fmt: skip
+    before = AlbertTokenizer.from_pretrained(path)
+    notes = _check_vocabulary(source, config, before, tokenizer)
+    own = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
+    torch.manual_seed(settings.seed)
+    model, matched = fill(
+        AlbertForPreTraining, config.replace(foreign=own), read_tensors(path), _MAY_BE_FRESH, str(path)
+    )
+    fresh = sorted({_part(name) for name in matched.fresh})
+    if fresh:
+        notes.append(f"not in `{source}`, drawn afresh: {', '.join(fresh)}")
+    if matched.left_out:
+        notes.append(f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}")
+    if tokenizer.vocab_size > before.vocab_size:
+        _add_rows(model, before.vocab_size, tokenizer.vocab_size)
+    continued = {
+        "model": str(source),
+        "class": next(iter(config.foreign.get("architectures") or []), None),
+        "pieces": before.vocab_size,
+        "drawn_afresh": fresh,
+        **_facts(path),
+    }
+    return Start(model, continued, notes)
+
+
+def seen_before(continued: dict[str, Any], store: str, settings: PretrainSettings) -> list[str]:
+    """Whether the model that is continued was trained on documents that are held out now, in words.
+
+    Args:
+        continued: As in `Start`.
+        store: Fingerprint of the data.
+        settings: Of the run.
+    """
+    before = continued.get("provenance", {})
+    same = (before.get("held_out"), before.get("seed")) == (settings.held_out, settings.seed)
+    if before.get("store") != store or same:
+        return []
+    return [
+        f"`{continued['model']}` was trained on documents of this very store that are held out now, so evaluations flatter: "
+        f"use --held-out {before['held_out']} --seed {before['seed']}"
+    ]
+
+
+def _check_vocabulary(
+    source: str | Path, config: AlbertConfig, before: AlbertTokenizer, now: AlbertTokenizer
+) -> list[str]:
+    """Make sure that every id of the model means the same in the data; what should be known otherwise."""
+    if before.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            "vocab-mismatch",
+            f"the tokenizer in `{source}` has {before.vocab_size:,} pieces, the model {config.vocab_size:,}",
+            "put the tokenizer that the model was trained with into its folder",
+        )
+    if before.fingerprint == now.fingerprint:
+        return []
+    remedy = (
+        f"build the store with a tokenizer made by `albertkit tokenizer extend {source}`, or with that in `{source}`"
+    )
+    if now.vocab_size < before.vocab_size:
+        raise CheckpointError(
+            "vocab-mismatch", f"the data's tokenizer has {now.vocab_size:,} pieces, `{source}` {before.vocab_size:,}", remedy
+        )  # fmt: skip
+    for number in range(before.vocab_size):
+        if before.id_to_piece(number) != now.id_to_piece(number):
+            raise CheckpointError(
+                "vocab-mismatch",
+                f"id {number} is `{before.id_to_piece(number)}` in `{source}` and `{now.id_to_piece(number)}` in the data's "
+                "tokenizer",
+                remedy,
+            )
+    notes = []
+    if before.text_rules != now.text_rules:
+        notes.append(f"text rules: {before.text_rules} in `{source}`, {now.text_rules} in the data")
+    if now.vocab_size > before.vocab_size:
+        notes.append(
+            f"new pieces: {now.vocab_size - before.vocab_size:,}, each begins as the mean of the {before.vocab_size:,} old rows "
+            "and noise; `albertkit tokenizer extend --model` makes better ones"
+        )
+    return notes
+
+
+@torch.no_grad()
+def _add_rows(model: AlbertForPreTraining, before: int, now: int) -> None:
+    """Rows for the ids from `before` up to `now`; those that the model had to spare are made anew too."""
+    if now > model.config.vocab_size:
+        model.resize_token_embeddings(now)
+    words = model.get_input_embeddings().weight
+    old = words[:before]
+    words[before:now] = old.mean(0) + NOISE * old.std(0) * torch.randn_like(words[before:now])
+    model.predictions.bias[before:now] = model.predictions.bias[:before].min()
+
+
+def _part(name: str) -> str:
+    """The head or part that a parameter belongs to."""
+    return name.removeprefix("albert.").split(".")[0]
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """The file of the weights, to tell it again, and what the model says of its own origin."""
+    facts = {}
+    for name in (WEIGHTS, OLD_WEIGHTS):
+        if (path / name).exists():
+            facts["weights_sha256"] = sha256_file(path / name)
+            break
+    if (path / PROVENANCE).exists():
+        facts["provenance"] = read_json(path / PROVENANCE)
+    return facts

@@ -1,0 +1,322 @@
+"""Runs that continue a model: every class of checkpoint, more pieces than before, only the new rows, resumed to the bit."""
+
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertkit.checkpoints.initial import init_model
+from albertkit.corpus import TokenStore, build_store
+from albertkit.errors import AlbertKitError
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForSequenceClassification,
+    AlbertModel,
+)
+from albertkit.pretraining import run as run_module
+from albertkit.pretraining.estimate import estimate
+from albertkit.pretraining.run import evaluate, pretrain
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.start import continue_model, draw
+from albertkit.tokenizer import AlbertTokenizer
+
+SHAPE = dict(
+    embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64,
+    max_position_embeddings=64,
+)  # fmt: skip
+OLD = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions".split()
+NEW = "빠른 갈색 여우가 게으른 개를 뛰어넘고 늙은 마법사가 물약을 만든다".split()
+WORDS, BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def make_store(folder, pieces, words):
+    """A WordPiece tokenizer of these pieces and a store of 60 documents of these words."""
+    (folder / "tokenizer").mkdir(parents=True)
+    (folder / "tokenizer" / "vocab.txt").write_text("\n".join([*SPECIALS, *pieces]) + "\n", encoding="utf-8")
+    rng = np.random.default_rng(5)
+    text = "\n\n".join(
+        "\n".join(" ".join(rng.choice(words, rng.integers(4, 12))) for _ in range(rng.integers(2, 9)))
+        for _ in range(60)
+    )
+    (folder / "corpus.txt").write_text(text, encoding="utf-8")
+    build_store([folder / "corpus.txt"], folder / "store", folder / "tokenizer", workers=0)
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """`old/`, `more/`: stores whose tokenizers have 21 and 31 pieces, the first 21 the same; `model/`: trained on the first."""
+    folder = tmp_path_factory.mktemp("continue")
+    make_store(folder / "old", OLD, OLD)
+    make_store(folder / "more", OLD + NEW, OLD + NEW)
+    config = folder / "config.json"
+    config.write_text(json.dumps(SHAPE | {"vocab_size": len(SPECIALS + OLD)}))
+    settings = replace(SETTINGS, config=config)
+    shutil.move(pretrain(folder / "old" / "store", folder / "run", settings).model, folder / "model")
+    return folder
+
+
+SETTINGS = PretrainSettings(
+    length=32, batch_tokens=128, steps=8, lr=2e-3, optimizer="adamw", warmup_steps=2, held_out=0.2, eval_every=4,
+    save_every=4, log_every=4, precision="fp32",
+)  # fmt: skip
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def differing(one, two):
+    assert one.keys() == two.keys()
+    return {name for name in one if not torch.equal(one[name], two[name])}
+
+
+def refused(call) -> AlbertKitError:
+    with pytest.raises(AlbertKitError) as caught:
+        call()
+    return caught.value
+
+
+def tokenizer_of(home, name):
+    return AlbertTokenizer.from_pretrained(home / name / "tokenizer")
+
+
+# --- what a model to continue may be ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "fresh", "left_out"),
+    [
+        (AlbertForPreTraining, [], None),
+        (AlbertForMaskedLM, ["pooler", "sop_classifier"], None),
+        (AlbertModel, ["predictions", "sop_classifier"], None),
+        (AlbertForSequenceClassification, ["predictions", "sop_classifier"], "classifier"),
+    ],
+)
+def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
+    """What it has is taken bit by bit; what it lacks is named and drawn from the seed; its task is forgotten."""
+    allowed = ("classifier",) if kind is AlbertForSequenceClassification else ()
+    kind.from_pretrained(home / "model", allow_missing=allowed).save_pretrained(tmp_path / "model")
+    shutil.copy(home / "old" / "tokenizer" / "vocab.txt", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "problem_type": "single_label_classification"}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | (labels if allowed else {})))
+    start, again, other = (
+        continue_model(tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed))
+        for seed in (1, 1, 2)
+    )
+    assert start.continued["drawn_afresh"] == fresh
+    assert start.continued["class"] == kind.__name__
+    assert start.notes == [f"not in `{tmp_path / 'model'}`, drawn afresh: {', '.join(fresh)}"] * bool(fresh) + [
+        f"in `{tmp_path / 'model'}`, of no use here: {left_out}"
+    ] * bool(left_out)
+    assert "id2label" not in start.model.config.to_dict()
+    changed = differing(dict(start.model.state_dict()), weights(home / "model"))
+    assert {name.removeprefix("albert.").split(".")[0] for name in changed} <= set(fresh)
+    assert bool(changed) == bool(fresh)
+    assert not differing(dict(start.model.state_dict()), dict(again.model.state_dict()))
+    assert bool(differing(dict(start.model.state_dict()), dict(other.model.state_dict()))) == bool(fresh)
+
+
+def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home):
+    init_model(tmp_path / "shell", home / "old" / "tokenizer", config=home / "config.json", seed=3)
+    settings = replace(SETTINGS, seed=3)
+    pretrain(home / "old" / "store", tmp_path / "one", replace(settings, config=home / "config.json"))
+    pretrain(home / "old" / "store", tmp_path / "two", settings, start=tmp_path / "shell")
+    assert not differing(weights(tmp_path / "one" / "final"), weights(tmp_path / "two" / "final"))
+    assert estimate(home / "old" / "store", settings, start=tmp_path / "shell").parameters == sum(
+        tensor.numel() for tensor in weights(tmp_path / "shell").values()
+    )
+
+
+def test_provenance_says_where_a_model_comes_from(tmp_path, home, capsys):
+    settings = replace(SETTINGS, steps=1, seed=7)
+    model = pretrain(home / "old" / "store", tmp_path / "run", settings, start=home / "model").model
+    found = json.loads((model / "provenance.json").read_text())
+    assert found["continued"]["model"] == str(home / "model")
+    assert found["continued"]["provenance"] == json.loads((home / "model" / "provenance.json").read_text())
+    assert len(found["continued"]["weights_sha256"]) == 64
+    assert "--held-out 0.2 --seed 0" in capsys.readouterr().err  # with another seed, other documents are held out
+    pretrain(home / "old" / "store", tmp_path / "same", replace(settings, seed=0), start=home / "model")
+    assert "evaluations flatter" not in capsys.readouterr().err
+
+
+# --- more pieces ------------------------------------------------------------------------------------------------------
+
+
+def test_new_rows_are_the_mean_of_the_old_and_noise(home):
+    before = len(SPECIALS + OLD)
+    start = continue_model(home / "model", tokenizer_of(home, "more"), SETTINGS)
+    old, new = weights(home / "model"), start.model.state_dict()
+    assert new[WORDS].shape == (before + len(NEW), 16)
+    assert torch.equal(new[WORDS][:before], old[WORDS])
+    assert torch.equal(new[BIAS][:before], old[BIAS])
+    assert (new[BIAS][before:] == old[BIAS].min()).all()
+    noise = (new[WORDS][before:] - old[WORDS].mean(0)) / old[WORDS].std(0)
+    assert noise.std() == pytest.approx(0.1, abs=0.03)
+    assert abs(noise.mean()) < 0.03
+    assert differing(dict(new), old) == {WORDS, BIAS}
+    assert start.model.predictions.decoder.weight is start.model.get_input_embeddings().weight
+    assert any("tokenizer extend --model" in note for note in start.notes)
+
+
+def test_spare_rows_are_made_anew_too(tmp_path, home):
+    """A model with more rows than its tokenizer has pieces: nobody has trained them."""
+    model = AlbertForPreTraining.from_pretrained(home / "model")
+    model.resize_token_embeddings(24)
+    model.save_pretrained(tmp_path / "model")
+    shutil.copy(home / "old" / "tokenizer" / "vocab.txt", tmp_path / "model")
+    start = continue_model(tmp_path / "model", tokenizer_of(home, "more"), SETTINGS)
+    assert start.model.config.vocab_size == 31
+    assert differing(dict(start.model.state_dict()), weights(tmp_path / "model")) == {WORDS, BIAS}
+    assert continue_model(tmp_path / "model", tokenizer_of(home, "old"), SETTINGS).model.config.vocab_size == 24
+
+
+def test_other_vocabularies_are_refused(tmp_path, home):
+    make_store(tmp_path / "smaller", OLD[:-1], OLD)
+    make_store(tmp_path / "moved", [OLD[1], OLD[0], *OLD[2:], *NEW], OLD)
+    for name, says in (("smaller", "20 pieces"), ("moved", "id 5 is `the`")):
+        error = refused(
+            lambda n=name: pretrain(tmp_path / n / "store", tmp_path / "run", SETTINGS, start=home / "model")
+        )
+        assert error.slug == "vocab-mismatch"
+        assert says in error.message
+        assert "tokenizer extend" in error.hint
+    assert not (tmp_path / "run").exists()
+
+
+# --- only the new rows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [dict(), dict(optimizer="lamb", ema_decay=0.5, clip_norm=0.1)])
+def test_only_new_rows_are_trained(tmp_path, home, how):
+    """Everything else keeps its bits: no gradient, no decay, no moment; and every new row has moved."""
+    before = len(SPECIALS + OLD)
+    settings = replace(SETTINGS, train_only="new-rows", **how)
+    pretrain(home / "more" / "store", tmp_path / "run", settings, start=home / "model")
+    began, ended = weights(tmp_path / "run" / "start"), weights(tmp_path / "run" / "final")
+    assert differing(began, ended) == {WORDS, BIAS}
+    for name in (WORDS, BIAS):
+        assert torch.equal(began[name][:before], ended[name][:before])
+        assert (began[name][before:] != ended[name][before:]).reshape(len(NEW), -1).any(1).all()
+    assert torch.equal(ended[WORDS][:before], weights(home / "model")[WORDS])
+    assert evaluate(tmp_path / "run" / "final", home / "more" / "store").masked_lm_count > 0
+    # The comparison can tell: without the setting, every parameter moves.
+    pretrain(home / "more" / "store", tmp_path / "all", replace(settings, train_only="all"), start=home / "model")
+    assert differing(weights(tmp_path / "all" / "start"), weights(tmp_path / "all" / "final")) == set(began)
+
+
+def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home):
+    """One update by hand: AdamW of the paper on the gradient's rows alone, clipped by their norm."""
+    settings = replace(SETTINGS, train_only="new-rows", steps=1, warmup_steps=0, clip_norm=1e-3, schedule="constant")
+    pretrain(home / "more" / "store", tmp_path / "run", settings, start=home / "model")
+    model = AlbertForPreTraining.from_pretrained(tmp_path / "run" / "start").train()
+    world = run_module.join_world("cpu")
+    source = run_module.open_source(home / "more" / "store", settings)
+    (batch,) = next(source.training(world))
+    losses = model.pretraining_losses(batch)
+    mean = losses.masked_lm_loss_sum / len(batch.masked_labels)
+    (mean + losses.sentence_order_loss_sum / batch.num_sequences).backward()
+    first = len(SPECIALS + OLD)
+    parts = {WORDS: model.get_input_embeddings().weight, BIAS: model.predictions.bias}
+    norm = torch.stack([p.grad[first:].norm() for p in parts.values()]).norm()
+    ended = weights(tmp_path / "run" / "final")
+    for name, parameter in parts.items():
+        gradient = parameter.grad[first:] * (1e-3 / norm)
+        update = 0.1 * gradient / ((0.001 * gradient**2).sqrt() + 1e-6)
+        decay = 0.01 * parameter[first:] if name == WORDS else 0.0
+        torch.testing.assert_close(ended[name][first:], (parameter[first:] - 2e-3 * (update + decay)).detach())
+
+
+def test_rows_can_be_named(tmp_path, home):
+    """A model that `tokenizer extend --model` has grown has as many rows as the store has pieces."""
+    settings = replace(SETTINGS, train_only="new-rows")
+    error = refused(lambda: pretrain(home / "old" / "store", tmp_path / "run", settings, start=home / "model"))
+    assert (error.slug, "--new-rows-from" in error.hint) == ("bad-settings", True)
+    pretrain(home / "old" / "store", tmp_path / "run", replace(settings, new_rows_from=18), start=home / "model")
+    began, ended = weights(tmp_path / "run" / "start"), weights(tmp_path / "run" / "final")
+    assert differing(began, ended) == {WORDS, BIAS}
+    assert torch.equal(began[WORDS][:18], ended[WORDS][:18])
+    assert not torch.equal(began[WORDS][18:], ended[WORDS][18:])
+
+
+# --- stopped and resumed ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("train_only", ["all", "new-rows"])
+@pytest.mark.parametrize("when", ["after a checkpoint", "before any"])
+def test_resumed_to_the_same_bits_without_the_model_it_began_with(tmp_path, home, monkeypatch, train_only, when):
+    shutil.copytree(home / "model", tmp_path / "model")
+    settings = replace(SETTINGS, train_only=train_only, ema_decay=0.9)
+    pretrain(home / "more" / "store", tmp_path / "straight", settings, start=tmp_path / "model")
+    plain = run_module.evaluate_batches
+
+    def interrupted(*arguments):
+        if when == "before any":
+            raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGTERM)
+        return plain(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "evaluate_batches", interrupted)
+        if when == "before any":
+            with pytest.raises(KeyboardInterrupt):
+                pretrain(home / "more" / "store", tmp_path / "run", settings, start=tmp_path / "model")
+        else:
+            result = pretrain(home / "more" / "store", tmp_path / "run", settings, start=tmp_path / "model")
+            assert (result.model, result.steps) == (None, 4)
+    shutil.rmtree(tmp_path / "model")
+    pretrain(home / "more" / "store", tmp_path / "run", settings, resume=True)
+    assert not differing(weights(tmp_path / "straight" / "final"), weights(tmp_path / "run" / "final"))
+    origin = [json.loads((tmp_path / n / "final" / "provenance.json").read_text()) for n in ("straight", "run")]
+    assert origin[0] == origin[1]
+
+
+def test_a_run_is_not_resumed_with_another_model(tmp_path, home):
+    settings = replace(SETTINGS, steps=1)
+    store = home / "old" / "store"
+    pretrain(store, tmp_path / "run", settings, start=home / "model")
+    pretrain(store, tmp_path / "run", settings, start=home / "model", resume=True)
+    assert refused(lambda: pretrain(store, tmp_path / "run", settings, start="x", resume=True)).slug == "other-settings"
+    drawn = replace(settings, config=home / "config.json")
+    pretrain(store, tmp_path / "drawn", drawn)
+    for call in (
+        lambda: pretrain(store, tmp_path / "drawn", settings, start=home / "model", resume=True),
+        lambda: pretrain(store, tmp_path / "run", settings, start=home / "model"),
+    ):
+        assert refused(call).slug in ("other-settings", "run-exists")
+
+
+def test_what_cannot_go_together_is_said(tmp_path, home):
+    store = home / "old" / "store"
+    for wrong, start, says in (
+        (dict(size="tiny"), True, "size cannot be set"),
+        (dict(config=home / "config.json"), True, "config cannot be set"),
+        (dict(length=65), True, "64 positions"),
+        (dict(train_only="new-rows"), False, "needs a model"),
+        (dict(new_rows_from=3), True, "new_rows_from"),
+        (dict(masked_lm_prob=0.0, pair_task="none"), False, "nothing to learn"),
+    ):
+        settings = replace(SETTINGS, **wrong)
+        error = refused(
+            lambda s=settings, m=start: pretrain(store, tmp_path / "r", s, start=home / "model" if m else None)
+        )
+        assert error.slug == "bad-settings"
+        assert says in error.message
+        assert error.hint
+    assert not (tmp_path / "r").exists()
+
+
+def test_drawn_weights_do_not_depend_on_who_asks(home):
+    settings = replace(SETTINGS, config=home / "config.json")
+    pieces = TokenStore.open(home / "old" / "store").vocab_size
+    one, two = (dict(draw(settings, pieces).model.state_dict()) for _ in range(2))
+    assert not differing(one, two)

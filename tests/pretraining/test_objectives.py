@@ -1,0 +1,190 @@
+"""What a run learns: both losses, or one of them, whose other head then keeps its bits; sentence order on a toy corpus."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_store import build_small_store
+
+from albertkit.corpus import TokenStore, build_store
+from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining.evaluation import Unigram, evaluate_batches
+from albertkit.pretraining.guard import GuardedDisplay, faults
+from albertkit.pretraining.run import evaluate, pretrain
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.sources import StoreSource
+from albertkit.training.distributed import World
+
+CPU = World(0, 1, torch.device("cpu"))
+SHAPE = dict(
+    embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64,
+    max_position_embeddings=64,
+)  # fmt: skip
+SETTINGS = PretrainSettings(
+    length=32, batch_tokens=128, steps=4, lr=2e-2, optimizer="lamb", warmup_steps=0, held_out=0.2, precision="fp32",
+)  # fmt: skip
+HEADS = {"order": ("albert.pooler.", "sop_classifier."), "prediction": ("predictions.",)}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> TokenStore:
+    return build_small_store(tmp_path_factory.mktemp("objectives"))
+
+
+@pytest.fixture(scope="module")
+def settings(store) -> PretrainSettings:
+    path = store.folder.parent / "config.json"
+    path.write_text(json.dumps(SHAPE | {"vocab_size": store.vocab_size}))
+    return replace(SETTINGS, config=path)
+
+
+def changed(run: Path, shell: Path) -> set[str]:
+    one, two = (load_file(folder / "model.safetensors") for folder in (run / "final", shell))
+    return {name for name in one if not torch.equal(one[name], two[name])}
+
+
+@pytest.mark.parametrize(
+    ("how", "untouched"),
+    [(dict(), ()), (dict(pair_task="none"), HEADS["order"]), (dict(masked_lm_prob=0.0), HEADS["prediction"])],
+)
+def test_a_head_without_a_loss_keeps_its_bits(tmp_path, store, settings, how, untouched):
+    """Its gradients would be 0, and LAMB would take the whole learning rate off it at every update."""
+    model = pretrain(store, tmp_path / "first", replace(settings, steps=1)).model
+    pretrain(store, tmp_path / "run", replace(settings, config=None, **how), start=model)
+    moved = changed(tmp_path / "run", model)
+    assert not any(name.startswith(untouched) for name in moved)
+    names = load_file(model / "model.safetensors")
+    expected = {name for name in names if not name.startswith(untouched)}
+    assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
+
+
+def test_order_alone(tmp_path, store, settings):
+    """Nothing is masked, in training and in every evaluation; the best model is the one that orders best."""
+    run = tmp_path / "run"
+    result = pretrain(store, run, replace(settings, masked_lm_prob=0.0, log_every=2, eval_every=2))
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {r["event"] for r in records} == {"step", "eval"}
+    named = {name for record in records for name in record if name.endswith("_loss")}
+    assert named == {"sentence_order_loss"}
+    assert all(math.isfinite(record["loss"]) for record in records if record["event"] == "step")
+    found = evaluate(result.model, store)
+    assert (found.masked_lm_loss, found.unigram_loss, found.masked_lm_count) == (None, None, 0)
+    assert found.sentence_order_accuracy == pytest.approx(result.evaluation["sentence_order_accuracy"])
+    assert "sentence order" in (run / "final" / "README.md").read_text()
+    for batch in StoreSource(store, replace(settings, masked_lm_prob=0.0)).evaluation(CPU):
+        assert batch.masked_positions is None
+        assert not (batch.input_ids == store.tokenizer().mask_id).any()
+
+
+# --- sentence order ---------------------------------------------------------------------------------------------------
+
+
+def tale(rng: np.random.Generator) -> str:
+    """A document whose sentences say where they stand: mornings before noons before evenings before nights."""
+    words = "fox dog wizard potion river".split()
+    return "\n".join(
+        f"{time} {rng.choice(words)} {rng.choice(words)}" for time in ("morning", "noon", "evening", "night")
+    )
+
+
+@pytest.fixture(scope="module")
+def tales(tmp_path_factory) -> TokenStore:
+    folder, rng = tmp_path_factory.mktemp("tales"), np.random.default_rng(0)
+    (folder / "tales.txt").write_text("\n\n".join(dict.fromkeys(tale(rng) for _ in range(400))))
+    (folder / "tokenizer").mkdir()
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] morning noon evening night fox dog wizard potion river".split()
+    (folder / "tokenizer" / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    build_store([folder / "tales.txt"], folder / "store", folder / "tokenizer", workers=0)
+    return TokenStore.open(folder / "store")
+
+
+def test_labels_are_balanced_and_segments_told_apart(tales):
+    """Half of the pairs are swapped; label 0 is the order of the document; B has token type 1; each epoch draws anew."""
+    source = StoreSource(tales, replace(SETTINGS, masked_lm_prob=0.0))
+    stream, labels, order = source.training(CPU), [], {}
+    first = {
+        tales.tokenizer().encode(word)[0]: place for place, word in enumerate("morning noon evening night".split())
+    }
+    while stream.state()["epoch"] < 4:
+        (batch,) = next(stream)
+        labels += batch.sentence_order_labels.tolist()
+        for n, label in enumerate(batch.sentence_order_labels.tolist()):
+            begin, end = batch.offsets[n], batch.offsets[n + 1]
+            ids, types = batch.input_ids[begin:end].tolist(), batch.token_type_ids[begin:end]
+            middle = ids.index(3) + 1
+            assert types.tolist() == [0] * middle + [1] * (len(ids) - middle)
+            assert len(ids) - middle > 1
+            a, b = (next(first[i] for i in part if i in first) for part in (ids[:middle], ids[middle:]))
+            assert label == int(a > b)
+            order.setdefault(tuple(sorted(ids)), set()).add(label)
+    share = np.mean(labels)
+    assert abs(share - 0.5) < 4 * math.sqrt(0.25 / len(labels))
+    assert sum(len(seen) == 2 for seen in order.values()) > 100  # the same sentences, drawn both ways
+
+
+def test_order_is_learned_on_a_toy_corpus(tmp_path, tales):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(SHAPE | {"vocab_size": tales.vocab_size}))
+    settings = replace(
+        SETTINGS, config=config, masked_lm_prob=0.0, optimizer="adamw", lr=2e-3, steps=150, warmup_steps=10,
+        batch_tokens=512, eval_every=0, bias_correction=True,
+    )  # fmt: skip
+    result = pretrain(tales, tmp_path / "run", settings)
+    assert result.evaluation["sentence_order_accuracy"] > 0.95
+    # On the same tales with their sentences shuffled there is nothing to learn: the number can tell.
+    rng = np.random.default_rng(1)
+    text = [tale(rng).split("\n") for _ in range(400)]
+    shuffled = tmp_path / "shuffled.txt"
+    shuffled.write_text("\n\n".join("\n".join(rng.permutation(lines)) for lines in text))
+    build_store([shuffled], tmp_path / "store", tales.folder / "tokenizer", workers=0)
+    assert evaluate(result.model, tmp_path / "store").sentence_order_accuracy == pytest.approx(0.5, abs=0.1)
+
+
+# --- what is wrong with a model ---------------------------------------------------------------------------------------
+
+
+def test_constant_outputs_are_seen(store, settings):
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(settings.model_config(store.vocab_size)).eval()
+    batches = list(StoreSource(store, settings).evaluation(CPU))
+    usual = evaluate_batches(model, batches, Unigram(store), CPU)
+    assert usual.masked_lm_perplexity == pytest.approx(math.exp(usual.masked_lm_loss))
+    assert usual.most_guessed < 0.9
+    with torch.no_grad():
+        model.predictions.bias[7] = 50.0
+    constant = evaluate_batches(model, batches, Unigram(store), CPU)
+    assert constant.most_guessed == 1.0
+    said = faults(constant.numbers())
+    assert len(said) == 2
+    assert "worse than guessing by frequency" in said[0]
+    assert "outputs are constant: 100%" in said[1]
+    assert faults({"masked_lm_loss": 2.0, "unigram_loss": 3.0, "most_guessed": 0.3}) == []
+    assert faults({"sentence_order_loss": 0.7}) == []
+    assert len(faults({"masked_lm_loss": math.nan, "unigram_loss": 3.0})) == 1
+
+
+def test_nothing_is_said_while_the_rate_still_rises(capsys):
+    display = GuardedDisplay(None, warmup_steps=10)
+    bad = {"masked_lm_loss": 4.0, "unigram_loss": 3.0, "masked_lm_perplexity": 54.6}
+    display.evaluation(10, bad)
+    assert "worse" not in capsys.readouterr().err
+    display.evaluation(20, bad)
+    said = capsys.readouterr().err
+    assert "ppl 54.6" in said
+    assert "step 20: worse than guessing by frequency (4 nats, 3)" in said
+
+
+def test_a_run_says_how_much_of_the_text_is_unknown(tmp_path, store, settings, capsys):
+    pretrain(store, tmp_path / "run", replace(settings, steps=1))
+    assert "unknown pieces: 0.00% of the training text" in capsys.readouterr().err
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join("the dog\n漢字 dog" for _ in range(1)) + "\n\nthe fox\n漢 fox\n\n漢 lazy\nthe dog\n")
+    build_store([text], tmp_path / "store", store.folder / "tokenizer", workers=0)
+    pretrain(tmp_path / "store", tmp_path / "other", replace(settings, steps=1, held_out=0.5, seed=1))
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("unknown pieces"))
+    assert "0.00%" not in line

@@ -82,14 +82,14 @@ def init_model(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         made = _configuration(size, config, loaded, changes)
-    torch.manual_seed(seed)
-    model = AlbertForPreTraining(made)
+        torch.manual_seed(seed)
+        model = AlbertForPreTraining(made)
+        with atomic_folder(out) as folder:
+            save_checkpoint(folder, model, loaded)
+            with atomic_file(folder / "README.md", "w") as card:
+                card.write(_card(out.resolve().name, seed))
     shapes = {name: (list(tensor.shape), "F32") for name, tensor in model.state_dict().items()}
     parts, _ = count_parts(shapes, made)
-    with atomic_folder(out) as folder:
-        save_checkpoint(folder, model, loaded)
-        with atomic_file(folder / "README.md", "w") as card:
-            card.write(_card(out.resolve().name, seed))
     order = parts["sentence-order head"]
     return InitReport(
         out, made.vocab_size, parts, model.num_parameters(),

@@ -25,6 +25,7 @@ _WHERE = {
     "AlbertForMultipleChoice": "albertkit.model",
     "PackedBatch": "albertkit.model",
     "convert": "albertkit.checkpoints.convert",
+    "init_model": "albertkit.checkpoints.initial",
     "PretrainSettings": "albertkit.pretraining",
     "pretrain": "albertkit.pretraining",
     "evaluate": "albertkit.pretraining",

@@ -32,9 +32,12 @@ app.command(
     help="From text to a trained tiny ALBERT and a report, in minutes.",
 )
 app.command(
+    f"{_COMMANDS}.init:init", name="init", help="An empty ALBERT of any size or configuration, with its tokenizer."
+)
+app.command(
     f"{_COMMANDS}.pretrain:pretrain",
     name="pretrain",
-    help="Train an ALBERT from scratch on a token store or on masked records.",
+    help="Train an ALBERT on a token store or on masked records, from scratch or from a model.",
 )
 app.command(
     f"{_COMMANDS}.evaluate:evaluate",
@@ -46,9 +49,7 @@ app.command(
     name="finetune",
     help="Fine-tune on GLUE, SQuAD, RACE, named entities or a table of your own.",
 )
-app.command(
-    f"{_COMMANDS}.predict:predict", name="predict", help="Predict a file of any size with a fine-tuned model."
-)
+app.command(f"{_COMMANDS}.predict:predict", name="predict", help="Predict a file of any size with a fine-tuned model.")
 app.command(
     f"{_COMMANDS}.score:score", name="score", help="Score anybody's predictions by the official rules of a task."
 )

@@ -16,9 +16,10 @@ from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.fill import FilledMask, fill_mask, masked_sentences
-from albertkit.pretraining.run import PretrainResult, evaluate, pretrain, versions
+from albertkit.pretraining.run import PretrainResult, evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.report import write_page
+from albertkit.report.versions import versions
 from albertkit.tokenizer import train_tokenizer
 
 SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory

@@ -1,11 +1,9 @@
 """Pretraining from a store or records to a model folder: puts stream, model, objective and loop together."""
 
 import dataclasses
-import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from albertkit.pretraining.sources import Source, held_out_stream, open_source
 from albertkit.pretraining.start import PROVENANCE, START, begin_run, seen_before
 from albertkit.pretraining.trained import trained_part
 from albertkit.report import plot_run, write_card
+from albertkit.report.versions import versions
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.display import Display
 from albertkit.training.distributed import World, join_world
@@ -215,12 +214,6 @@ def _finish(
         plot_run(run, run / "loss.png", baseline=result.evaluation, title=run.resolve().name)
     except MissingExtraError as error:
         display.note(f"no plot: {error.message} ({error.hint})")
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computed the numbers."""
-    packages = ("albertkit", "torch", "numpy", "numba", "sentencepiece")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def evaluate(

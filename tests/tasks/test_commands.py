@@ -68,7 +68,7 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, tmp_pat
         (["predict", "{run}", "{table}/dev.tsv", "--out", "own.csv"], "bad-argument"),
         (["evaluate", "{run}", "{table}", "--length", "8"], "conflicting-options"),
         (["finetune", "clasify", "{start}", "{table}", "--out", "x"], "unknown-task"),
-        (["finetune", "classify", "{start}", "{table}", "--text", "sentence", "--label", "lable", "--out", "x"], "unknown-column"),
+        (["finetune", "classify", "{start}", "{table}", "--text", "sentence", "--label", "lab", "--out", "x"], "unknown-column"),
         (["finetune", "classify", "{start}", "{table}", "--text", "sentence", "--label", "label"], "bad-argument"),
         (["score", "mrpc", "{table}/dev.tsv", "{table}/nowhere.tsv"], "not-found"),
     ],

@@ -104,7 +104,7 @@ def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
 ) -> None:
     examples, faults = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))
     example = examples[0]
-    assert [": 1 questions" in note for note in faults.notes] == [True] * repaired
+    assert [": 1 question with" in note for note in faults.notes] == [True] * repaired
     assert example.answers == (Answer("in May", found),)
     assert example.repaired is repaired
     assert example.target == Answer("in May", found)
@@ -129,7 +129,7 @@ FAULTS = {
     "`answers` is not a list": one(answers=5),
     "`is_impossible` is neither": one(is_impossible="no"),
     "a second question with the id `a`": one(),
-    "not valid JSON": '{"id": "x", "question": "Why',
+    "not JSON: Unterminated string starting at, column 25": '{"id": "x", "question": "Why',
     "this is no question": "[1, 2]",
 }
 
@@ -238,3 +238,23 @@ def test_a_folder_that_leaves_it_open_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="several files"):
         find_files(tmp_path, 1)
     assert find_files(tmp_path / "train-a.json", 1) == {"train": tmp_path / "train-a.json"}
+
+
+def test_a_question_of_a_document_is_named_by_its_id(tmp_path: Path) -> None:
+    paragraph = {"context": CONTEXT, "qas": [{"id": "a7", "question": "Why?", "answers": []}, {"question": ""}]}
+    content = json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}, indent=1)
+    with pytest.raises(DataError, match="question `a7`: the question has no answer") as caught:
+        read(tmp_path, content, version=1)
+    assert "line" not in caught.value.message
+    _, faults = read(tmp_path, content, on_error="skip")
+    assert [(f.line, f.where) for f in faults.found] == [(2, "question 2")]
+
+
+def test_files_that_are_no_json_or_not_utf8(tmp_path: Path) -> None:
+    for content, hint in (
+        ("question,context,answer\nWhy?,x,y\n", "SQuAD is JSON, or JSONL records of question, context and answers"),
+        ('{"question": "Où?"}'.encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
+    ):
+        with pytest.raises(DataError) as caught:
+            read(tmp_path, content)
+        assert (caught.value.slug, hint in caught.value.hint) == ("broken-json", True)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from albertkit.tasks.answers.files import Answer, QuestionExample, read_questions
-from albertkit.tasks.answers.windows import answer_features, count_reasons, unrecoverable, windows
+from albertkit.tasks.answers.windows import Paragraph, answer_features, count_reasons, unrecoverable, windows
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features
 from albertkit.tokenizer import AlbertTokenizer
@@ -215,6 +217,24 @@ def test_windows_leave_nothing_out(pieces: int, room: int, stride: int) -> None:
     assert {p for w in cut for p in range(w.start, w.stop)} == set(range(pieces))
     assert sum(int(w.is_best.sum()) for w in cut) == pieces
     assert all(w.stop - w.start <= room for w in cut)
+
+
+@given(st.integers(20, 100), st.integers(1, 200), st.integers(1, 80), st.integers(0, 60), st.integers(0, 300))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
+    tokenizer: AlbertTokenizer, length: int, stride: int, query: int, asked: int, words: int
+) -> None:
+    context = " ".join(f"word{number % 7}" for number in range(words))
+    example = QuestionExample("a", "why " * asked + "?", context)
+    features = answer_features(
+        [example], tokenizer, length=length, doc_stride=stride, max_query_length=query, labelled=False
+    )
+    pieces = Paragraph.of(context, tokenizer)
+    inside = features.per_token["char_starts"] >= 0
+    seen = set(zip(features.per_token["char_starts"][inside], features.per_token["char_ends"][inside], strict=True))
+    assert seen == set(zip(pieces.starts, pieces.ends, strict=True))
+    assert features.input_ids[features.per_token["max_context"]].tolist() == pieces.ids.tolist()
+    assert features.lengths.max() <= length
 
 
 def test_a_text_without_a_piece_has_a_window(tokenizer: AlbertTokenizer) -> None:

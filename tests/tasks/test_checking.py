@@ -12,13 +12,14 @@ import pytest
 
 from albertkit.errors import AlbertKitError
 from albertkit.report.task_check import print_check
-from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.answers import AnswerTask, QuestionExample
 from albertkit.tasks.checking import CheckReport, check_data, check_task
 from albertkit.tasks.choices import ChoiceExample, choice_task
 from albertkit.tasks.columns import Columns
+from albertkit.tasks.data import _hold_out
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.tagging import tagging_task
+from albertkit.tasks.tagging import TaggedExample, tagging_task
 from albertkit.tasks.texts.names import official_task, table_task
 from albertkit.tasks.texts.task import TextExample
 from albertkit.tokenizer import AlbertTokenizer
@@ -96,7 +97,7 @@ def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
     assert train.cut == 0
     assert train.windowed > 100
     assert train.windows == task.features(rows[:250], tokenizer, labelled=False).num_sequences
-    assert any("paragraphs are in train, too" in finding for finding in report.findings)
+    assert any("paragraphs in train, too" in finding for finding in report.findings)
     tags = tagging_task("wnut17")
     sentences = read(tags, data / "ner" / "wnut17" / "emerging.dev.conll", "dev")
     found = check_data(tags, {"train": sentences}, tokenizer).splits["train"]
@@ -140,7 +141,11 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
     "one class": ("all training labels are `yes`", changed(lambda _, e: (e.text, "yes")), examples(("x", "yes"))),
     "dominant": ("99.0% of the training labels are `no`", examples(*map(hundred, range(100))), sound(2)),
     "rare": ("labels `maybe`: fewer than 5 training examples", sound() + examples(("so so", "maybe")), sound(2)),
-    "new label": ("labels `maybe`: in dev, but not in train", sound(), examples(("so so", "maybe"))),
+    "new label": (
+        "finetune will stop: labels of dev that train lacks: `maybe` (1)",
+        sound(),
+        examples(("so so", "maybe")),
+    ),
     "numbers": (
         "the labels are 40 different numbers: is this a regression",
         changed(lambda n, e: (e.text, f"{n}.5")),
@@ -172,7 +177,7 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
         examples(("a", "b", "no")),
     ),
     "swapped": (
-        "1 pairs of dev are in train the other way round",
+        "1 pair of dev in train the other way round",
         changed(lambda _, e: (e.text, f"is {e.text}", e.label)),
         examples((f"is {FIRST.text}", FIRST.text, "no")),
     ),
@@ -198,7 +203,13 @@ def test_numbers_label_sets_and_choices(tokenizer: AlbertTokenizer) -> None:
     assert report.splits["train"].labels == {"lowest": 2.5, "median": 2.5, "highest": 2.5}
     assert report.findings[0] == "all training labels are 2.5: there is nothing to learn"
     sets = [TextExample(e.id, e.text, None, ("a", "b") if e.label == "yes" else ()) for e in sound()]
-    assert check(tokenizer, sets, sets[:1], "multilabel").splits["train"].labels == {"(no label)": 20, "a": 20, "b": 20}
+    report = check(tokenizer, sets, sets[:1], "multilabel")
+    assert report.splits["train"].labels == {"(no label)": 20, "a": 20, "b": 20}
+    shown = io.StringIO()
+    print_check(report.to_dict(), shown)
+    assert shown.getvalue().count("20   50.0%") == 3  # of the examples
+    many = [TextExample(e.id, e.text, None, str(n % 11)) for n, e in enumerate(sound())]
+    assert list(check(tokenizer, many, many[:1]).splits["train"].labels) == [str(n) for n in range(11)]
     questions = [
         ChoiceExample(e.id, "", e.text, ("12", "it is"), 0 if n < 36 else 1, ("A", "B")) for n, e in enumerate(sound())
     ]
@@ -222,7 +233,83 @@ def test_what_finetune_would_train_on(start: Path, table: Path, tmp_path: Path) 
         12 < 2 + len(AlbertTokenizer.from_pretrained(start).encode(line.split("\t")[0])) <= 16
         for line in (table / "train.tsv").read_text().splitlines()[1:]
     )
-    assert report.findings[0].startswith("1 rows cannot be used, the first: ")
+    assert report.findings[0] == (
+        "1 row cannot be used, finetune will stop at it unless --on-error skip: "
+        "`train.tsv`, line 302: 1 field, but the table has 2 columns"
+    )
     with pytest.raises(AlbertKitError) as caught:
         check_task("classify", start, folder, columns=columns, on_error="stop")
     assert caught.value.slug == "bad-row"
+
+
+def test_the_check_refuses_what_finetune_refuses(start: Path, table: Path) -> None:
+    columns = Columns(text="sentence", label="label")
+    with pytest.raises(AlbertKitError, match="length 5000 exceeds the 64 positions") as caught:
+        check_task("classify", start, table, FinetuneSettings(length=5000), columns=columns)
+    assert caught.value.slug == "bad-settings"
+
+
+def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer: AlbertTokenizer) -> None:
+    train = [TaggedExample("0", ("Oz", "is"), ("B-film", "O")), TaggedExample("0", ("no", "film"), ("O", "O"))]
+    dev = [TaggedExample("1", ("The", "Who", "Oz", "two"), ("B-band", "I-band", "B-film", "I-film"))]
+    task = tagging_task("ner").fitted(train)
+    findings = check_data(task, {"train": train, "dev": dev}, tokenizer).findings
+    assert "finetune will stop: labels of dev that train lacks: `band` (1)" in findings
+    assert "1 id of train there more than once: `0`" in findings
+    task.features(dev[:0], tokenizer, labelled=True)
+    with pytest.raises(AlbertKitError, match=r"2 labels .*: `B-band` \(1\), `I-band` \(1\)"):
+        task.features(dev, tokenizer, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "hint"),
+    [
+        ("classify", "sentence\tlabel\n", "has nothing to read but, perhaps, a header", "with examples"),
+        ("regress", "sentence\tlabel\nfine\tpos\n", "line 2: `label` is `pos`, not a number", "`classify`"),
+        ("ner", "text,label\ngood,pos\n", "line 1: one column alone, so there is no tag", "a word and its tag"),
+        ("race", "text,label\ngood,pos\n", "line 1: not JSON: Expecting value, column 1", "passage of RACE"),
+    ],
+)
+def test_why_there_are_no_examples(
+    tmp_path: Path, start: Path, name: str, content: str, reason: str, hint: str
+) -> None:
+    (tmp_path / "train.tsv").write_text(content)
+    columns = Columns(text="sentence", label="label") if name in ("classify", "regress") else None
+    with pytest.raises(AlbertKitError) as caught:
+        check_task(name, start, tmp_path / "train.tsv", columns=columns)
+    assert caught.value.slug == "no-examples"
+    assert reason in caught.value.message
+    assert hint in caught.value.hint
+
+
+def held(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
+    return _hold_out(examples, share, Path("train.tsv"))
+
+
+def test_held_out_examples_are_stratified() -> None:
+    labels = ["a"] * 600 + ["b"] * 300 + ["c"] * 99 + ["d"]
+    rows = [TextExample(str(n), "x", None, label) for n, label in enumerate(labels)]
+    train, dev = held(rows, 0.1)
+    assert Counter(e.label for e in dev) == {"a": 60, "b": 30, "c": 10}
+    assert sorted([*train, *dev], key=lambda e: int(e.id)) == rows
+    assert held(rows, 0.1) == (train, dev)
+    half = Counter(e.label for e in held(rows, 0.5)[1])
+    assert half["d"] == 0
+    assert abs(half["c"] - 50) <= 1
+    sets = [TextExample(str(n), "x", None, ("all", f"only {n}") if n % 2 else ("all",)) for n in range(40)]
+    assert len(held(sets, 0.3)[1]) == 12
+    assert {e.label for e in held(sets, 0.3)[1]} == {("all",)}
+    with pytest.raises(AlbertKitError, match="every label"):
+        held(rows[-2:], 0.5)
+
+
+@pytest.mark.parametrize("articles", [20, 1])
+def test_held_out_questions_are_whole_articles_or_texts(articles: int) -> None:
+    rows = [
+        QuestionExample(str(n), "q", f"text {n // 5}", article=f"article {n // 5 // 2 % articles}") for n in range(200)
+    ]
+    train, dev = held(rows, 0.1)
+    assert 20 <= len(dev) <= 30
+    assert not {e.context for e in train} & {e.context for e in dev}
+    assert articles == 1 or not {e.article for e in train} & {e.article for e in dev}
+    assert held(rows, 0.1) == (train, dev)

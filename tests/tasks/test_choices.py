@@ -135,7 +135,7 @@ def test_race_that_is_none(tmp_path: Path) -> None:
         (tmp_path / "a" / "high" / name).write_text(json.dumps(passage("x")))
     with pytest.raises(DataError, match=r"has all\.txt and 1 single passages"):
         read(task, tmp_path / "a")
-    for text, reason in (("{\n}", "not JSON, or not one object a line"), ("[]", "not an object of JSON")):
+    for text, reason in (("{\n}", "not JSON: Expecting property name"), ("[]", "not an object of JSON")):
         (tmp_path / "b.txt").write_text(text)
         assert read(task, tmp_path / "b.txt")[1].found[0].reason.startswith(reason)
 

@@ -130,7 +130,7 @@ def test_null_odds_as_the_official_script(golden: Path, tmp_path: Path) -> None:
         assert {name: found[name] for name in theirs} == pytest.approx(theirs, abs=1e-9)
         assert found["exact_match"] == found["exact"]
     assert plain["exact"] != with_odds["exact"]
-    assert "null odds are above 1" in with_odds["notes"][0]
+    assert "null odds above 1" in with_odds["notes"][0]
     unruled = score_file("squad2", predictions, gold, null_odds=odds, null_threshold=float("inf"))
     assert (unruled["exact"], unruled["notes"]) == (plain["exact"], [])
 
@@ -261,3 +261,16 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str) -> None:
         call(tmp_path)
     assert caught.value.slug == slug, caught.value
     assert caught.value.hint
+
+
+def test_gold_is_read_as_evaluate_reads_it(tmp_path: Path) -> None:
+    gold = write(tmp_path / "own.csv", 'id,text,label\n0,"well, yes",a\n1,no,b\n')
+    given = write(tmp_path / "preds.tsv", "id\tprediction\n0\ta\n1\ta\n")
+    assert score_file("classify", given, gold, label="label")["accuracy"] == 0.5
+
+
+def test_all_wrong_labels_are_named(tmp_path: Path) -> None:
+    gold = write(tmp_path / "own.tsv", "id\tsentence\tlabel\n0\tgood\t1\n1\tbad\t0\n2\tfine\t1\n")
+    given = write(tmp_path / "p.tsv", "id\tprediction\n0\tx\n1\ty\n2\tx\n")
+    with pytest.raises(AlbertKitError, match=r"predicted, but no label: `x` \(2\), `y` \(1\)"):
+        score_file("sst2", given, gold)

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import lzma
+import subprocess
 from random import Random
 
 import pytest
@@ -212,6 +213,7 @@ def test_bad_json_lines_are_told(tmp_path):
     rows, faults = faults_of(path, ["a"])
     assert [row.values for row in rows] == [{"a": "x"}, {"a": "z"}]
     assert [line for line, _ in faults] == [2, 3, 4, 5]
+    assert faults[0][1] == "not JSON: Expecting value, column 7"
     assert [reason for _, reason in faults[1:]] == ["a list, not an object", "no `a`", "bytes that are not UTF-8"]
 
 
@@ -225,6 +227,7 @@ def test_bad_json_lines_are_told(tmp_path):
         ("a.tsv", "text\tlabel\n".encode("utf-16"), "bad-encoding"),
         ("a.xlsx", b"PK\x03\x04....", "binary-file"),
         ("a.parquet", b"PAR1 and no more", "broken-parquet"),
+        ("b.parquet", b"text,label\na,b\n", "broken-parquet"),
         ("a.csv.gz", gzip.compress(b"text,label\n" * 1000)[:-9], "truncated-file"),
         ("a.tsv", b"text\ttext\na\tb\n", "repeated-column"),
         ("a.csv", b"sentence,label\na,b\n", "unknown-column"),
@@ -235,6 +238,31 @@ def test_a_table_that_cannot_be_read(tmp_path, name, content, slug):
     with pytest.raises(DataError) as caught, Table(tmp_path / name) as table:
         list(table.rows(["text"]))
     assert caught.value.slug == slug
+
+
+def test_how_a_file_is_made_utf8(tmp_path):
+    """The command of the hint does it, and the file stays what it is."""
+    for name, encoding in (("a.csv", "utf-16"), ("b.csv.gz", "utf-16"), ("c.csv", "latin-1")):
+        content = "text,label\nà la carte,1\n".encode(encoding)
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        with pytest.raises(DataError) as caught:
+            values(tmp_path / name)
+        command = caught.value.hint.removeprefix("convert the file: ").partition(" (Korean")[0]
+        subprocess.run(["sh", "-c", command], check=True)
+        assert values(tmp_path / f"{name[0]}.utf8.csv") == [{"text": "à la carte", "label": "1"}]
+
+
+def test_looking_for_quotes_reads_commas_as_ever(tmp_path):
+    (tmp_path / "a.csv").write_text('text,label\n"a, b",1\nc,0\n')
+    for quoting in (None, "look"):
+        with Table(tmp_path / "a.csv", quoted=quoting) as table:
+            assert [row.values["text"] for row in table.rows()] == ["a, b", "c"]
+
+
+def test_a_record_is_not_called_a_line(tmp_path):
+    (tmp_path / "a.json").write_text('[{"a": "x"},\n\n5]')
+    with pytest.raises(DataError, match="record 2: a int, not an object"):
+        values(tmp_path / "a.json")
 
 
 def test_a_misspelt_column_is_refused_with_those_there(tmp_path):

@@ -332,9 +332,15 @@ def test_perfect_pieces_of_real_data(data: Path, english: AlbertTokenizer, korea
 
 def test_labels_of_the_training_data() -> None:
     task = tagging_task("ner").fitted([TaggedExample("0", ("a",) * 4, ("I-y", "O", "B-y", "B-creative-work"))])
-    assert task.labels == ("O", "B-creative-work", "B-y", "I-y")
-    assert task.label_counts([TaggedExample("0", ("a",) * 2, ("O", "B-y"))]) == [1, 0, 1, 0]
-    assert AlbertConfig(foreign=task.head()).label2id == {"O": 0, "B-creative-work": 1, "B-y": 2, "I-y": 3}
+    assert task.labels == (
+        "O",
+        "B-creative-work",
+        "I-creative-work",
+        "B-y",
+        "I-y",
+    )  # dev may have the I- that train lacks
+    assert task.label_counts([TaggedExample("0", ("a",) * 2, ("O", "B-y"))]) == [1, 0, 0, 1, 0]
+    assert list(AlbertConfig(foreign=task.head()).label2id) == list(task.labels)
     assert TaggingTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     with pytest.raises(DataError, match="no tag but `O`"):
         task.fitted([TaggedExample("0", ("a",), ("O",))])
@@ -342,7 +348,7 @@ def test_labels_of_the_training_data() -> None:
 
 def test_what_features_refuse(english: AlbertTokenizer) -> None:
     task = tagging_task("ner", labels=TAGS)
-    with pytest.raises(DataError, match="label `B-Z`, 1 times, is none of those") as error:
+    with pytest.raises(DataError, match="1 label that the model was not trained with: `B-Z` \\(1\\)") as error:
         task.features([TaggedExample("3", ("a",), ("B-Z",))], english, labelled=True)
     assert error.value.slug == "unknown-label"
     for use in (

@@ -171,7 +171,7 @@ class ByteStream:
             raise DataError(
                 "truncated-file",
                 f"`{self.file.path}` is cut off in the middle of its {self.packing} stream",
-                "copy or download it again; an unfinished build of it must then start anew, with --overwrite",
+                "copy or download it again",
             ) from None
         except _BROKEN as error:
             raise DataError(

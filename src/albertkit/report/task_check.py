@@ -55,14 +55,12 @@ def _split_table(check: Mapping[str, Any]) -> "Table":
 def _label_table(splits: Mapping[str, Any]) -> "Table":
     table = _table("label", *splits)
     names = list(dict.fromkeys(name for split in splits.values() for name in split["labels"]))
-    totals = {name: sum(split["labels"].values()) for name, split in splits.items()}
     for label in names[:MOST_LABELS]:
         cells = []
-        for name, split in splits.items():
+        for split in splits.values():
             value = split["labels"].get(label, 0)
-            cells.append(
-                f"{value:g}" if isinstance(value, float) else f"{value:,}  {value / max(totals[name], 1):6.1%}"
-            )
+            share = value / max(split["labelled"], 1)
+            cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
         table.add_row(label, *cells)
     if len(names) > MOST_LABELS:
         table.add_row(f"and {len(names) - MOST_LABELS:,} more")

@@ -1,6 +1,7 @@
 """The examples of a fine-tuning: training, dev, and those that a decision is calibrated on."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
+from albertkit.tasks.answers import QuestionExample
+from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.features import Features
 from albertkit.tasks.task import Task
 
@@ -41,11 +43,16 @@ def read_split(task: Task, file: Path, split: str, faults: Faults, labelled: boo
     Raises:
         DataError: no-examples, and what reading raises.
     """
+    before = len(faults.found)
     examples = list(task.examples(file, split=split, labelled=labelled, faults=faults))
-    if not examples:
-        why = f": {faults.found[0].reason}, in line {faults.found[0].line:,}" if faults.found else ""
-        raise DataError("no-examples", f"`{file}` holds no example that can be used{why}", "look at the file")
-    return examples
+    if examples:
+        return examples
+    if found := faults.found[before:]:
+        raise DataError(
+            "no-examples", f"`{file}` holds no example that can be used; {found[0].where}: {found[0].reason}",
+            found[0].hint or f"mend the file; is it one of `{task.name}`?",
+        )  # fmt: skip
+    raise DataError("no-examples", f"`{file}` has nothing to read but, perhaps, a header", "name a file with examples")
 
 
 def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibrate: bool, faults: Faults) -> TaskData:
@@ -78,10 +85,10 @@ def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibra
     else:
         train, dev_examples = _hold_out(train, held_out, data)
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
-    notes.append(f"data: {len(train):,} training examples; dev: {len(dev_examples):,}, {where}")
+    notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
     if faults.found:
         notes.append(
-            f"rows left out: {len(faults.found):,} (the first: line {faults.found[0].line:,}, {faults.found[0].reason})"
+            f"rows left out: {len(faults.found):,} (the first: {faults.found[0].where}, {faults.found[0].reason})"
         )
     notes += faults.notes
     task = task.fitted(train)
@@ -103,13 +110,69 @@ def fingerprint(features: Features) -> str:
 
 
 def _hold_out(train: Sequence[Any], share: float, data: Path) -> tuple[list[Any], list[Any]]:
+    """Keep a share as dev: of questions whole articles, or whole texts if there is one article; else see `_held_out`."""
     count = round(share * len(train))
-    if not 0 < count < len(train):
+    if isinstance(train[0], QuestionExample):
+        held = _whole_groups(train, count)
+    else:
+        held = _held_out([_labels(example) for example in train], count)
+    if not 0 < count < len(train) or not held:
+        each = "; every label, or every question's text, would be missing from training" * (0 < count < len(train))
         raise DataError(
-            "no-dev", f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {count}",
+            "no-dev", f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
             "name a dev file with --dev, or a larger share with --held-out",
         )  # fmt: skip
-    chosen = np.zeros(len(train), bool)
-    chosen[np.random.default_rng(_SPLIT_SEED).permutation(len(train))[:count]] = True
-    kept = [example for example, out in zip(train, chosen, strict=True) if not out]
-    return kept, [example for example, out in zip(train, chosen, strict=True) if out]
+    kept = [example for number, example in enumerate(train) if number not in held]
+    return kept, [example for number, example in enumerate(train) if number in held]
+
+
+def _labels(example: Any) -> tuple[str, ...]:
+    """The labels that must stay in training; of tagged sentences types, of numbers and choices none."""
+    if tags := getattr(example, "tags", ()):
+        return tuple({tag[2:] for tag in tags} - {""})
+    label = getattr(example, "label", None)
+    return (label,) if isinstance(label, str) else label if isinstance(label, tuple) else ()
+
+
+def _held_out(labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
+    """Numbers of examples, at random; each class has its share, and of every label an example stays.
+
+    Args:
+        labels: Of each example. Where each has exactly one they are classes.
+        count: How many to choose, if the labels allow it.
+    """
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(labels)).tolist()
+    left = Counter(label for own in labels for label in own)
+    if all(len(own) == 1 for own in labels):
+        # The r-th of the n examples of a class stands at (r + 1/2) / n: whatever is cut off in front has its share of all.
+        sizes, ranks = dict(left), Counter[str]()
+        places = {}
+        for number in order:
+            (label,) = labels[number]
+            places[number] = (ranks[label] + 0.5) / sizes[label]
+            ranks[label] += 1
+        order.sort(key=lambda number: places[number])
+    held: set[int] = set()
+    for number in order:
+        if len(held) == count:
+            break
+        if all(left[label] > 1 for label in labels[number]):
+            left.subtract(labels[number])
+            held.add(number)
+    return held
+
+
+def _whole_groups(questions: Sequence[QuestionExample], count: int) -> set[int]:
+    """Numbers of questions, at least `count`, so that no article is both trained and scored on, or with one alone no text."""
+    groups = [question.article for question in questions]
+    if len(set(groups)) == 1:
+        groups = [question.context for question in questions]
+    names = list(dict.fromkeys(groups))
+    sizes, chosen, size = Counter(groups), set(), 0
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(names))
+    for name in sorted((names[place] for place in order), key=lambda name: sizes[name] > count)[:-1]:  # large ones last
+        if size >= count:
+            break
+        chosen.add(name)
+        size += sizes[name]
+    return {number for number, group in enumerate(groups) if group in chosen}

@@ -14,11 +14,18 @@ class Fault:
         file: Path of the file.
         line: Line, from 1; of JSON documents the number of the record, from 1.
         reason: What is wrong with it.
+        where: How the row is called: "line 5", or what it is better known by, such as the id of a question.
+        hint: What to do about it; "": mend it, or skip it.
     """
 
     file: str
     line: int
     reason: str
+    where: str = ""
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", self.where or f"line {self.line:,}")
 
 
 @dataclass
@@ -35,7 +42,7 @@ class Faults:
     found: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, file: object, line: int, reason: str, hint: str = "") -> None:
+    def add(self, file: object, line: int, reason: str, hint: str = "", where: str = "") -> None:
         """Note a row that cannot be used.
 
         Args:
@@ -43,18 +50,27 @@ class Faults:
             line: Line, from 1.
             reason: What is wrong with it.
             hint: What to do about it. Default: how to skip such rows.
+            where: How the row is called. Default: "line" and its number.
 
         Raises:
             DataError: bad-row, if `on_error` is "stop".
         """
+        fault = Fault(str(file), line, reason, where, hint)
         if self.on_error == "stop":
             raise DataError(
-                "bad-row", f"`{file}`, line {line:,}: {reason}",
+                "bad-row", f"`{file}`, {fault.where}: {reason}",
                 hint or "mend the row, or leave such rows out with --on-error skip",
             )  # fmt: skip
-        self.found.append(Fault(str(file), line, reason))
+        self.found.append(fault)
 
     def note(self, text: str) -> None:
         """Note what was done to a file."""
         if text not in self.notes:
             self.notes.append(text)
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things: "1 row", "2,000 rows"; a thing that ends in "y" has "ies"."""
+    if count == 1:
+        return f"1 {thing}"
+    return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"

@@ -46,11 +46,7 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
     """
     path = local_folder(folder, None)
     before = AlbertConfig.from_pretrained(path)
-    if task.length > before.max_position_embeddings:
-        raise ConfigError(
-            "bad-settings", f"length {task.length} exceeds the {before.max_position_embeddings} positions of `{folder}`",
-            f"use --length {before.max_position_embeddings}",
-        )  # fmt: skip
+    check_length(task, before, folder)
     tokenizer = AlbertTokenizer.from_pretrained(path)
     if tokenizer.vocab_size > before.vocab_size:
         raise CheckpointError(
@@ -72,6 +68,19 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
     if any("pooler" in name for name in matched.fresh):
         notes.append(f"pooler: fresh, `{folder}` has none")
     return model, tokenizer, notes
+
+
+def check_length(task: Task, config: AlbertConfig, folder: str | Path) -> None:
+    """Refuse sequences longer than the model's.
+
+    Raises:
+        ConfigError: bad-settings.
+    """
+    if task.length > config.max_position_embeddings:
+        raise ConfigError(
+            "bad-settings", f"length {task.length} exceeds the {config.max_position_embeddings} positions of `{folder}`",
+            f"use --length {config.max_position_embeddings}",
+        )  # fmt: skip
 
 
 def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task) -> None:

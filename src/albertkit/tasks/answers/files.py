@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from albertkit.errors import DataError
 from albertkit.tasks.answers.forms import Broken, as_list, records
-from albertkit.tasks.faults import Faults
+from albertkit.tasks.faults import Faults, counted
+from albertkit.tasks.tables.source import NOT_UTF8, not_utf8
 from albertkit.tokenizer.rules import encodable
 
 _SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
@@ -98,7 +99,7 @@ def read_questions(file: Path, *, version: int, labelled: bool, faults: Faults) 
         file: The file.
         version: 1: every question has an answer. 2: it may have none.
         labelled: Whether answers are wanted. Without, they are not looked at.
-        faults: Told of each question that cannot be used, by its line or its number in the file, and of how many answers
+        faults: Told of each question that cannot be used, by its line or its id, and of how many answers
             were not where the file says.
 
     Raises:
@@ -106,25 +107,29 @@ def read_questions(file: Path, *, version: int, labelled: bool, faults: Faults) 
     """
     seen: set[str] = set()
     repaired = 0
-    for number, record in records(file):
+    for record in records(file):
         try:
-            example = _example(record, number, version, labelled)
+            example = _example(record.content, record.number, version, labelled)
             if example.id in seen:
                 raise _Unusable(f"a second question with the id `{example.id}`")
         except _Unusable as fault:
-            faults.add(file, number, *fault.args)
+            reason, hint = fault.args
+            hint = not_utf8(str(file)) if reason == NOT_UTF8 else hint
+            faults.add(file, record.number, reason, hint, record.where)
             continue
         seen.add(example.id)
         repaired += example.repaired
         yield example
     if repaired:
-        faults.note(
-            f"`{file}`: {repaired:,} questions have an answer at another place than it says; the nearest is taken"
-        )
+        many = counted(repaired, "question")
+        faults.note(f"`{file}`: {many} with an answer at another place than it says; the nearest is taken")
 
 
 class _Unusable(Exception):
     """A record that is none: the reason, and a hint if there is a better one than to mend it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason, hint)
 
 
 def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:

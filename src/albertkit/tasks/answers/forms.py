@@ -7,15 +7,39 @@ from typing import Any, NamedTuple
 
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
+from albertkit.tasks.tables.source import NOT_UTF8, not_json, not_utf8
 
 
 class Broken(NamedTuple):
-    """A line that is no JSON."""
+    """A text that is no JSON: why, as a line and as a whole file."""
 
     reason: str
+    whole: str
 
 
-def records(file: Path) -> Iterator[tuple[int, Any]]:
+class Record(NamedTuple):
+    """What a file has in the place of a question.
+
+    Attributes:
+        number: Of the line, or of the question in the file, from 1.
+        content: A dictionary if all is well. What the official form says of a paragraph is part of it.
+        is_line: Whether it is a line of its own.
+    """
+
+    number: int
+    content: Any
+    is_line: bool
+
+    @property
+    def where(self) -> str:
+        """How a person finds it."""
+        if self.is_line:
+            return f"line {self.number:,}"
+        name = self.content.get("id") if isinstance(self.content, dict) else None
+        return f"question {self.number:,}" if name is None else f"question `{name}`"
+
+
+def records(file: Path) -> Iterator[Record]:
     """The records of a file, each one question, whatever the form:
 
     - SQuAD's `{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers", "is_impossible"}]}]}]}`;
@@ -24,10 +48,6 @@ def records(file: Path) -> Iterator[tuple[int, Any]]:
 
     Args:
         file: May be compressed (gzip, xz, zstandard).
-
-    Yields:
-        The line, or the number of the record, from 1; and what is there: a dictionary if all is well. What the official
-        form says of a paragraph is put into the record of each question.
 
     Raises:
         DataError: not-found, truncated-file, broken-archive, broken-json, unknown-layout.
@@ -41,13 +61,15 @@ def records(file: Path) -> Iterator[tuple[int, Any]]:
             document = head if len(whole) == 1 else _parsed(b"\n".join(whole))
             # The first line may be the broken one of a file of lines.
             if not (isinstance(document, Broken) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
-                yield from enumerate(_of_document(file, document), 1)
+                yield from (
+                    Record(number, item, False) for number, item in enumerate(_of_document(file, document, first), 1)
+                )
                 return
             lines = iter(whole[1:])
-        yield 1, head
+        yield Record(1, head, True)
         for number, line in enumerate(lines, 2):
             if line.strip():
-                yield number, _parsed(line)
+                yield Record(number, _parsed(line), True)
 
 
 def _lines(stream: ByteStream) -> Iterator[bytes]:
@@ -67,12 +89,18 @@ def _parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Broken(f"not valid JSON: {error}")
+        return Broken(not_json(error), f"not JSON: {error}")
 
 
-def _of_document(file: Path, document: Any) -> Iterator[Any]:
+def _hint(file: Path, start: bytes, reason: str) -> str:
+    if not start.lstrip().startswith((b"{", b"[")):
+        return "SQuAD is JSON, or JSONL records of question, context and answers"
+    return not_utf8(str(file)) if reason == NOT_UTF8 else "restore it, or fetch it again"
+
+
+def _of_document(file: Path, document: Any, start: bytes) -> Iterator[Any]:
     if isinstance(document, Broken):
-        raise DataError("broken-json", f"`{file}` is {document.reason}", "restore it, or fetch it again")
+        raise DataError("broken-json", f"`{file}` is {document.whole}", _hint(file, start, document.reason))
     articles = document.get("data") if isinstance(document, dict) else document
     if not isinstance(articles, list):
         raise DataError(

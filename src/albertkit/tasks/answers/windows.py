@@ -19,6 +19,7 @@ from albertkit.tasks.features import Features
 from albertkit.tokenizer import AlbertTokenizer
 
 SPECIAL_TOKENS = 3
+UNHELD = "no window holds the answer"
 SMALLEST_ROOM = 16  # pieces of the text that a window holds at least, however long the question
 
 
@@ -70,7 +71,8 @@ def windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ...]:
     Args:
         num_pieces: P.
         room: Pieces that a window can hold.
-        stride: From the start of a window to the start of the next; at most `room`, or pieces would be left out.
+        stride: From the start of a window to the start of the next; of a larger one `room` is taken, so that no piece is left
+            out. Such windows do not overlap, and an answer where two meet is in neither.
     """
     bounds, start = [(0, min(room, num_pieces))], 0
     while bounds[-1][1] < num_pieces:
@@ -210,7 +212,7 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
 
 def _reason(example: QuestionExample, start: int, wanted: str, found: str) -> str:
     if not found:
-        return "no window holds the answer"
+        return UNHELD
     before, inside, after = found.partition(wanted)
     if not inside:
         return "a piece stands for other characters"

@@ -6,7 +6,7 @@ them: columns swapped, labels in the wrong column, texts cut, the tokenizer of a
 
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -20,9 +20,10 @@ from albertkit.config import AlbertConfig
 from albertkit.tasks.checking.kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_data
-from albertkit.tasks.faults import Faults
+from albertkit.tasks.faults import Fault, Faults, counted
 from albertkit.tasks.features import Features
 from albertkit.tasks.finetune import configured
+from albertkit.tasks.loading import check_length
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
@@ -32,6 +33,7 @@ Key = tuple[str, ...]
 
 WHOLE = 1 << 20  # a length that cuts nothing
 LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
+MOST_SHOWN = 5  # rows or ids in a finding
 MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1
 
 
@@ -46,6 +48,7 @@ class SplitCheck:
         examples: How many.
         labels: Count of each label; of entities in tagging, of positions in multiple choice; of a regression lowest, median
             and highest.
+        labelled: What the shares of `labels` are of: examples; in tagging entities.
         tokens: Length of the longest sequence of an example before anything is cut: median, p90, p99, longest.
         histogram: Upper bound in tokens, and how many examples are within it and above the bound before.
         cut: Examples that lose text.
@@ -62,6 +65,7 @@ class SplitCheck:
 
     examples: int
     labels: dict[str, float]
+    labelled: int
     tokens: dict[str, int]
     histogram: list[tuple[int, int]]
     cut: int
@@ -114,22 +118,29 @@ def check_task(
         on_error: What to do about rows that cannot be used: stop, or count them.
 
     Raises:
-        ConfigError: unknown-task, bad-settings. DataError: what reading raises; one-class.
+        ConfigError: unknown-task, bad-settings, also for sequences longer than the model's. DataError: what reading raises;
+            one-class.
     """
     settings, faults, folder = settings or FinetuneSettings(), Faults(on_error), local_folder(model)
     settings.check()
     found = task if isinstance(task, Task) else find_task(task, columns)
     read = read_data(found, Path(data), None if dev is None else Path(dev), settings.held_out, False, faults)
-    resolved, _ = settings.resolve(read.task.name, AlbertConfig.from_pretrained(folder), len(read.train))
+    config = AlbertConfig.from_pretrained(folder)
+    resolved, _ = settings.resolve(read.task.name, config, len(read.train))
+    ready = configured(read.task, resolved)
+    check_length(ready, config, model)
     examples = {"train": read.train, "dev": read.dev}
-    report = check_data(configured(read.task, resolved), examples, AlbertTokenizer.from_pretrained(folder))
-    if not faults.found:
-        return report
-    first = faults.found[0]
-    unusable = (
-        f"{len(faults.found):,} rows cannot be used, the first: `{first.file}`, line {first.line:,}: {first.reason}"
-    )
-    return replace(report, findings=(unusable, *report.findings))
+    report = check_data(ready, examples, AlbertTokenizer.from_pretrained(folder))
+    return replace(report, findings=(*_unusable(faults.found), *report.findings))
+
+
+def _unusable(found: Sequence[Fault]) -> Iterator[str]:
+    """What to say of rows that cannot be used."""
+    if found:
+        listed = "; ".join(f"`{Path(fault.file).name}`, {fault.where}: {fault.reason}" for fault in found[:MOST_SHOWN])
+        more = f"; and {len(found) - MOST_SHOWN:,} more" if len(found) > MOST_SHOWN else ""
+        rows, them = counted(len(found), "row"), "it" if len(found) == 1 else "the first of them"
+        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listed}{more}"
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> CheckReport:
@@ -152,7 +163,8 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
         whole = task.with_changes(length=WHOLE).features(rows, tokenizer, labelled=False)
         splits[split] = SplitCheck(
             examples=len(rows),
-            labels=balance(task.kind, rows),
+            labels=(labels := balance(task.kind, rows)),
+            labelled=int(sum(labels.values())) if task.kind == "tagging" else len(rows),
             **_lengths(whole, features[split], len(rows), task.length),
             unknown=float(np.mean(whole.input_ids == tokenizer.unk_id)),
             empty=sum(not all(key) for key in keys[split]),
@@ -161,7 +173,10 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
             **({} if split == "train" else _overlap(keys["train"], keys[split])),
         )
     found = [
-        *label_findings(task.kind, {split: check.labels for split, check in splits.items()}),
+        *label_findings(
+            task.kind, {split: check.labels for split, check in splits.items()}, getattr(task, "labels", ())
+        ),
+        *_repeated_ids(examples),
         *pair_findings(task.kind, examples),
         *_split_findings(splits, task.length),
         *(answer_findings(examples, features) if task.kind == "answers" else ()),
@@ -208,6 +223,14 @@ def _repetitions(keys: Sequence[Key], labels: Sequence[Any]) -> dict[str, Any]:
         labels_of[key].append(label)
     differing = (len(same) for same in labels_of.values() if any(label != same[0] for label in same))
     return {"repeated": len(keys) - len(labels_of), "contradictory": sum(differing)}
+
+
+def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    for split, rows in examples.items():
+        repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
+        if repeated:
+            listed = ", ".join(f"`{name}`" for name in repeated[:MOST_SHOWN])
+            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {listed}"
 
 
 def _overlap(train: Sequence[Key], other: Sequence[Key]) -> dict[str, Any]:

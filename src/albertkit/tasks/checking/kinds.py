@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.tasks.answers.windows import count_reasons, unrecoverable
+from albertkit.tasks.answers.windows import UNHELD, count_reasons, unrecoverable
+from albertkit.tasks.faults import counted
 from albertkit.tasks.features import Features
 from albertkit.tasks.metrics.tagging import spans
+from albertkit.tasks.texts.label_names import named_counts, sorted_labels
 
 Splits = Mapping[str, Sequence[Any]]
 
 MANY_NUMBERS = 20  # as many different numbers are hardly classes
 DOMINANT = 0.99
+NO_LABEL = "(no label)"
 FEW = 5  # examples of a class that it cannot be learned from
 
 
@@ -49,14 +52,21 @@ def balance(kind: str, examples: Sequence[Any]) -> dict[str, float]:
         elif kind == "choice":
             counts[f"choice {example.label + 1}"] += 1
         elif kind == "multilabel":
-            counts.update(example.label or ("(no label)",))
+            counts.update(example.label or (NO_LABEL,))
         else:
             counts[str(example.label)] += 1
-    return dict(sorted(counts.items()))
+    none = {NO_LABEL: counts.pop(NO_LABEL)} if kind == "multilabel" and NO_LABEL in counts else {}
+    return {**none, **{label: counts[label] for label in sorted_labels(counts)}}
 
 
-def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """What is odd about the labels."""
+def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known: Sequence[str] = ()) -> Iterator[str]:
+    """What is odd about the labels.
+
+    Args:
+        kind: Of the task.
+        balances: As `balance` gives them, of each split.
+        known: The labels of the task, if it has some before training.
+    """
     train = balances["train"]
     if kind == "regression":
         if train["lowest"] == train["highest"]:
@@ -74,9 +84,13 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]]) -> It
     if rare and kind in ("classification", "multilabel", "tagging"):
         yield f"{_listed(rare)}: fewer than {FEW} training examples"
     for split, counts in balances.items():
-        unknown = [name for name in counts if name not in train]
-        if unknown and kind != "answers":
-            yield f"{_listed(unknown)}: in {split}, but not in train"
+        unknown = {name: int(count) for name, count in counts.items() if name not in train}
+        known_types = {label[2:] for label in known} if kind == "tagging" else set(known)
+        refused = {name: count for name, count in unknown.items() if name not in known_types | {NO_LABEL}}
+        if refused and kind in ("classification", "multilabel", "tagging"):
+            yield f"finetune will stop: labels of {split} that train lacks: {named_counts(refused)}"
+        elif unknown and kind != "answers":
+            yield f"{_listed(list(unknown))}: in {split}, but not in train"
     if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(_is_number, train)):
         yield f"the labels are {len(train):,} different numbers: is this a regression (`regress`)?"
     if kind == "choice":
@@ -101,7 +115,7 @@ def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
         swapped = sum((pair, text) in known and (text, pair) not in known for text, pair in pairs)
         other = _length_ratio(pairs)
         if swapped > 0.05 * len(pairs):
-            yield f"{swapped:,} pairs of {split} are in train the other way round: are the columns swapped?"
+            yield f"{counted(swapped, 'pair')} of {split} in train the other way round: are the columns swapped?"
         elif abs(ratio * other) > 0.1 and ratio * other < 0:
             yield (
                 f"the first text is the longer one in {'train' if ratio > 0 else split}, "
@@ -113,16 +127,18 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
     """Questions that are cut, answers that were moved or that do not come back from their tokens."""
     for split, rows in examples.items():
         if split != "train" and (shared := {e.context for e in rows} & {e.context for e in examples["train"]}):
-            yield f"{split}: {len(shared):,} paragraphs are in train, too"
+            yield f"{split}: {counted(len(shared), 'paragraph')} in train, too"
         cut = features[split].examples[features[split].per_sequence["question_cut"]]
         if len(cut):
-            yield f"{split}: {len(set(cut.tolist())):,} questions are longer than is kept, and are cut"
+            yield f"{split}: {counted(len(set(cut.tolist())), 'question')} longer than is kept, and cut"
         if moved := sum(example.repaired for example in rows):
-            yield f"{split}: {moved:,} answers were not where the file says, and are taken where the text has them nearest"
+            yield f"{split}: {counted(moved, 'answer')} not where the file says, and taken from the nearest place in the text"
         reasons = count_reasons(list(unrecoverable(rows, features[split])))
         if reasons:
             listed = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
-            yield f"{split}: {sum(reasons.values()):,} answers do not come back exactly from their tokens: {listed}"
+            hint = "; with a smaller --stride windows overlap more" if UNHELD in reasons else ""
+            many = counted(sum(reasons.values()), "answer")
+            yield f"{split}: {many} that cannot be had back exactly from the tokens: {listed}{hint}"
 
 
 def _length_ratio(pairs: Sequence[tuple[str, str]]) -> float:

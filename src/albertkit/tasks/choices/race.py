@@ -10,7 +10,7 @@ from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
 from albertkit.tasks.choices.example import ChoiceExample, checked_example
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.tables.source import lines
+from albertkit.tasks.tables.source import lines, not_json
 
 LEVELS = ("middle", "high")  # Google's order
 SPLITS = ("train", "dev", "test")
@@ -94,7 +94,7 @@ def _questions(
     try:
         passage, rows = _passage(line, labelled)
     except ValueError as error:
-        faults.add(file, number, str(error))
+        faults.add(file, number, *error.args)
         return
     name = str(passage.get("id") or f"{level or file.parent.name}{file.stem}.txt")
     found = _LEVEL.match(name)
@@ -119,7 +119,9 @@ def _passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any,
     try:
         passage = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON, or not one object a line: {error}") from None
+        raise ValueError(
+            not_json(error), "a passage of RACE is one line, an object of JSON; tables are for `choice`"
+        ) from None
     if not isinstance(passage, dict):
         raise ValueError("not an object of JSON")
     fields = _FIELDS if labelled else _FIELDS[:3]

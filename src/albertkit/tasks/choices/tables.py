@@ -77,7 +77,7 @@ def read_choices(file: Path, *, labelled: bool, faults: Faults) -> Iterator[Choi
                     raise ValueError(f"id `{name}` again, as in line {before:,}")
                 example = _example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
-                faults.add(table.path, row.line, str(error))
+                table.add_fault(row.line, *error.args)
             else:
                 yield example
 

@@ -3,12 +3,15 @@
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
+from albertkit.tasks.faults import counted
 from albertkit.tasks.tables import Table
+from albertkit.tasks.texts.label_names import named_counts
 
 File = str | os.PathLike[str]
 
@@ -138,14 +141,16 @@ def join(names: Sequence[str], given: Sequence[Predicted], file: File) -> list[s
         if list(found) != [str(number) for number in range(len(found))]:
             missing, strange = [n for n in names if n not in found], list(found.keys() - set(names))
             parts = [
-                f"{len(ids):,} {what}, for example `{ids[0]}`"
-                for ids, what in ((missing, "examples have no prediction"), (strange, "predictions are of no example"))
+                f"{counted(len(ids), thing)} {what}, for example `{ids[0]}`"
+                for ids, thing, what in (
+                    (missing, "example", "without a prediction"), (strange, "prediction", "of no example"),
+                )
                 if ids
-            ]
+            ]  # fmt: skip
             raise DataError("ids-mismatch", f"`{file}`: {'; '.join(parts)}", "predict the very file that is scored")
     if len(values) != len(names):
         raise DataError(
-            "wrong-number", f"`{file}` has {len(values):,} predictions, for {len(names):,} examples",
+            "wrong-number", f"`{file}` has {counted(len(values), 'prediction')}, for {counted(len(names), 'example')}",
             "predict the very file that is scored",
         )  # fmt: skip
     return values
@@ -186,10 +191,10 @@ def list_of(value: str, file: File) -> list[str]:
         raise DataError("wrong-predictions", f"`{file}`: `{value[:40]}` is no list", "write a JSON list") from None
 
 
-def wrong_label(file: File, label: str, known: Sequence[str]) -> DataError:
-    """The error for a predicted label that is none."""
+def wrong_label(file: File, strange: Iterable[str], known: Sequence[str]) -> DataError:
+    """The error for predicted labels that are none, each as often as it is predicted."""
     return DataError(
-        "unknown-label", f"`{file}`: `{label}` is predicted, which is no label",
+        "unknown-label", f"`{file}`: predicted, but no label: {named_counts(Counter(strange))}",
         f"the labels are {', '.join(known[:12])}{' …' * (len(known) > 12)}",
     )  # fmt: skip
 

@@ -12,7 +12,8 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.report.task_results import for_json, save_results
 from albertkit.tasks.answers import AnswerTask, QuestionExample
 from albertkit.tasks.choices import ChoiceTask
-from albertkit.tasks.faults import Faults
+from albertkit.tasks.data import read_split
+from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.squad import Version, question_scores, squad_scores
 from albertkit.tasks.metrics.tagging import spans
@@ -86,7 +87,7 @@ def score_file(
     if faults.found:
         first = faults.found[0]
         results["notes"].append(
-            f"rows of the gold file left out: {len(faults.found):,}, the first in line {first.line:,}: {first.reason}"
+            f"rows of the gold file left out: {len(faults.found):,}, the first: {first.where}, {first.reason}"
         )
     if out is not None:
         save_results(results, out, results["task"])
@@ -109,10 +110,7 @@ def _needed(gold: File | None) -> File:
 
 
 def _read(task: Task, file: File, faults: Faults) -> list[Any]:
-    examples = list(task.examples(Path(file), split="dev", labelled=True, faults=faults))
-    if not examples:
-        raise DataError("no-examples", f"`{file}` holds no example that can be used", "name the labelled file")
-    return examples
+    return read_split(task, Path(file), "dev", faults)
 
 
 def _results(
@@ -152,14 +150,14 @@ def _score_answers(
     if missing == len(names):
         raise DataError(
             "ids-mismatch",
-            f"`{predictions}` answers none of the {missing:,} questions",
+            f"`{predictions}` has an answer to none of {counted(missing, 'question')}",
             "predict the very file that is scored",
         )
     overruled = sum(odds[name] > null_threshold and bool(answers.get(name)) for name in names) if odds else 0
     notes = [
-        (missing, "questions have no prediction, and count as wrong"),
-        (extra, "predictions are for questions that the gold file lacks, and count for nothing"),
-        (overruled, f"answers count as none, as their null odds are above {null_threshold:g}; --null-threshold says which do"),
+        (missing, "question", "without a prediction, counted as wrong"),
+        (extra, "prediction", "for questions that the gold file lacks, counted for nothing"),
+        (overruled, "answer", f"counted as none, with null odds above {null_threshold:g}; --null-threshold says which are"),
     ]  # fmt: skip
     of_question = np.array(list(question_scores(answers, gold, version).values()))
     intervals = {} if overruled else bootstrap_intervals(
@@ -168,5 +166,5 @@ def _score_answers(
     return {
         "task": task.name, "metric": "f1", "exact_match": scores.get("exact_match", scores.get("exact")), **scores,
         "examples": len(gold), "missing": missing, "extra": extra, "intervals": intervals,
-        "notes": [f"{count:,} {what}" for count, what in notes if count],
+        "notes": [f"{counted(count, thing)} {what}" for count, thing, what in notes if count],
     }  # fmt: skip

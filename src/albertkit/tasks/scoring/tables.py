@@ -18,7 +18,7 @@ from albertkit.tasks.scoring.files import (
 )
 from albertkit.tasks.tables import Table
 from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextExample, TextRegression, TextTask
-from albertkit.tasks.texts.label_names import sorted_labels
+from albertkit.tasks.texts.label_names import NO_NUMBER, sorted_labels
 
 Records = list[dict[str, Any]]
 
@@ -39,10 +39,9 @@ def text_records(task: TextTask, file: File, names: Sequence[str]) -> Records:
         DataError: unknown-label, wrong-predictions, and what `read_table` and `join` raise.
     """
     records = _records(task.kind, file, names, ("prediction", "label", "labels", "value"), IDS)
-    if known := getattr(task, "labels", ()):
-        for record in records:
-            if strange := set(_labels(record)) - set(known):
-                raise wrong_label(file, min(strange), known)
+    known = getattr(task, "labels", ())
+    if known and (strange := [label for record in records for label in _labels(record) if label not in known]):
+        raise wrong_label(file, strange, known)
     return records
 
 
@@ -57,7 +56,7 @@ def choice_records(examples: Sequence[ChoiceExample], file: File) -> Records:
         numbered = [str(number) for number in range(1, len(example.choices) + 1)]
         known = example.names if value in example.names else numbered
         if value not in known:
-            raise wrong_label(file, value, example.names)
+            raise wrong_label(file, [value], example.names)
         place = known.index(value)
         records.append({"id": example.id, "label": example.names[place], "index": place})
     return records
@@ -95,7 +94,7 @@ def table_records(
     own = {name for example in examples for name in _labels({"label": example.label})}
     given = {name for record in records for name in _labels(record)}
     if not own & given:
-        raise wrong_label(file, min(given, default=""), sorted(own))
+        raise wrong_label(file, (name for record in records for name in _labels(record)), sorted(own))
     strange = ", ".join(f"`{name}`" for name in sorted(given - own)[:12])
     notes = [f"predicted, but the label of no example: {strange}"] if strange else []
     return TABLES[kind](name=kind).with_changes(labels=sorted_labels(own | given)), examples, records, notes
@@ -111,7 +110,7 @@ def _labelled_rows(kind: str, gold: File, label: str, id: str | None, faults: Fa
                     float(text) if kind == "regress" else tuple(list_of(text, gold)) if kind == "multilabel" else text
                 )
             except ValueError:
-                faults.add(gold, row.line, f"`{label}` is `{text}`, not a number")
+                table.add_fault(row.line, f"`{label}` is `{text}`, not a number", NO_NUMBER)
             else:
                 yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
 

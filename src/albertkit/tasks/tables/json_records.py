@@ -8,7 +8,7 @@ from typing import Any
 
 from albertkit.corpus.inputs import ByteStream
 from albertkit.errors import DataError
-from albertkit.tasks.tables.source import LONGEST, Bad, Source, lines
+from albertkit.tasks.tables.source import LONGEST, Bad, Source, lines, not_json
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
@@ -46,7 +46,7 @@ def _item_lines(stream: ByteStream, bad: Bad) -> Iterator[tuple[int, Any]]:
             try:
                 item = json.loads(line)
             except (ValueError, RecursionError) as error:
-                bad(number, f"not JSON: {error}", "")
+                bad(number, not_json(error), "")
             else:
                 yield number, item
 

@@ -29,12 +29,12 @@ def open_separated(stream: ByteStream, sample: bytes, extension: str, quoted: Qu
     usual = "," if extension == "csv" else "\t"
     separator = next((s for s in usual + _SEPARATORS if s in head), usual)
     evidence = QuotingEvidence()
-    if quoted == "look":
+    if quoted == "look" and separator == "\t":
         for line in text.split("\n")[:-1]:
             evidence.see(line.split(separator))
         in_quotes = evidence.shows_quoting
     else:
-        in_quotes = separator != "\t" if quoted is None else quoted
+        in_quotes = separator != "\t" if quoted in (None, "look") else bool(quoted)
     watched = None if quoted is False else evidence
     rows = _quoted(stream, separator, bad) if in_quotes else _unquoted(stream, separator, watched)
     first = next((row for row in rows if row[1]), (1, []))

@@ -1,5 +1,7 @@
 """What an open table is, and the lines of its file."""
 
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -7,6 +9,7 @@ from albertkit.corpus.inputs import ByteStream
 from albertkit.errors import DataError
 
 LONGEST = 64 << 20  # characters of a line or a record
+NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
 
 Quoting = bool | Literal["look"] | None
 Bad = Callable[[int, str, str], None]  # is told of a record that cannot be read: line, reason, hint
@@ -52,3 +55,25 @@ def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
                 number += 1
         if not chunk:
             return
+
+
+def not_json(error: ValueError | RecursionError) -> str:
+    """What is wrong with one line of JSON. Its line number is left out: there it is always 1."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg}, column {error.colno}"
+    return NOT_UTF8 if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
+
+
+def conversion(path: str, encoding: str) -> str:
+    """The command that makes a file UTF-8, in a file of the same kind."""
+    stem, ending = os.path.splitext(path)
+    unpack = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}.get(ending.lower())
+    if unpack is None:
+        return f"iconv -f {encoding} -t UTF-8 '{path}' > '{stem}.utf8{ending}'"
+    stem, ending = os.path.splitext(stem)
+    return f"{unpack} -dc '{path}' | iconv -f {encoding} -t UTF-8 > '{stem}.utf8{ending}'"
+
+
+def not_utf8(path: str) -> str:
+    """What to do about bytes that are not UTF-8. Which encoding it is cannot be seen from the bytes."""
+    return f"convert the file: {conversion(path, 'LATIN1')} (Korean: -f CP949); or leave such rows out with --on-error skip"

@@ -12,7 +12,7 @@ from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables.json_records import open_json
 from albertkit.tasks.tables.parquet import open_parquet
 from albertkit.tasks.tables.separated import open_separated
-from albertkit.tasks.tables.source import Quoting, Source
+from albertkit.tasks.tables.source import NOT_UTF8, Quoting, Source, conversion, not_utf8
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
 PACKINGS = ("gz", "xz", "zst")
@@ -44,8 +44,8 @@ class Table:
 
     Args:
         file: Path or URL.
-        quoted: Whether fields of a separated table may be in quotes. "look": the first mebibyte decides. Default: as above,
-            and a table that shows that it was written otherwise is refused.
+        quoted: Whether fields of a separated table may be in quotes. "look": with tabs the first mebibyte decides. Default:
+            as above, and a table that shows that it was written otherwise is refused.
         faults: Told of every row that cannot be read. Default: such a row is an error.
 
     Attributes:
@@ -67,6 +67,7 @@ class Table:
         self._faults = faults if faults is not None else Faults()
         self._number = 0
         self._more_fields = False  # than there are names
+        self._has_lines = True  # a record is a line of the file, or its number is all that is known
         self._first_row: list[tuple[int, list[str]]] = []
         try:
             source = self._open(quoted)
@@ -83,9 +84,16 @@ class Table:
             raise DataError("empty-table", f"`{self.path}` is empty", "name a file with rows")
         extension = next((p for p in reversed(self._stream.file.name.lower().split(".")) if p in EXTENSIONS), "")
         if start.startswith(b"PAR1"):
+            self._has_lines = False
             return open_parquet(self._stream)
+        if extension in ("parquet", "pq"):
+            raise DataError(
+                "broken-parquet", f"`{self.path}` is called Parquet, but is not: it does not begin with PAR1",
+                "copy or download it again, or call it what it is, such as .csv",
+            )  # fmt: skip
         if start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt"):
-            return open_json(self._stream, start.startswith(b"["), self._bad)
+            self._has_lines = not start.startswith(b"[")
+            return open_json(self._stream, not self._has_lines, self._bad)
         return open_separated(self._stream, sample, extension, quoted, self._bad)
 
     def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
@@ -115,10 +123,7 @@ class Table:
         with self._stream:
             for line, values in reading:
                 if any(not value.isascii() and _HALF.search(value) for value in values.values()):
-                    self._bad(
-                        line, "bytes that are not UTF-8",
-                        "convert the file, for example `iconv -f CP949 -t UTF-8` (or -f LATIN1), or --on-error skip",
-                    )  # fmt: skip
+                    self._bad(line, NOT_UTF8, not_utf8(self.path))
                     continue
                 yield Row(self._number, line, values)
                 self._number += 1
@@ -170,7 +175,19 @@ class Table:
 
     def _bad(self, line: int, reason: str, hint: str) -> None:
         self._number += 1
-        self._faults.add(self.path, line, reason, hint)
+        self.add_fault(line, reason, hint)
+
+    def add_fault(self, line: int, reason: str, hint: str = "") -> None:
+        """Tell the faults of a row that cannot be used.
+
+        Args:
+            line: As in `Row`.
+            reason, hint: As `Faults.add`.
+
+        Raises:
+            DataError: bad-row.
+        """
+        self._faults.add(self.path, line, reason, hint, "" if self._has_lines else f"record {line:,}")
 
     def close(self) -> None:
         """Close the file; reading to the end does it, too."""
@@ -185,8 +202,6 @@ class Table:
 
 def _refuse_binary(head: bytes, path: str) -> None:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(
-            "bad-encoding", f"`{path}` is UTF-16, not UTF-8", f"iconv -f UTF-16 -t UTF-8 '{path}' > table.tsv"
-        )
+        raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion(path, "UTF-16"))
     if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith((b"%PDF", b"PK\x03\x04"))):
         raise DataError("binary-file", f"`{path}` is binary, not a table", "save it as CSV, TSV, JSON lines or Parquet")

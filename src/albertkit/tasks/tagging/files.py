@@ -16,11 +16,14 @@ from albertkit.errors import DataError, near_miss
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.metrics.tagging import spans
 from albertkit.tasks.tables import PACKINGS
+from albertkit.tasks.tables.source import NOT_UTF8, not_json, not_utf8
 from albertkit.tasks.tables.source import lines as lines_of
 from albertkit.tasks.tagging.schemes import find_scheme, from_bilou, is_tag, write_tags
 
 _COMMENT = re.compile("#+ ")
-_NO_WORD = re.compile("[\t\n\r\ud800-\udfff]")
+_NO_WORD = re.compile("[\t\n\r]")
+_HALF = re.compile("[\ud800-\udfff]")  # what is left of bytes that are not UTF-8; JSON can spell it
+_FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
 
 # What each file of a folder may be called, the first that is there. A compressed file has one more ending.
 FILES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -81,13 +84,13 @@ class Layout:
 
 @dataclass
 class _Sentence:
-    """What a file says of a sentence: words, tags as they are there, the line of each word; or what is wrong, and where."""
+    """What a file says of a sentence: words, tags as they are there, the line of each word; or a bad line, why, and a hint."""
 
     id: str
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    fault: tuple[int, str] | None = None
+    fault: tuple[int, str, str] | None = None
 
 
 def find_files(data: Path, name: str) -> dict[str, Path]:
@@ -139,20 +142,20 @@ def read_tagged(file: Path, layout: Layout, *, labelled: bool, faults: Faults) -
         entities = spans(sentence.tags)
         fault = sentence.fault or _ill_formed(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
         if fault:
-            faults.add(file, *fault)
+            number, reason, hint = fault
+            faults.add(file, number, reason, not_utf8(str(file)) if reason == NOT_UTF8 else hint)
         else:
             tags = tuple(write_tags(entities, len(sentence.tags)))
             yield TaggedExample(sentence.id, tuple(sentence.words), tags, not layout.characters)
 
 
-def _ill_formed(sentence: _Sentence, expected: list[str], scheme: str) -> tuple[int, str] | None:
+def _ill_formed(sentence: _Sentence, expected: list[str], scheme: str) -> tuple[int, str, str] | None:
     """The line of the first tag that the scheme does not have there, and what to say."""
     for place, (tag, right) in enumerate(zip(sentence.tags, expected, strict=True)):
         if tag != right:
             where = f"after `{sentence.tags[place - 1]}`" if place else "at the start of a sentence"
-            return sentence.lines[
-                place
-            ], f"`{tag}` {where} is not {scheme}, as the file's other tags are: `{right}` would be"
+            reason = f"`{tag}` {where} is not {scheme}, as the file's other tags are: `{right}` would be"
+            return sentence.lines[place], reason, ""
     return None
 
 
@@ -160,7 +163,10 @@ def _ill_formed(sentence: _Sentence, expected: list[str], scheme: str) -> tuple[
 
 
 class _Unusable(Exception):
-    """What is wrong with a line."""
+    """What is wrong with a line, and what to do if that is not to mend it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason, hint)
 
 
 def _sentences(file: Path, layout: Layout, labelled: bool) -> Iterator[_Sentence]:
@@ -195,14 +201,14 @@ def _columns(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
         sentence.lines.append(number)
         try:
             if len(columns) != width:
-                raise _Unusable(f"number of columns {len(columns)}, of the first line {width}")
+                raise _Unusable(f"number of columns {len(columns)}, of the first line {width}", _FORM)
             sentence.words.append(_word(_column(columns, layout.word_column), layout))
             if labelled:
                 if width == 1:
-                    raise _Unusable("one column alone, so there is no tag")
+                    raise _Unusable("one column alone, so there is no tag", _FORM)
                 sentence.tags.append(_tag(_column(columns, layout.tag_column)))
         except _Unusable as error:
-            sentence.fault = sentence.fault or (number, str(error))
+            sentence.fault = sentence.fault or (number, *error.args)
 
 
 def _column(columns: list[str], number: int) -> str:
@@ -226,9 +232,9 @@ def _records(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
             if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
                 raise _Unusable(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
         except (json.JSONDecodeError, RecursionError) as error:
-            sentence.fault = number, f"not JSON: {error}"
+            sentence.fault = number, not_json(error), ""
         except _Unusable as error:
-            sentence.fault = number, str(error)
+            sentence.fault = (number, *error.args)
         yield sentence
 
 
@@ -244,12 +250,14 @@ def _strings(record: dict[str, Any], name: str) -> list[str]:
 def _word(word: str, layout: Layout) -> str:
     if layout.characters and len(word) != 1:
         raise _Unusable(f"`{word}` is not one character")
+    if not word.isascii() and _HALF.search(word):
+        raise _Unusable(NOT_UTF8)
     if not word or _NO_WORD.search(word) or (word.isspace() and not layout.characters):
-        raise _Unusable(f"{word!r} is no word: empty, or it holds a tab, a line break, or what is not UTF-8")
+        raise _Unusable(f"{word!r} is no word: empty, or it holds a tab or a line break")
     return word
 
 
 def _tag(tag: str) -> str:
     if not is_tag(tag):
-        raise _Unusable(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`")
+        raise _Unusable(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
     return from_bilou(tag)

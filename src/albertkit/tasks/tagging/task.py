@@ -76,19 +76,19 @@ class TaggingTask(Task[TaggedExample]):
         return read_tagged(file, layout, labelled=labelled, faults=faults)
 
     def fitted(self, train: Sequence[TaggedExample]) -> Self:
-        """With the tags of the training examples: `O`, then by type, `B-` before `I-`.
+        """With the tags of the types in the training examples: `O`, then by type `B-` and `I-`, though only one may occur.
 
         Raises:
             DataError: one-class if there is no entity.
         """
-        tags = {tag for example in train for tag in example.tags} - {"O"}
-        if not tags:
+        types = sorted({tag[2:] for example in train for tag in example.tags if tag != "O"})
+        if not types:
             raise DataError(
                 "one-class",
                 f"the {len(train):,} training sentences have no tag but `O`",
                 "name the right column of the tags",
             )
-        return self.with_changes(labels=("O", *sorted(tags, key=lambda tag: (tag[2:], tag[0]))))
+        return self.with_changes(labels=("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")))
 
     def label_counts(self, examples: Sequence[TaggedExample]) -> list[int]:
         """Words of each tag."""

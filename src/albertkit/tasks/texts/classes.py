@@ -21,7 +21,7 @@ from albertkit.tasks.metrics.classification import class_scores, class_scores_of
 from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
 from albertkit.tasks.tables.layouts import Form, is_number
 from albertkit.tasks.task import Prediction
-from albertkit.tasks.texts.label_names import label_indices, named_outputs, sorted_labels
+from albertkit.tasks.texts.label_names import NO_NUMBER, label_indices, named_outputs, sorted_labels
 from albertkit.tasks.texts.task import TextExample, TextTask, labels_of
 
 
@@ -54,7 +54,7 @@ class TextClassification(TextTask):
         return label
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
-        """With the labels of the training examples, sorted, whole numbers by size; official tasks keep theirs.
+        """With the labels of the training examples, sorted, numbers by size; official tasks keep theirs.
 
         Raises:
             DataError: one-class.
@@ -144,7 +144,7 @@ class TextRegression(TextTask):
 
     def _label(self, values: dict[str, str], form: Form) -> float:
         if not is_number(values[form.label]):
-            raise ValueError(f"`{form.label}` is `{values[form.label]}`, not a number")
+            raise ValueError(f"`{form.label}` is `{values[form.label]}`, not a number", NO_NUMBER)
         return float(values[form.label])
 
     def fitted(self, train: Sequence[TextExample]) -> Self:

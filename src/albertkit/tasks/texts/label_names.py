@@ -1,12 +1,17 @@
 """Names of labels and their indices."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.tasks.faults import counted
+from albertkit.tasks.tables.layouts import is_number
+
+NO_NUMBER = "if the labels are names of classes, the task is `classify`; else mend the row, or --on-error skip"
+MOST_NAMED = 5  # labels in a message
 
 
 def named_outputs(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
@@ -28,10 +33,17 @@ def named_outputs(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
 
 
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """In the order of their indices: sorted, whole numbers by size."""
+    """In the order of their indices: sorted, numbers by size."""
     labels = list(labels)
-    whole = all(label.isdecimal() for label in labels)
-    return tuple(sorted(labels, key=(lambda label: (int(label), label)) if whole else None))
+    numbers = all(map(is_number, labels))
+    return tuple(sorted(labels, key=(lambda label: (float(label), label)) if numbers else None))
+
+
+def named_counts(counts: Mapping[str, int]) -> str:
+    """Labels and how many there are of each, the most frequent first: "`a` (12), `b` (1) and 3 more"."""
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"`{label}` ({count:,})" for label, count in most[:MOST_NAMED])
+    return shown + (f" and {len(most) - MOST_NAMED:,} more" if len(most) > MOST_NAMED else "")
 
 
 def label_indices(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:
@@ -43,9 +55,9 @@ def label_indices(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:
     places = {label: place for place, label in enumerate(known)}
     found = np.array([places.get(label, -1) for label in labels], np.int64)
     if (found < 0).any():
-        label, count = Counter(label for label in labels if label not in places).most_common(1)[0]
+        strange = Counter(label for label in labels if label not in places)
         raise DataError(
-            "unknown-label", f"label `{label}`, {count:,} times, is none of those the model was trained with",
-            f"{near_miss(label, known)}; leave such examples out, or train with some",
+            "unknown-label", f"{counted(len(strange), 'label')} that the model was not trained with: {named_counts(strange)}",
+            f"{near_miss(next(iter(strange)), known)}; leave such examples out, or train with some",
         )  # fmt: skip
     return found

@@ -53,7 +53,7 @@ class MultiLabelClassification(TextTask):
         return tuple(name for name in self.label_columns if values[name] == "1")
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
-        """With the labels of the training examples, sorted, whole numbers by size; or those that have a column.
+        """With the labels of the training examples, sorted, numbers by size; or those that have a column.
 
         Raises:
             DataError: one-class if all examples have the same labels.

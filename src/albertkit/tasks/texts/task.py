@@ -144,7 +144,7 @@ class TextTask(Task[TextExample]):
                         raise ValueError(f"id `{name}` again, as in line {first:,}")
                     example = self._example(name, row, form, labelled)
                 except ValueError as error:
-                    faults.add(table.path, row.line, str(error))
+                    table.add_fault(row.line, *error.args)
                 else:
                     yield example
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from albertkit.errors import ConfigError, MissingExtraError, near_miss
 
-# mecab loads in 0.02 s and does 1,700 lines of 60 characters a second on a busy core; kiwi in 7 s, 380.
+# Characters a second on one core, and seconds to load: mecab 200,000 and 0.02, kiwi 26,000 and 5.
 ANALYSERS = ("mecab", "kiwi")
 Spans = Callable[[str], Iterable[tuple[int, int]]]
 

@@ -245,14 +245,19 @@ def test_nothing_to_add_is_said(english_model: Path, english: list[str], tmp_pat
         extend_vocabulary(english_model, TextFiles([text]), tmp_path / "out")
 
 
-def test_a_model_of_another_tokenizer_is_refused(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
-    AlbertForPreTraining.from_pretrained(english_model).resize_token_embeddings(100)
+def test_a_model_of_another_tokenizer_is_refused(
+    english_model: Path, extended, korean_file: Path, tmp_path: Path
+) -> None:
     small = AlbertForPreTraining.from_pretrained(english_model)
     small.resize_token_embeddings(100)
     small.save_pretrained(tmp_path / "small")
     with pytest.raises(AlbertKitError) as caught:
         extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "out", tmp_path / "small", max_new=100)
     assert caught.value.slug == "vocab-mismatch"
+    AlbertTokenizer.from_pretrained(extended[0]).save_pretrained(tmp_path / "small")
+    with pytest.raises(AlbertKitError, match="lies beside other pieces") as caught:
+        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "out", tmp_path / "small", max_new=100)
+    assert caught.value.slug == "wrong-tokenizer"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").touch()
     with pytest.raises(AlbertKitError) as caught:

@@ -11,6 +11,7 @@ import torch
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.extend import Extension, extend_tokenizer
+from albertkit.tokenizer.loading import find_model
 from albertkit.tokenizer.report import TextFit, measure_fit
 from albertkit.tokenizer.sampling import even_sample
 from albertkit.tokenizer.segmentation import UnigramPieces
@@ -32,7 +33,8 @@ class ExtensionReport:
         characters, words, found, unused, left_out: See `Extension`.
         fingerprint: Of the new tokenizer.
         before, after: How the two fit lines that no piece was made of; None if the text was too short to hold any out.
-        compared, differing: Of those lines, how many were compared with `tokenizer.json`, and how many differ.
+        compared, differing: Of those lines (of others, if there are none), how many were compared with `tokenizer.json`, and
+            how many differ.
         model_class: The class of the model; None without one.
         rows: How its new rows were made.
         taken_over: How many of them came from another model.
@@ -92,16 +94,20 @@ def extend_vocabulary(
         The report.
 
     Raises:
-        CheckpointError: unsupported-tokenizer, folder-not-empty, vocab-mismatch, and what opening a checkpoint raises.
+        CheckpointError: unsupported-tokenizer, wrong-tokenizer, folder-not-empty, vocab-mismatch, and what opening a checkpoint
+        raises.
         ConfigError: bad-argument, vocab-too-small. DataError: empty-input, and what reading the files raises.
         MachineError: verification-failed.
     """
     if rows not in ROWS:
         raise ConfigError("bad-argument", f"there are no rows `{rows}`", near_miss(rows, ROWS))
     tokenizer = sentencepiece_tokenizer(source)
+    if model is not None:
+        _check_own_tokenizer(Path(model), tokenizer)
     reading = HoldingOut(files.lines(), seed)
     with new_folder(Path(out)) as folder:
-        extension = extend_tokenizer(tokenizer, even_sample(reading, max_lines, seed), **settings)
+        sample = even_sample(reading, max_lines, seed)
+        extension = extend_tokenizer(tokenizer, sample, **settings)
         extended, lines = extension.tokenizer, reading.held_out
         model_class, taken = None, 0
         if model is None:
@@ -111,7 +117,7 @@ def extend_vocabulary(
                 taken = _grow(grown, tokenizer, extension, rows, rows_from, seed)
                 model_class = grown.model_class.__name__
                 grown.write(folder, Path(out).name, extended, _change(extension, rows))
-        compared, differing = check_agreement(folder, extended, lines)
+        compared, differing = check_agreement(folder, extended, lines or sample[:1000])
     return ExtensionReport(
         out=str(out), old_size=tokenizer.vocab_size, vocab_size=extended.vocab_size, characters=extension.characters,
         words=extension.words, found=extension.found, unused=extension.unused, left_out=extension.left_out,
@@ -135,6 +141,17 @@ def sentencepiece_tokenizer(folder: str | os.PathLike[str]) -> SentencePieceToke
             "use a folder with a spiece.model",
         )
     return tokenizer
+
+
+def _check_own_tokenizer(model: Path, tokenizer: SentencePieceTokenizer) -> None:
+    """A model that brings another vocabulary would get rows that mean other pieces."""
+    file = find_model(model)
+    if file is not None and read_facts(file.read_bytes()).pieces != read_facts(tokenizer.model).pieces:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"the model in `{model}` lies beside other pieces, in `{file.name}`, than those to extend",
+            f"extend its own: `albertkit tokenizer extend {model} TEXT --model {model} --out DIR`",
+        )
 
 
 def _grow(
@@ -164,14 +181,8 @@ def _grow(
             )
     if bias_V is not None:
         facts = read_facts(old.model)
-        # Pieces that fill the vocabulary up come last and are as rare as can be.
-        frequencies = extension.frequencies
-        added = new_biases(
-            bias_V,
-            [score for _, score, _ in facts.pieces],
-            list(UnigramPieces(facts, old.unk_id).ids.values()),
-            frequencies,
-        )
+        ordinary = list(UnigramPieces(facts, old.unk_id).ids.values())
+        added = new_biases(bias_V, [score for _, score, _ in facts.pieces], ordinary, extension.frequencies)
         bias_V = torch.cat([bias_V[:size], added])
     # Rows that the model has beyond its tokenizer's pieces were never used; new pieces take their places.
     model.replace(torch.cat([words_VE[:size], new]), bias_V)

@@ -51,7 +51,19 @@ def test_evaluate_predict_and_score_agree_with_the_run(run, table, tmp_path):
 
 
 def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, tmp_path):
-    arguments = ["finetune", "classify", start, table, "--text", "sentence", "--label", "label", "--length", 32, "--check"]
+    arguments = [
+        "finetune",
+        "classify",
+        start,
+        table,
+        "--text",
+        "sentence",
+        "--label",
+        "label",
+        "--length",
+        32,
+        "--check",
+    ]
     shown = albertkit(*arguments)
     assert shown.returncode == 0, shown.stderr
     tables = shown.stdout.split("!")[0]

@@ -61,9 +61,7 @@ def build(
     from albertkit.cli.printing import print_result
     from albertkit.corpus import BuildSettings, build_store
 
-    settings = BuildSettings(
-        format=format, field=field, separator=separator, sentences=sentences, language=language
-    )
+    settings = BuildSettings(format=format, field=field, separator=separator, sentences=sentences, language=language)
     report = build_store(
         inputs, out, tokenizer, settings, errors=errors, workers=workers, overwrite=overwrite, progress=not json
     )

@@ -54,8 +54,6 @@ def finetune(
         return 0
     if out is None:
         raise ConfigError("bad-argument", "--out is not given", "name the folder of the run: --out RUN")
-    result = finetune(
-        task, model, data, out, settings, columns=columns, dev=dev, resume=resume, on_error=on_error
-    )
+    result = finetune(task, model, data, out, settings, columns=columns, dev=dev, resume=resume, on_error=on_error)
     print_scores(result, json)
     return 0 if result.model else 143  # as a process that SIGTERM ended

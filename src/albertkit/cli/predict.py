@@ -37,7 +37,7 @@ def predict(
         model, input, out, split=split, on_error=on_error, batch_tokens=batch_tokens, precision=precision, device=device
     )
     for fault in report.left_out:
-        print(f"left out: {fault.file}, line {fault.line}: {fault.reason}", file=sys.stderr)
+        print(f"left out: {fault.file}, {fault.where}: {fault.reason}", file=sys.stderr)
     if out is not None:
         shown = report.to_dict()
         print_result(shown if json else shown | {"left_out": len(report.left_out) or None}, json)

@@ -272,8 +272,8 @@ def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings,
     counts = task.label_counts(train)
     if counts is None:
         raise ConfigError("bad-settings", f"`{task.name}` has no classes to weigh", "leave --class-weights out")
-    frequencies = np.maximum(np.array(counts, np.float64), 1)
-    weights = frequencies.sum() / (len(frequencies) * frequencies)
+    there = np.array(counts, np.float64)
+    weights = there.sum() / (np.count_nonzero(there) * np.maximum(there, 1))  # a class without targets weighs nothing
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
 
 

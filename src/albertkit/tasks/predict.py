@@ -43,7 +43,7 @@ class PredictReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        faults = [f"{fault.file}, line {fault.line}: {fault.reason}" for fault in self.left_out]
+        faults = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.left_out]
         return {
             "written": [str(path) for path in self.written],
             "examples": self.examples,

@@ -74,6 +74,12 @@ tokenizer.command(
 tokenizer.command(
     f"{_COMMANDS}.tokenizer:check", name="check", help="Compare every reader of a tokenizer folder on hard sentences."
 )
+tokenizer.command(
+    f"{_COMMANDS}.vocabulary:extend", name="extend", help="Add pieces of another language, and their rows to a model."
+)
+tokenizer.command(
+    f"{_COMMANDS}.vocabulary:repair", name="repair", help="Renumber special ids, together with a model's rows."
+)
 corpus.command(f"{_COMMANDS}.corpus:build", name="build", help="Turn text files into a token store.")
 corpus.command(f"{_COMMANDS}.corpus:inspect", name="inspect", help="Show masked examples as the model will see them.")
 corpus.command(

@@ -116,6 +116,7 @@ _SETTINGS = {
 
 def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
+    app.config = ()  # not that of the command before, in one process
     for position, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
         path = value or next(iter(arguments[position + 1 :]), "")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertkit.tasks.metrics.bootstrap import bootstrap_interval, bootstrap_intervals
+from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion, label_scores
 from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
 from albertkit.tasks.metrics.tagging import span_counts, span_scores, span_scores_of, span_table, spans
@@ -151,12 +151,14 @@ def test_interval_of_a_mean_equals_scipys_bootstrap() -> None:
     from scipy.stats import bootstrap
 
     right = np.random.default_rng(1).random(400) < 0.8
-    low, high = bootstrap_interval(lambda rows: float(right[rows].mean()), 400, samples=4000)
+    low, high = bootstrap_intervals(lambda rows: {"score": float(right[rows].mean())}, 400, samples=4000)["score"]
     theirs = bootstrap(
         (right,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(3)
     ).confidence_interval
     assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.004)  # a tenth of the interval's width
-    narrow = bootstrap_interval(lambda rows: float(right[rows].mean()), 400, samples=4000, share=0.5)
+    narrow = bootstrap_intervals(lambda rows: {"score": float(right[rows].mean())}, 400, samples=4000, share=0.5)[
+        "score"
+    ]
     assert narrow[1] - narrow[0] < 0.5 * (high - low)
 
 
@@ -166,7 +168,7 @@ def test_interval_is_reproducible_and_leaves_undefined_samples_out() -> None:
     first, second = (bootstrap_intervals(scores, 3, samples=50, seed=4) for _ in range(2))
     assert first == second
     assert np.isfinite(first["pearson"]).all()
-    assert np.isnan(bootstrap_interval(lambda rows: float("nan"), 3, samples=5)).all()
+    assert np.isnan(bootstrap_intervals(lambda rows: {"score": float("nan")}, 3, samples=5)["score"]).all()
 
 
 def test_counted_samples_score_as_drawn_samples() -> None:

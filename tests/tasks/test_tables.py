@@ -314,8 +314,8 @@ def test_damaged_files_give_rows_or_an_error_of_ours(tmp_path, name):
             faults = Faults(random.choice(["stop", "skip"]))
             try:
                 with Table(path, quoted=quoted, faults=faults) as table:
-                    outcomes.add(bool(list(table.rows(["label"]))))
+                    outcomes.add("rows" if list(table.rows(["label"])) else "no rows")
             except DataError as error:
                 outcomes.add(error.slug)
-    assert True in outcomes
+    assert "rows" in outcomes
     assert len(outcomes) > 2

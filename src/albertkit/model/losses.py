@@ -46,6 +46,18 @@ def span_loss(logits: Tensor, positions: Tensor) -> SummedLoss:
     return class_loss(logits, torch.where(positions < width, positions, IGNORED))
 
 
+def ragged_log_softmax(logits: Tensor, groups: Tensor) -> Tensor:
+    """Log-softmax within groups of any size. Nobody waits for the device: there are at most M groups.
+
+    Args:
+        logits: [M].
+        groups: int64 [M], the group of each, from 0, ascending.
+    """
+    top = torch.full_like(logits, -torch.inf).scatter_reduce(0, groups, logits.detach(), "amax")
+    shifted = logits - top[groups]
+    return shifted - torch.zeros_like(logits).index_add(0, groups, shifted.exp())[groups].log()
+
+
 def _exact(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 

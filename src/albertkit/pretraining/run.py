@@ -164,13 +164,7 @@ def loop_settings(settings: PretrainSettings) -> LoopSettings:
 
 def _check_run(run: Path, settings: PretrainSettings, source: Source, start: str | Path | None, resume: bool) -> None:
     """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
-    recorded = run / "run.toml"
-    if recorded.exists() and not resume:
-        raise CheckpointError(
-            "run-exists", f"`{run}` already holds a run", "add --resume to continue it, or choose another --out"
-        )
-    if recorded.exists():
-        settings.check_same(recorded)
+    if settings.continues(run, resume):
         for checkpoint in list_checkpoints(run)[-1:]:
             if read_json(checkpoint / PROVENANCE)["store"] != source.fingerprint:
                 raise CheckpointError(

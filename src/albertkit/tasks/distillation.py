@@ -21,6 +21,7 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
+from albertkit.model.losses import ragged_log_softmax
 from albertkit.model.packing import IGNORED, PackedBatch
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
@@ -207,18 +208,6 @@ class DistillationLosses(nn.Module):
 def teacher_pass(number: int, passes: int, teacher_passes: int) -> int:
     """The teacher's pass at the same share of its depth as the student's pass `number`, both counted from 1."""
     return max(1, (2 * number * teacher_passes + passes) // (2 * passes))
-
-
-def ragged_log_softmax(logits: Tensor, groups: Tensor) -> Tensor:
-    """Log-softmax within groups of any size. Nobody waits for the device: there are at most M groups.
-
-    Args:
-        logits: [M].
-        groups: int64 [M], the group of each, from 0, ascending.
-    """
-    top = torch.full_like(logits, -torch.inf).scatter_reduce(0, groups, logits.detach(), "amax")
-    shifted = logits - top[groups]
-    return shifted - torch.zeros_like(logits).index_add(0, groups, shifted.exp())[groups].log()
 
 
 def _soft_places(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:

@@ -279,13 +279,7 @@ def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings,
 
 def _check_run(run: Path, settings: FinetuneSettings, task: Task, data: str, resume: bool) -> None:
     """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
-    recorded = run / "run.toml"
-    if recorded.exists() and not resume:
-        raise CheckpointError(
-            "run-exists", f"`{run}` already holds a run", "add --resume to continue it, or choose another --out"
-        )
-    if recorded.exists():
-        settings.check_same(recorded)
+    if settings.continues(run, resume):
         for checkpoint in list_checkpoints(run)[-1:]:
             before = read_json(checkpoint / PROVENANCE)
             if before["task"] != task.name:

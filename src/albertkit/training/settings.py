@@ -52,6 +52,21 @@ class Settings:
         with atomic_file(path, "w") as stream:
             stream.write(tomli_w.dumps(self.to_dict()))
 
+    def continues(self, run: Path, resume: bool) -> bool:
+        """Whether a folder holds a run of these settings, which is to be resumed.
+
+        Raises:
+            CheckpointError: run-exists if it is not to be resumed; other-settings.
+        """
+        recorded = run / "run.toml"
+        if recorded.exists() and not resume:
+            raise CheckpointError(
+                "run-exists", f"`{run}` already holds a run", "add --resume to continue it, or choose another --out"
+            )
+        if recorded.exists():
+            self.check_same(recorded)
+        return recorded.exists()
+
     def check_same(self, path: Path) -> None:
         """Compare with the settings a run was started with.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_json
 from albertkit.model import AlbertForMultipleChoice
+from albertkit.model.losses import ragged_log_softmax
 from albertkit.model.outputs import SummedLoss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.choices.example import ChoiceExample
@@ -204,13 +205,12 @@ def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     place = torch.arange(len(logits), device=logits.device)
     group = torch.cat([place[:1], (groups[1:] != groups[:-1]).cumsum(0)])
+    log_probs = ragged_log_softmax(logits, group)
     top = torch.full_like(logits, -torch.inf).scatter_reduce(0, group, logits.detach(), "amax")
-    sums = torch.zeros_like(logits).index_add(0, group, (logits - top[group]).exp())
-    log_sums = top[group] + sums[group].log()
     first = torch.full_like(place, len(place)).scatter_reduce(
         0, group, torch.where(logits == top[group], place, len(place)), "amin"
     )  # of equal logits the first is chosen, as in `predictions`
-    loss_sum = torch.where(right, log_sums - logits, 0).sum()
+    loss_sum = torch.where(right, -log_probs, 0).sum()
     return SummedLoss(loss_sum, (right & (first[group] == place)).sum(), right.sum())
 
 

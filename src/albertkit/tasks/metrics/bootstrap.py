@@ -36,10 +36,3 @@ def bootstrap_intervals(
         low, high = np.quantile(values, edges) if len(values) else (np.nan, np.nan)
         intervals[name] = (float(low), float(high))
     return intervals
-
-
-def bootstrap_interval(
-    score: Callable[[np.ndarray], float], num_examples: int, samples: int = 1000, seed: int = 0, share: float = 0.95
-) -> tuple[float, float]:
-    """The interval of one score; arguments as `bootstrap_intervals`."""
-    return bootstrap_intervals(lambda rows: {"score": score(rows)}, num_examples, samples, seed, share)["score"]

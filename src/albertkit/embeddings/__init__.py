@@ -1,0 +1,1 @@
+"""Sentence embeddings: texts to vectors; training, distillation, silver data, evaluation."""

@@ -1,0 +1,1 @@
+"""Engines: one set of weights made ready once, and run as fast as the machine can."""

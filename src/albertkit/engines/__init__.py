@@ -1,1 +1,6 @@
 """Engines: one set of weights made ready once, and run as fast as the machine can."""
+
+from albertkit.engines.engine import Engine
+from albertkit.engines.making import make_engine
+
+__all__ = ["Engine", "make_engine"]

@@ -1,0 +1,60 @@
+"""What every engine is, and the one that works everywhere: the model itself."""
+
+from abc import ABC, abstractmethod
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from albertkit.model.albert import AlbertModel
+from albertkit.model.outputs import PackedOutput
+from albertkit.model.packing import PackedBatch
+
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+
+class Engine(ABC):
+    """An encoder made ready once, for inference.
+
+    Attributes:
+        precision: "fp32", "bf16" or "int8": what is computed in.
+        notes: What it fell back from, and why; empty when it is what was asked for.
+    """
+
+    def __init__(self, precision: str, notes: tuple[str, ...] = ()) -> None:
+        self.precision, self.notes = precision, notes
+
+    @abstractmethod
+    def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
+        """Run a packed batch, without gradient and dropout.
+
+        Args:
+            batch: T tokens of N sequences, on the model's device.
+            positions: int64 [Q] into the T tokens, when only these states are wanted.
+
+        Returns:
+            hidden [T, H] or [Q, H], and pooled [N, H] or None, as `AlbertModel.encode`.
+        """
+
+
+class ModelEngine(Engine):
+    """The model itself in one precision. Its weights are cast once a batch, and are always the model's present ones."""
+
+    def __init__(self, model: AlbertModel, precision: str, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(precision, notes)
+        self._model = model
+        self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+
+    @torch.inference_mode()
+    def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
+        """As `Engine.encode`."""
+        model = self._model
+        training, dtype = model.training, model.compute_dtype
+        model.eval()
+        model.compute_dtype = self._dtype
+        try:
+            return model.encode(batch, positions=positions)
+        finally:
+            model.train(training)
+            model.compute_dtype = dtype

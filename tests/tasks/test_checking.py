@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 
 from albertkit.errors import AlbertKitError
 from albertkit.report.task_check import print_check
 from albertkit.tasks.answers import AnswerTask, QuestionExample
 from albertkit.tasks.checking import CheckReport, check_data, check_task
+from albertkit.tasks.checking.counting import counting_baseline
 from albertkit.tasks.choices import ChoiceExample, choice_task
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import _hold_out
@@ -313,3 +316,30 @@ def test_held_out_questions_are_whole_articles_or_texts(articles: int) -> None:
     assert not {e.context for e in train} & {e.context for e in dev}
     assert articles == 1 or not {e.article for e in train} & {e.article for e in dev}
     assert held(rows, 0.1) == (train, dev)
+
+
+# --- the baseline -----------------------------------------------------------------------------------------------------
+
+
+def test_counting_baseline_is_scikit_learns(data: Path, tokenizer: AlbertTokenizer) -> None:
+    task = official_task("cola")
+    train, dev = (
+        read(task, data / "glue/CoLA/in_domain_train.tsv", "train")[:2000],
+        read(task, data / "glue/CoLA/in_domain_dev.tsv", "dev"),
+    )
+    found = counting_baseline("classification", train, dev, tokenizer)
+    pieces = TfidfVectorizer(analyzer=tokenizer.pieces, sublinear_tf=True)
+    seen, asked = (pieces.fit_transform([e.text for e in train]), pieces.transform([e.text for e in dev]))
+    model = LogisticRegression(max_iter=1000).fit(seen, [e.label for e in train])
+    assert found["accuracy"] == pytest.approx(model.score(asked, [e.label for e in dev]), abs=2e-3)
+    assert found["majority"] == pytest.approx(365 / 527)
+    assert found["accuracy"] != pytest.approx(found["majority"], abs=2e-3)
+
+
+def test_counting_baseline_of_pairs(tokenizer: AlbertTokenizer) -> None:
+    """Whether two words are the same is in what a pair shares, and not in either of them."""
+    rows = examples(*((WORDS[n // 2 % 16], WORDS[(n // 2 + 1 - n % 2) % 16], n % 2) for n in range(64)))
+    assert counting_baseline("regression", rows, rows, tokenizer)["spearman"] > 0.8
+    single = [TextExample(row.id, row.text, None, row.label) for row in rows]
+    assert not counting_baseline("regression", single, single, tokenizer)["spearman"] > 0.2  # NaN: one number for all
+    assert counting_baseline("classification", rows[:1], rows, tokenizer) == {}

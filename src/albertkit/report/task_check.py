@@ -29,6 +29,10 @@ def print_check(check: Mapping[str, Any], out: TextIO | None = None) -> None:
     for line in _histogram(check["splits"]["train"]["histogram"], check["length"]):
         console.print(line, style="dim" if line.startswith("tokens") else "", markup=False)
     console.print()
+    if counting := check["counting"]:
+        reached = ", ".join(f"{name} {value:.3f}" for name, value in counting.items() if name != "majority")
+        largest = f" (the largest class: {counting['majority']:.3f})" if "majority" in counting else ""
+        console.print(f"to beat: a linear model that counts pieces reaches {reached} on dev{largest}")
     for finding in check["findings"]:
         console.print(Text(f"! {finding}", "yellow"), soft_wrap=True)
     if not check["findings"]:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ import numpy as np
 
 from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
+from albertkit.tasks.checking.counting import KINDS, counting_baseline
 from albertkit.tasks.checking.kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_data
@@ -89,12 +90,14 @@ class CheckReport:
         length: Tokens that a sequence may have.
         splits: Of each split.
         findings: A sentence for each thing that a person should look at.
+        counting: What counting pieces alone reaches on dev, see `counting_baseline`; empty for other kinds of tasks.
     """
 
     task: str
     length: int
     splits: dict[str, SplitCheck]
     findings: tuple[str, ...]
+    counting: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -130,8 +133,10 @@ def check_task(
     ready = configured(read.task, resolved)
     check_length(ready, config, model)
     examples = {"train": read.train, "dev": read.dev}
-    report = check_data(ready, examples, AlbertTokenizer.from_pretrained(folder))
-    return replace(report, findings=(*_unusable(faults.found), *report.findings))
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    report = check_data(ready, examples, tokenizer)
+    counting = counting_baseline(ready.kind, read.train, read.dev, tokenizer) if ready.kind in KINDS else {}
+    return replace(report, findings=(*_unusable(faults.found), *report.findings), counting=counting)
 
 
 def _unusable(found: Sequence[Fault]) -> Iterator[str]:

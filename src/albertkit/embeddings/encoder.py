@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
-from albertkit.embeddings.pooling import ONE_TOKEN, Pooling, pool
+from albertkit.embeddings.pooling import Pooling, pool, wanted_positions
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.tasks.features import Features
 from albertkit.tasks.stream import cut_by_tokens
@@ -84,11 +84,9 @@ class SentenceEncoder(nn.Module):
         Returns:
             fp32 [N, D].
         """
-        if self.pooling in ONE_TOKEN:
-            wanted = batch.starts if self.pooling == "cls" else batch.offsets[1:] - 1
-            vectors = self.albert.encode(batch, positions=wanted).hidden.float()
-        else:
-            vectors = pool(self.albert.encode(batch).hidden, batch, self.pooling)
+        wanted = wanted_positions(batch, self.pooling)
+        hidden = self.albert.encode(batch, positions=wanted).hidden
+        vectors = pool(hidden, batch, self.pooling) if wanted is None else hidden.float()
         if self.projection is not None:
             vectors = self.projection(vectors)
         return F.normalize(vectors, dim=1) if self.normalize else vectors

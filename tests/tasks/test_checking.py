@@ -306,6 +306,16 @@ def test_held_out_examples_are_stratified() -> None:
         held(rows[-2:], 0.5)
 
 
+def test_held_out_pairs_share_no_first_text() -> None:
+    """A premise with one pair of each class: the class that train lacks for it would be the answer."""
+    rows = [TextExample(str(n), f"premise {n // 3}", f"hypothesis {n}", "enc"[n % 3]) for n in range(90)]
+    train, dev = held(rows, 0.2)
+    assert not {e.text for e in train} & {e.text for e in dev}
+    assert Counter(e.label for e in dev) == {"e": 6, "n": 6, "c": 6}
+    different = [TextExample(e.id, f"premise {e.id}", e.pair, e.label) for e in rows]  # each premise once: by class
+    assert {int(e.id) // 3 for e in held(different, 0.2)[0]} & {int(e.id) // 3 for e in held(different, 0.2)[1]}
+
+
 @pytest.mark.parametrize("articles", [20, 1])
 def test_held_out_questions_are_whole_articles_or_texts(articles: int) -> None:
     rows = [

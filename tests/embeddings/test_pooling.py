@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.encoder import Projection
-from albertkit.embeddings.pooling import POOLINGS, pool, wanted_positions
+from albertkit.embeddings.pooling import POOLINGS, Projection, pool, wanted_positions
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 

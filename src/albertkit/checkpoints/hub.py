@@ -13,7 +13,7 @@ from albertkit.model.pretrained import PretrainedAlbert
 
 # A model's name: organisation and name, as the hub allows them. A path with more parts, or a leading dot or slash, is none.
 _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
-_WANTED = ["*.json", "model.safetensors", "*.model", "vocab.txt"]
+_WANTED = ["*.json", "model.safetensors", "*_Dense/*", "*.model", "vocab.txt"]
 
 
 def local_folder(source: str | Path, revision: str | None = None) -> Path:

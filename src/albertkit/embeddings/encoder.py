@@ -1,43 +1,26 @@
 """`SentenceEncoder`: texts to vectors, through packed batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
-from albertkit.embeddings.pooling import Pooling, pool, wanted_positions
+from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
+from albertkit.engines import Engine, make_engine
+from albertkit.engines.engine import Precision
+from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.tasks.features import Features
 from albertkit.tasks.stream import cut_by_tokens
 from albertkit.tasks.texts.features import text_features
 from albertkit.tokenizer import AlbertTokenizer
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {"identity": nn.Identity, "tanh": nn.Tanh}
-
-
-class Projection(nn.Module):
-    """A linear layer with an activation, on pooled vectors: sentence-transformers' `Dense`.
-
-    Args:
-        inputs: Of each vector.
-        outputs: Of each vector.
-        activation: A key of `ACTIVATIONS`.
-        bias: Whether to add one.
-    """
-
-    def __init__(self, inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> None:
-        super().__init__()
-        self.linear = nn.Linear(inputs, outputs, bias=bias)
-        self.activation_name = activation
-        self.activation = ACTIVATIONS[activation]()
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """[N, inputs] to [N, outputs]."""
-        return self.activation(self.linear(vectors))
 
 
 class SentenceEncoder(nn.Module):
@@ -46,24 +29,43 @@ class SentenceEncoder(nn.Module):
     Args:
         albert: The encoder. Its pooler is not used.
         tokenizer: Its tokenizer.
-        pooling: How states of tokens become one vector.
+        pooling: How states of tokens become one vector; of several poolings the vectors are put one after the other.
         max_length: Longest sequence, special tokens included; longer texts are cut.
         projection: What follows the pooling.
         normalize: Whether vectors are divided by their length.
+        include_prompt: Whether the tokens of a prompt are pooled, too.
+        lower_case: Whether texts are lower-cased before the tokenizer sees them.
+        settings: What `config_sentence_transformers.json` says. `prompts` with `default_prompt_name` (put before every text)
+            and `truncate_dim` are applied, whatever else there is, is kept.
+
+    Raises:
+        ConfigError: unknown-pooling; bad-settings if the projection does not fit.
     """
 
     def __init__(
         self,
         albert: AlbertModel,
         tokenizer: AlbertTokenizer,
-        pooling: Pooling = "mean",
+        pooling: Poolings = "mean",
         max_length: int = 128,
         projection: Projection | None = None,
         normalize: bool = False,
+        *,
+        include_prompt: bool = True,
+        lower_case: bool = False,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.albert, self.projection = albert, projection
         self.tokenizer, self.pooling, self.max_length, self.normalize = tokenizer, pooling, max_length, normalize
+        self.include_prompt, self.lower_case, self.settings = include_prompt, lower_case, dict(settings or {})
+        self._engine: tuple[object, Engine] | None = None
+        pooled = self.config.hidden_size * len(check_pooling(pooling))
+        if projection is not None and projection.linear.in_features != pooled:
+            raise ConfigError(
+                "bad-settings", f"the projection takes {projection.linear.in_features} numbers, the pooling gives {pooled}",
+                f"make it with {pooled} inputs",
+            )  # fmt: skip
 
     @property
     def config(self) -> AlbertConfig:
@@ -72,11 +74,37 @@ class SentenceEncoder(nn.Module):
 
     @property
     def dimension(self) -> int:
-        """D, numbers of a vector."""
-        return self.config.hidden_size if self.projection is None else self.projection.linear.out_features
+        """D, numbers of a vector, before `truncate_dim`."""
+        if self.projection is not None:
+            return self.projection.linear.out_features
+        return self.config.hidden_size * len(check_pooling(self.pooling))
+
+    @property
+    def prompt(self) -> str:
+        """What is put before every text: the default prompt of the settings, "" if there is none."""
+        name = self.settings.get("default_prompt_name")
+        return "" if name is None else self.settings["prompts"][name]
+
+    def features(self, texts: Sequence[str]) -> Features:
+        """What the model sees of texts: a sequence each, in their order.
+
+        Raises:
+            ConfigError: bad-settings if `max_length` exceeds the model's positions.
+        """
+        positions = self.config.max_position_embeddings
+        if self.max_length > positions:
+            raise ConfigError(
+                "bad-settings", f"length {self.max_length} exceeds the {positions} positions of the model",
+                f"use at most {positions}",
+            )  # fmt: skip
+        if self.prompt:
+            texts = [self.prompt + text for text in texts]
+        if self.lower_case:  # character by character, as tokenizers' Lowercase: no final sigma
+            texts = ["".join(map(str.lower, text)) for text in texts]
+        return text_features(texts, None, self.tokenizer, self.max_length)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Vectors of a packed batch.
+        """Vectors of a packed batch, with gradient.
 
         Args:
             batch: N sequences, on the model's device.
@@ -84,40 +112,103 @@ class SentenceEncoder(nn.Module):
         Returns:
             fp32 [N, D].
         """
-        wanted = wanted_positions(batch, self.pooling)
-        hidden = self.albert.encode(batch, positions=wanted).hidden
-        vectors = pool(hidden, batch, self.pooling) if wanted is None else hidden.float()
+        return self._vectors(batch, self.albert.encode)
+
+    def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
+        skipped = 0 if self.include_prompt or not self.prompt else 1 + len(self.tokenizer.encode(self.prompt))
+        wanted = wanted_positions(batch, self.pooling, skipped)
+        hidden = encode(batch, positions=wanted).hidden
+        vectors = pool(hidden, batch, self.pooling, skipped) if wanted is None else hidden.float()
         if self.projection is not None:
             vectors = self.projection(vectors)
         return F.normalize(vectors, dim=1) if self.normalize else vectors
 
-    def features(self, texts: Sequence[str]) -> Features:
-        """What the model sees of texts: a sequence each, in their order."""
-        return text_features(texts, None, self.tokenizer, self.max_length)
+    # --- inference ----------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
-    def encode(self, texts: Sequence[str], batch_tokens: int = 8192) -> np.ndarray:
-        """Vectors of texts.
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        batch_tokens: int = 8192,
+        precision: Precision = "auto",
+        *,
+        dimension: int | None = None,
+        normalize: bool = False,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Vectors of texts, through an engine, texts of like length together.
 
         Args:
-            texts: E texts. An empty one is `[CLS] [SEP]`.
+            texts: E texts, or one. An empty one is `[CLS] [SEP]`.
             batch_tokens: Most tokens computed at once.
+            precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it natively, else fp32.
+            dimension: Keep only so many numbers at the start of each vector: for models trained with Matryoshka's loss.
+                Default: `truncate_dim` of the settings, or all.
+            normalize: Divide what is kept by its length. A model that normalises does so before anything is cut off.
+            show_progress: Show a bar on stderr.
 
         Returns:
-            fp32 [E, D], in the order of the texts.
+            fp32 [E, dimension], in the order of the texts; of one text [dimension].
+
+        Raises:
+            ConfigError: bad-argument if these are no texts, bad-value, bad-precision, bad-settings.
         """
-        features = self.features(texts)
-        vectors = np.empty((len(texts), self.dimension), np.float32)
-        order = np.argsort(features.lengths, kind="stable")
-        for run in cut_by_tokens(features.lengths[order], batch_tokens, order):
-            batch = features.batch(run).packed.to(self.albert.device)
-            vectors[run] = self(batch).cpu().numpy()
-        return vectors
+        listed = [texts] if isinstance(texts, str) else _listed(texts)
+        engine = self.engine(precision)
+        features = self.features(listed)
+        vectors = np.empty((len(listed), self.kept(dimension)), np.float32)
+        runs = runs_of_like_length(features, batch_tokens)
+        for run in track(runs, "encoding", console=Console(stderr=True), disable=not show_progress):
+            vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def kept(self, dimension: int | None) -> int:
+        """How many numbers of a vector `encode` returns.
+
+        Raises:
+            ConfigError: bad-value.
+        """
+        kept = dimension or self.settings.get("truncate_dim") or self.dimension
+        if not 0 < kept <= self.dimension:
+            raise ConfigError(
+                "bad-value", f"{kept} numbers of vectors that have {self.dimension}", f"use 1 to {self.dimension}"
+            )
+        return kept
+
+    def engine(self, precision: Precision) -> Engine:
+        """The engine for the weights as they are now; made again when they have changed."""
+        versions = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.albert.parameters()]
+        key = (precision, self.albert.device, versions)
+        if self._engine is None or self._engine[0] != key:
+            self._engine = key, make_engine(self.albert, precision)
+        return self._engine[1]
+
+    @torch.inference_mode()
+    def encode_run(
+        self, features: Features, run: np.ndarray, engine: Engine, dimension: int | None, normalize: bool
+    ) -> np.ndarray:
+        """Vectors of some sequences, computed at once: fp32 [N, dimension]. Arguments as `encode`."""
+        batch = features.batch(run).packed.to(self.albert.device)
+        vectors = self._vectors(batch, engine.encode)[:, : self.kept(dimension)]
+        return (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
+
+    @staticmethod
+    def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Cosine of every vector with every other; 0 where one is all zeros.
+
+        Args:
+            a: [A, D], or [D].
+            b: [B, D], or [D].
+
+        Returns:
+            fp32 [A, B].
+        """
+        first, second = (F.normalize(torch.as_tensor(np.atleast_2d(v), dtype=torch.float32), dim=1) for v in (a, b))
+        return (first @ second.T).numpy()
 
     # --- files --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, pooling: Pooling | None = None) -> "SentenceEncoder":
+    def from_pretrained(cls, folder: str | Path, pooling: Poolings | None = None) -> "SentenceEncoder":
         """Read a sentence-transformers folder of an ALBERT, or any ALBERT checkpoint, which then gets a pooling.
 
         Args:
@@ -136,3 +227,31 @@ class SentenceEncoder(nn.Module):
         from albertkit.embeddings.folder import save_encoder
 
         save_encoder(folder, self)
+
+
+def runs_of_like_length(features: Features, batch_tokens: int) -> list[np.ndarray]:
+    """Numbers of sequences, cut into batches of at most so many tokens, the longest first: what needs most memory."""
+    order = np.argsort(-features.lengths, kind="stable")
+    return cut_by_tokens(features.lengths[order], batch_tokens, order)
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    """The texts, if they are texts and can be counted.
+
+    Raises:
+        ConfigError: bad-argument.
+    """
+    if isinstance(texts, Mapping | set | frozenset | bytes) or not hasattr(texts, "__len__"):
+        raise ConfigError(
+            "bad-argument", f"a {type(texts).__name__} is no list of texts",
+            "give a list; for texts that do not fit into memory there is `encode_file`",
+        )  # fmt: skip
+    listed = list(texts)
+    for number, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise ConfigError(
+                "bad-argument",
+                f"text {number} is a {type(text).__name__}, not a str",
+                "leave it out, or use an empty text",
+            )
+    return listed

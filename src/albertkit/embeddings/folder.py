@@ -1,72 +1,246 @@
-"""Folders of sentence encoders, laid out as sentence-transformers lays them out."""
+"""Folders of sentence encoders, laid out as sentence-transformers lays them out; read strictly.
 
+A checkpoint folder, beside it `modules.json` (what follows what), `1_Pooling/config.json`, perhaps `2_Dense/` and `Normalize`,
+`sentence_bert_config.json` (longest sequence) and `config_sentence_transformers.json` (prompts). Files of 2019 to 2026 are
+read; what is written, sentence-transformers 2 and later read.
+"""
+
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
-from albertkit.checkpoints import load_checkpoint, save_checkpoint, write_tensors
-from albertkit.checkpoints.folder import read_tensors
-from albertkit.checkpoints.hub import local_folder
-from albertkit.embeddings.encoder import Projection, SentenceEncoder
-from albertkit.embeddings.pooling import Pooling
-from albertkit.files import read_json, write_json
+from torch import Tensor
+
+from albertkit.checkpoints import load_checkpoint, local_folder, read_tensors, save_checkpoint, write_tensors
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.pooling import Poolings, Projection, check_pooling
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import read_json, sync_folder, write_json
 from albertkit.model import AlbertModel
 from albertkit.tokenizer import AlbertTokenizer
 
+MODULES = "modules.json"
+_LENGTHS = "sentence_bert_config.json"
+_SETTINGS = "config_sentence_transformers.json"
 _TYPES = "sentence_transformers.models"
+_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 _ACTIVATIONS = {"torch.nn.modules.activation.Tanh": "tanh", "torch.nn.modules.linear.Identity": "identity"}
+# Of the older layout, in the order in which its vectors are put one after the other.
+_FLAGS = {
+    "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max", "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}  # fmt: skip
 
 
-def load_encoder(folder: str | Path, pooling: Pooling | None = None) -> SentenceEncoder:
+def is_encoder_folder(folder: Path) -> bool:
+    """Whether a folder is one of sentence-transformers', or a run that left one."""
+    return any((path / MODULES).exists() for path in (folder, folder / "best"))
+
+
+def load_encoder(folder: str | Path, pooling: Poolings | None = None) -> SentenceEncoder:
     """Read a sentence-transformers folder, or a plain checkpoint; see `SentenceEncoder.from_pretrained`."""
-    path = local_folder(folder, None)
+    path = local_folder(folder)
+    if not (path / "config.json").exists() and (path / "best" / MODULES).exists():
+        path = path / "best"
+    if (path / MODULES).exists():
+        encoder = _load_modules(path)
+        if pooling is not None and check_pooling(pooling) != check_pooling(encoder.pooling):
+            raise ConfigError(
+                "conflicting-options", f"`{path}` has {encoder.pooling} pooling, asked for is {pooling}",
+                "leave the pooling out; to train another one, start from the checkpoint it was made of",
+            )  # fmt: skip
+        return encoder
+    albert, tokenizer = _load_albert(path)
+    length = min(128, albert.config.max_position_embeddings)
+    return SentenceEncoder(albert, tokenizer, pooling or "mean", length).eval()
+
+
+def _load_albert(path: Path) -> tuple[AlbertModel, AlbertTokenizer]:
     albert = load_checkpoint(path, AlbertModel, allow_missing=("pooler",))
     tokenizer = AlbertTokenizer.from_pretrained(path)
-    if not (path / "modules.json").exists():
-        return SentenceEncoder(albert, tokenizer, pooling or "mean").eval()
-    encoder = SentenceEncoder(albert, tokenizer)
-    encoder.max_length = read_json(path / "sentence_bert_config.json")["max_seq_length"]
-    for module in read_json(path / "modules.json"):
+    if tokenizer.vocab_size > albert.config.vocab_size:
+        raise CheckpointError(
+            "vocab-mismatch",
+            f"the tokenizer in `{path}` has {tokenizer.vocab_size:,} pieces, the model {albert.config.vocab_size:,}",
+            "put the tokenizer that the model was trained with into its folder",
+        )
+    return albert, tokenizer
+
+
+def _load_modules(path: Path) -> SentenceEncoder:
+    modules = _modules(path)
+    own = modules["Transformer"]
+    albert, tokenizer = _load_albert(own)
+    pooling = _Config(modules["Pooling"] / "config.json")
+    _check_width(pooling, albert.config.hidden_size)
+    older = sorted(own.glob("sentence_*_config.json"))  # also sentence_albert_config.json, and other names
+    lengths = _Config(older[0] if older else own / _LENGTHS, optional=True)
+    longest = lengths.get("max_seq_length", int | None, None) or tokenizer.model_max_length
+    settings = _Config(path / _SETTINGS, optional=True)
+    prompts, default = settings.get("prompts", dict, {}), settings.get("default_prompt_name", str | None, None)
+    if default is not None and not isinstance(prompts.get(default), str):
+        raise settings.broken(f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})")
+    settings.get("truncate_dim", int | None, None)
+    return SentenceEncoder(
+        albert,
+        tokenizer,
+        _pooling(pooling),
+        min(
+            longest, albert.config.max_position_embeddings
+        ),  # no position beyond those: sentence-transformers fails there
+        _projection(modules["Dense"]) if "Dense" in modules else None,
+        "Normalize" in modules,
+        include_prompt=pooling.get("include_prompt", bool, True),
+        lower_case=bool(lengths.get("do_lower_case", bool, False)),
+        settings={name: value for name, value in settings.values.items() if name != "__version__"},
+    ).eval()
+
+
+class _Config:
+    """A JSON object of a file, whose faults are errors.
+
+    Args:
+        file: The file.
+        optional: Whether it may be missing.
+    """
+
+    def __init__(self, file: Path, optional: bool = False) -> None:
+        self.file = file
+        self.values: dict[str, Any] = {} if optional and not file.exists() else read_json(file, "configuration")
+        if not isinstance(self.values, dict):
+            raise self.broken("it holds no object")
+
+    def get(self, name: str, kind: Any, *default: Any) -> Any:
+        """A value of a kind, or its default where there is none.
+
+        Raises:
+            CheckpointError: broken-encoder.
+        """
+        if name not in self.values and default:
+            return default[0]
+        value = self.values.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.broken(f"`{name}` is {value!r}" if name in self.values else f"it has no `{name}`")
+        return value
+
+    def broken(self, reason: str) -> CheckpointError:
+        """The error that says what is wrong."""
+        return CheckpointError("broken-encoder", f"`{self.file}`: {reason}", "copy the folder again, or save it anew")
+
+
+def _modules(path: Path) -> dict[str, Path]:
+    """Kind of each module and its folder, in their order; only those that we compute exactly as they are meant."""
+    listing = read_json(path / MODULES, "list of modules")
+    found: dict[str, Path] = {}
+    for module in listing if isinstance(listing, list) else [None]:
+        if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
+            raise CheckpointError("broken-encoder", f"`{path / MODULES}` is no list of modules", "copy it again")
         kind = module["type"].rpartition(".")[2]
-        own = path / module["path"]
-        if kind == "Pooling":
-            encoder.pooling = read_json(own / "config.json")["pooling_mode"]
-        elif kind == "Dense":
-            config = read_json(own / "config.json")
-            activation = _ACTIVATIONS[config["activation_function"]]
-            encoder.projection = Projection(config["in_features"], config["out_features"], activation, config["bias"])
-            encoder.projection.load_state_dict(read_tensors(own))
-        elif kind == "Normalize":
-            encoder.normalize = True
-    return encoder.eval()
+        if not module["type"].startswith("sentence_transformers.") or kind not in _ORDER:
+            raise CheckpointError(
+                "unknown-module", f"`{path / MODULES}` has a module `{module['type']}`",
+                f"only {', '.join(_ORDER)} of sentence-transformers are computed here",
+            )  # fmt: skip
+        if Path(module["path"]).is_absolute() or ".." in Path(module["path"]).parts:
+            raise CheckpointError("broken-encoder", f"`{path / MODULES}` leaves its folder: `{module['path']}`")
+        if kind in found or any(later in found for later in _ORDER[_ORDER.index(kind) :]):
+            raise CheckpointError(
+                "unknown-module", f"`{path / MODULES}` has {kind} after {', '.join(found)}",
+                f"each of {', '.join(_ORDER)} may be there once, in this order",
+            )  # fmt: skip
+        found[kind] = path / module["path"]
+    for kind in _ORDER[:2]:
+        if kind not in found:
+            raise CheckpointError("unknown-module", f"`{path / MODULES}` has no {kind}", "it makes no vectors of texts")
+    return found
+
+
+def _check_width(pooling: _Config, hidden: int) -> None:
+    name = "word_embedding_dimension" if "word_embedding_dimension" in pooling.values else "embedding_dimension"
+    if pooling.get(name, int) != hidden:
+        raise pooling.broken(f"`{name}` is {pooling.values[name]}, but the model's hidden size is {hidden}")
+
+
+def _pooling(config: _Config) -> Poolings:
+    if "pooling_mode" in config.values:
+        mode = config.get("pooling_mode", str | list)
+    else:
+        mode = [name for flag, name in _FLAGS.items() if config.get(flag, bool, False)] or "mean"
+    named = check_pooling(mode)
+    return named[0] if len(named) == 1 else named
+
+
+def _projection(folder: Path) -> Projection:
+    config = _Config(folder / "config.json")
+    # without one, sentence-transformers has Tanh
+    activation = config.get("activation_function", str, "torch.nn.modules.activation.Tanh")
+    if activation not in _ACTIVATIONS:
+        raise CheckpointError(
+            "unknown-activation",
+            f"`{config.file}` has the activation `{activation}`",
+            f"known: {', '.join(_ACTIVATIONS)}",
+        )
+    for name, usual in (("use_residual", False), ("module_input_name", "sentence_embedding")):
+        if config.values.get(name, usual) != usual:
+            raise CheckpointError(
+                "unknown-module",
+                f"`{config.file}` has `{name}` {config.values[name]!r}",
+                f"only {usual!r} is computed here",
+            )
+    sizes = config.get("in_features", int), config.get("out_features", int)
+    projection = Projection(*sizes, _ACTIVATIONS[activation], config.get("bias", bool, True))
+    tensors = read_tensors(folder)
+    wanted: dict[str, Tensor] = projection.state_dict()
+    if {name: t.shape for name, t in tensors.items()} != {name: t.shape for name, t in wanted.items()}:
+        raise config.broken("the weights beside it have other names or shapes than it says")
+    projection.load_state_dict(dict(tensors))
+    return projection
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def save_encoder(folder: str | Path, encoder: SentenceEncoder) -> None:
-    """Write a checkpoint folder with sentence-transformers' files beside it."""
+    """Write a checkpoint folder with sentence-transformers' files beside it; see `SentenceEncoder.save_pretrained`."""
     path = Path(folder)
     save_checkpoint(path, encoder.albert, encoder.tokenizer)
     kinds = ["Transformer", "Pooling"]
-    pooling = {
-        "embedding_dimension": encoder.config.hidden_size,
-        "pooling_mode": encoder.pooling,
-        "include_prompt": True,
-    }
-    write_json(path / "1_Pooling" / "config.json", pooling)
+    write_json(path / "1_Pooling" / "config.json", _pooling_config(encoder))
     if encoder.projection is not None:
         linear, name = encoder.projection.linear, encoder.projection.activation_name
-        own = path / f"{len(kinds)}_Dense"
         config = {
             "in_features": linear.in_features, "out_features": linear.out_features, "bias": linear.bias is not None,
             "activation_function": next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == name),
         }  # fmt: skip
-        write_json(own / "config.json", config)
-        write_tensors(own / "model.safetensors", encoder.projection.state_dict())
+        tensors = {key: value.detach().to("cpu").contiguous() for key, value in encoder.projection.state_dict().items()}
+        write_json(path / "2_Dense" / "config.json", config)
+        write_tensors(path / "2_Dense" / "model.safetensors", tensors)
         kinds.append("Dense")
     if encoder.normalize:
         (path / f"{len(kinds)}_Normalize").mkdir(exist_ok=True)
         kinds.append("Normalize")
-    write_json(path / "sentence_bert_config.json", {"max_seq_length": encoder.max_length, "do_lower_case": False})
-    write_json(path / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+    write_json(path / _LENGTHS, {"max_seq_length": encoder.max_length, "do_lower_case": encoder.lower_case})
+    write_json(path / _SETTINGS, {"prompts": {}, "similarity_fn_name": "cosine", **encoder.settings})
+    folders = [f"{number}_{kind}" if number else "" for number, kind in enumerate(kinds)]
     modules = [
-        {"idx": n, "name": str(n), "path": f"{n}_{kind}" if n else "", "type": f"{_TYPES}.{kind}"}
-        for n, kind in enumerate(kinds)
+        {"idx": number, "name": str(number), "path": folders[number], "type": f"{_TYPES}.{kind}"}
+        for number, kind in enumerate(kinds)
     ]
-    write_json(path / "modules.json", modules)
+    write_json(path / MODULES, modules)
+    for old in path.iterdir():  # of a model of another shape that was saved here before
+        if re.fullmatch(rf"\d_({'|'.join(_ORDER)})", old.name) and old.name not in folders:
+            shutil.rmtree(old)
+    sync_folder(path)
+
+
+def _pooling_config(encoder: SentenceEncoder) -> dict[str, Any]:
+    """The older layout, which every sentence-transformers reads, if it can say the order of the poolings."""
+    poolings = check_pooling(encoder.pooling)
+    config: dict[str, Any] = {"word_embedding_dimension": encoder.config.hidden_size}
+    if poolings == tuple(name for name in _FLAGS.values() if name in poolings):
+        config |= {flag: name in poolings for flag, name in _FLAGS.items()}
+    else:
+        config = {"embedding_dimension": encoder.config.hidden_size, "pooling_mode": list(poolings)}
+    return config | {"include_prompt": encoder.include_prompt}

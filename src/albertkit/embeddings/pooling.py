@@ -1,4 +1,4 @@
-"""From the states of a text's tokens to one vector: sentence-transformers' poolings, on packed tokens.
+"""From the states of a text's tokens to one vector: sentence-transformers' poolings, on packed tokens, and its `Dense`.
 
 T tokens of N texts, H numbers a state.
 """
@@ -6,7 +6,7 @@ T tokens of N texts, H numbers a state.
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from albertkit.errors import ConfigError
@@ -15,6 +15,8 @@ from albertkit.model import PackedBatch
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 Poolings = Pooling | tuple[Pooling, ...]  # the vectors of several are put one after the other
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"identity": nn.Identity, "tanh": nn.Tanh}
 
 
 def check_pooling(pooling: str | tuple[str, ...]) -> tuple[Pooling, ...]:
@@ -92,3 +94,31 @@ def _pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling, skipped: int) ->
     if pooling == "mean_sqrt_len_tokens":
         return of_bags("sum") / kept.clamp(min=1).sqrt()[:, None]
     return of_bags(pooling)
+
+
+class Projection(nn.Module):
+    """A linear layer with an activation, on pooled vectors: sentence-transformers' `Dense`.
+
+    Args:
+        inputs: Of each vector.
+        outputs: Of each vector.
+        activation: A key of `ACTIVATIONS`.
+        bias: Whether to add one.
+
+    Raises:
+        ConfigError: unknown-activation.
+    """
+
+    def __init__(self, inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ConfigError(
+                "unknown-activation", f"there is no activation `{activation}`", f"known: {', '.join(ACTIVATIONS)}"
+            )
+        self.linear = nn.Linear(inputs, outputs, bias=bias)
+        self.activation_name = activation
+        self.activation = ACTIVATIONS[activation]()
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """[N, inputs] to [N, outputs]."""
+        return self.activation(self.linear(vectors))

@@ -1,0 +1,256 @@
+"""Examples to train sentence embeddings on: E examples of K texts each, with scores, classes or nothing.
+
+A kind of data is one of four, or a task that is one: see `KINDS`.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from albertkit.embeddings.examples import CLASSES, Examples, entailed, triplets_of
+from albertkit.embeddings.texts import read_texts
+from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.data import read_split
+from albertkit.tasks.faults import Faults, counted
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.texts import TextExample, table_task
+
+Kind = Literal["scores", "nli", "pairs", "texts"]
+KINDS: dict[str, Kind] = {
+    "stsb": "scores", "korsts": "scores", "klue-sts": "scores", "scores": "scores",
+    "mnli": "nli", "klue-nli": "nli", "kornli": "nli", "nli": "nli", "pairs": "pairs", "texts": "texts",
+}  # fmt: skip
+
+_HIGHEST = 5.0  # score of the official tasks, whose lowest is 0
+_SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
+_SILVER = Columns(text="text", pair="pair", label="score")  # what `embed augment` writes
+_TABLES = {"scores": "regression", "nli": "classification"}
+
+
+@dataclass(frozen=True)
+class EmbeddingData:
+    """What a training reads.
+
+    Attributes:
+        kind: Of the training examples.
+        train: To train on; their texts and targets as the loss wants them.
+        dev: Those that choose the best model: with scores, or pairs without.
+        notes: A line for each thing that a person should know.
+    """
+
+    kind: Kind
+    train: Examples
+    dev: Examples
+    notes: list[str]
+
+
+def kind_of(name: str) -> Kind:
+    """The kind that a name stands for.
+
+    Raises:
+        ConfigError: unknown-kind.
+    """
+    if name not in KINDS:
+        raise ConfigError("unknown-kind", f"there is no kind of data `{name}`", near_miss(name, KINDS))
+    return KINDS[name]
+
+
+def read_embedding_data(
+    name: str,
+    data: Path,
+    *,
+    columns: Columns | None = None,
+    dev: Path | None = None,
+    dev_kind: str | None = None,
+    silver: Path | None = None,
+    triplets: bool = True,
+    held_out: float = 0.1,
+    faults: Faults,
+) -> EmbeddingData:
+    """Read the examples of a training.
+
+    Args:
+        name: A key of `KINDS`.
+        data: Folder in the task's layout, or the training file.
+        columns: Of a table.
+        dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples, no first
+            text of which is trained on.
+        dev_kind: A key of `KINDS`. Default: as the training data.
+        silver: Table of further scored pairs, as `embed augment` writes it, on the scale of the training data.
+        triplets: Whether inference pairs become triplets; else they are pairs with classes.
+        held_out: That share.
+        faults: Told of rows that cannot be used.
+
+    Raises:
+        ConfigError: unknown-kind, missing-column, conflicting-options. DataError: no-dev, no-examples, no-triplets, and what
+        reading raises.
+    """
+    kind = kind_of(name)
+    if silver is not None and kind != "scores":
+        raise ConfigError("conflicting-options", f"silver pairs have scores, `{name}` has none", "leave --silver out")
+    source = _Source(name, kind, columns, faults)
+    files = source.files(data)
+    train = source.read(files["train"], "train")
+    dev_source = source  # columns are those of DATA: a dev file of another kind has the form that its task has
+    if dev_kind not in (None, name):
+        dev_source = _Source(dev_kind, kind_of(dev_kind), None, faults)
+    notes: list[str] = []
+    if dev is None:
+        own = next((file for split, file in files.items() if split.startswith("dev")), None)
+        if dev_kind is not None:
+            raise ConfigError(
+                "conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev"
+            )
+    else:
+        own = dev_source.dev_file(dev)
+    if own is not None:
+        dev_rows, where = dev_source.read(own, "dev"), f"`{own.name}`"
+    elif kind == "texts":
+        raise DataError(
+            "no-dev", "single texts do not say which model is better",
+            "name pairs that do: --dev FILE --dev-kind korsts (or stsb, klue-sts, scores, pairs)",
+        )  # fmt: skip
+    else:
+        train, dev_rows = _hold_out(train, held_out, data)
+        where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
+    if dev_source.kind == "texts":
+        raise ConfigError("conflicting-options", "single texts cannot be a dev set", "use scores, nli or pairs")
+    if kind == "scores":
+        more = None if silver is None else _Source("scores", "scores", _SILVER, faults).read(silver, "train")
+        train, notes = _scaled(train, more, source.official)
+    dev_examples = dev_rows if dev_source.kind != "nli" else entailed(dev_rows)
+    learned, said = _learned(kind, train, triplets, data)
+    what = {"scores": "scored pair", "nli": "triplet" if triplets else "pair", "pairs": "pair", "texts": "text"}[kind]
+    notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev_examples):,}, {where}")
+    if faults.found:
+        first = faults.found[0]
+        notes.append(f"rows left out: {len(faults.found):,} (the first: {first.where}, {first.reason})")
+    return EmbeddingData(kind, learned, dev_examples, [*notes, *faults.notes])
+
+
+@dataclass(frozen=True)
+class _Source:
+    """How files of a kind are read."""
+
+    name: str
+    kind: Kind
+    given: Columns | None
+    faults: Faults
+
+    @property
+    def official(self) -> bool:
+        return self.name not in _TABLES
+
+    @property
+    def columns(self) -> Columns:
+        return self.given or Columns()
+
+    def task(self) -> Any:
+        """The task that reads its tables."""
+        if self.official:
+            return find_task(self.name, self.columns)
+        missing = [flag for flag in ("text", "pair", "label") if getattr(self.columns, flag) is None]
+        if missing:
+            raise ConfigError(
+                "missing-column", f"`{self.name}` reads a table, and no column is named for --{missing[0]}",
+                f"name them, for example: albertkit embed train {self.name} MODEL DATA --text first --pair second --label score",
+            )  # fmt: skip
+        return table_task(_TABLES[self.name], self.name, **self.columns.settings())  # type: ignore[arg-type]
+
+    def files(self, data: Path) -> dict[str, Path]:
+        if self.kind in ("scores", "nli"):
+            found = self.task().files(data)
+            if "train" not in found:
+                raise DataError(
+                    "unknown-layout", f"there is no training file in `{data}` (found: {', '.join(sorted(found))})",
+                    "name the training file itself as DATA, and another with --dev",
+                )  # fmt: skip
+            return found
+        return {"train": data}
+
+    def dev_file(self, path: Path) -> Path:
+        """A dev file, or that of a folder."""
+        if not path.is_dir() or self.kind not in ("scores", "nli"):
+            return path
+        found = self.task().files(path)
+        split = next((split for split in found if split.startswith("dev")), None)
+        if split is None:
+            raise DataError(
+                "no-dev", f"`{path}` has no dev file (found: {', '.join(sorted(found))})", "name the file itself"
+            )
+        return found[split]
+
+    def read(self, file: Path, split: str) -> Examples:
+        """The rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
+        if self.kind in ("pairs", "texts"):
+            return Examples(read_texts(file, self.columns, 2 if self.kind == "pairs" else 1, self.faults))
+        rows: list[TextExample] = read_split(self.task(), file, split, self.faults)
+        texts = [(row.text, row.pair or "") for row in rows]
+        labels: list[Any] = [row.label for row in rows]
+        if self.kind == "scores":
+            return Examples(texts, np.array(labels, np.float32))
+        if unknown := set(labels) - set(CLASSES):
+            raise DataError(
+                "unknown-label", f"`{file}` has the class `{min(unknown)}`; pairs are {', '.join(CLASSES)}",
+                "rename the classes, or name another column with --label",
+            )  # fmt: skip
+        return Examples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
+
+
+def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[Examples, str]:
+    """The examples as losses want them, and what a person should know about how they were made."""
+    if kind == "texts":
+        return Examples([(text, text) for (text,) in train.texts]), ", each with itself"
+    if kind != "nli" or not triplets:
+        return train, ""
+    made, alone = triplets_of(train)
+    if not made.texts:
+        raise DataError(
+            "no-triplets", f"`{data}` has no text with both an entailed and a contradicting one",
+            "use --loss softmax, which learns the classes of pairs",
+        )  # fmt: skip
+    return made, f" of {len(train):,} pairs ({alone:,} first texts have no entailed or no contradicting text)"
+
+
+def _scaled(train: Examples, silver: Examples | None, official: bool) -> tuple[Examples, list[str]]:
+    """Scores from 0 to 1, those of silver pairs after the others and by the same rule, and how they were made so."""
+    assert train.targets is not None
+    low, high = (0.0, _HIGHEST) if official else (float(train.targets.min()), float(train.targets.max()))
+    if low == high:
+        raise DataError(
+            "one-class", f"all {len(train):,} training pairs have the score {low:g}", "name the right --label"
+        )
+    notes = ["scores: 0 to 5, divided by 5" if official else f"scores: {low:g} to {high:g} in training, made 0 to 1"]
+    texts, scores = train.texts, train.targets
+    if silver is not None:
+        assert silver.targets is not None
+        texts, scores = [*texts, *silver.texts], np.concatenate([scores, silver.targets])
+        found = f"{silver.targets.min():.2f} to {silver.targets.max():.2f}"
+        notes.append(
+            f"silver: {counted(len(silver), 'pair')} beside {len(train):,}, with scores of {found} on their scale"
+        )
+    return Examples(texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)), notes
+
+
+def _hold_out(train: Examples, share: float, data: Path) -> tuple[Examples, Examples]:
+    """Keep a share as dev: all examples of some first texts."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, texts in enumerate(train.texts):
+        groups[texts[0]].append(place)
+    names = list(groups)
+    held: set[int] = set()
+    for number in np.random.default_rng(_SPLIT_SEED).permutation(len(names)):
+        if len(held) >= round(share * len(train)):
+            break
+        held.update(groups[names[number]])
+    if not 0 < len(held) < len(train):
+        raise DataError(
+            "no-dev", f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {len(held)}",
+            "name a dev file with --dev, or a larger share with --held-out",
+        )  # fmt: skip
+    kept = [place for place in range(len(train)) if place not in held]
+    return train.take(kept), train.take(sorted(held))

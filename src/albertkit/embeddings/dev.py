@@ -1,0 +1,186 @@
+"""Dev examples of a training of sentence embeddings, and what vectors of them are worth.
+
+E examples of K texts each, vectors of D numbers.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import distributed as dist
+
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.examples import Examples
+from albertkit.embeddings.retrieval import retrieval_accuracy
+from albertkit.embeddings.similarity import constants, correlation_intervals, correlations, unit_vectors
+from albertkit.files import sha256_bytes
+from albertkit.tasks.data import fingerprint
+from albertkit.tasks.stream import cut_by_tokens
+from albertkit.training.distributed import World
+
+Metric = Literal["spearman", "retrieval", "negative_mse"]
+
+
+class ScoredDev:
+    """Pairs that people scored: does the cosine follow their scores?
+
+    Args:
+        examples: Pairs, with scores on any scale.
+    """
+
+    metric: Metric = "spearman"
+
+    def __init__(self, examples: Examples) -> None:
+        assert examples.targets is not None
+        self.texts, self.scores = examples.texts, examples.targets
+
+    def score(self, vectors: np.ndarray) -> dict[str, float]:
+        """spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
+        found = correlations(self.scores, cosines(vectors))
+        return {name: math.nan if (value := found[name]) is None else value for name in ("spearman", "pearson")}
+
+    def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
+        """95 %, by bootstrap over the pairs."""
+        return correlation_intervals(self.scores, cosines(vectors))
+
+    def constant(self, vectors: np.ndarray) -> list[str]:
+        """What is constant, so that nothing can correlate with it."""
+        return constants(vectors[:, 0], vectors[:, 1], self.scores)
+
+
+class PairDev:
+    """Texts that mean the same: does a text find its own among those of all examples, from the first column and back?
+
+    Args:
+        texts: K of each; every other column is sought from the first.
+    """
+
+    metric: Metric = "retrieval"
+
+    def __init__(self, texts: Sequence[tuple[str, ...]]) -> None:
+        self.texts = texts
+
+    def score(self, vectors: np.ndarray) -> dict[str, float]:
+        """retrieval, the mean of retrieval_forward and retrieval_backward, of [E, K, D]; shares of the examples."""
+        found = []
+        for column in range(1, vectors.shape[1]):
+            sides = [row[0] for row in self.texts], [row[column] for row in self.texts]
+            found.append(retrieval_accuracy(vectors[:, 0], vectors[:, column], *sides))
+        forward, backward = (float(np.mean([one[way] for one in found])) for way in ("forward", "backward"))
+        ways = {"retrieval_forward": forward, "retrieval_backward": backward}
+        return {"retrieval": (forward + backward) / 2, **ways}
+
+    def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
+        """95 % of the shares, by Wilson's formula."""
+        from scipy.stats import binomtest
+
+        count, intervals = len(vectors), {}
+        for name, share in self.score(vectors).items():
+            if name != self.metric:
+                found = binomtest(round(share * count), count).proportion_ci(method="wilson")
+                intervals[name] = (float(found.low), float(found.high))
+        return intervals
+
+    def constant(self, vectors: np.ndarray) -> list[str]:
+        """What is constant, so that nothing can be found."""
+        return constants(vectors[:, 0], vectors[:, 1], np.arange(len(vectors), dtype=np.float64))
+
+
+class TeacherDev:
+    """Texts that a teacher made vectors of: how far are ours?
+
+    Args:
+        texts: K of each.
+        targets: fp32 [E, D], of the first column.
+    """
+
+    metric: Metric = "negative_mse"
+
+    def __init__(self, texts: Sequence[tuple[str, ...]], targets: np.ndarray) -> None:
+        self.texts, self.targets = texts, targets
+
+    def score(self, vectors: np.ndarray) -> dict[str, float]:
+        """Minus the mean squared difference (larger is better) of [E, K, D], and the mean cosine with the teacher."""
+        error = float(np.mean((vectors - self.targets[:, None]) ** 2, dtype=np.float64))
+        theirs = unit_vectors(self.targets)
+        alike = [np.sum(unit_vectors(vectors[:, k]) * theirs, axis=1) for k in range(vectors.shape[1])]
+        return {"negative_mse": -error, "cosine_to_teacher": float(np.mean(alike))}
+
+    def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
+        """None."""
+        return {}
+
+    def constant(self, vectors: np.ndarray) -> list[str]:
+        """What is constant."""
+        return constants(vectors[:, 0], vectors[:, -1], np.arange(len(vectors), dtype=np.float64))
+
+
+AnyDev = ScoredDev | PairDev | TeacherDev
+
+
+class Judge:
+    """Makes vectors of dev texts with an encoder under training, and scores them.
+
+    Args:
+        devs: One or several; metrics of a later one do not replace those of one before.
+        encoder: Whose tokenizer and length hold.
+        batch_tokens: Computed at once.
+        world: Several processes share the work, and each gets all.
+
+    Attributes:
+        constant: What was constant at the last `scores`.
+    """
+
+    def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, batch_tokens: int, world: World) -> None:
+        self.devs, self._batch_tokens, self._world = devs, batch_tokens, world
+        self._features = [encoder.features([text for row in dev.texts for text in row]) for dev in devs]
+        self.constant: list[str] = []
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the dev examples: a run is only resumed with the same."""
+        known = "".join(map(fingerprint, self._features)).encode()
+        for dev in self.devs:
+            if isinstance(dev, ScoredDev):
+                known += np.ascontiguousarray(dev.scores).tobytes()
+        return sha256_bytes(known)
+
+    def scores(self, encoder: SentenceEncoder) -> dict[str, float]:
+        """All metrics."""
+        return self._measure(encoder)[0]
+
+    def details(self, encoder: SentenceEncoder) -> tuple[dict[str, float], dict[str, Any]]:
+        """All metrics and their intervals."""
+        return self._measure(encoder, intervals=True)
+
+    def _measure(self, encoder: SentenceEncoder, intervals: bool = False) -> tuple[dict[str, float], dict[str, Any]]:
+        scores: dict[str, float] = {}
+        found: dict[str, Any] = {}
+        self.constant = []
+        for number, dev in enumerate(self.devs):
+            vectors = self._vectors(encoder, number)
+            scores = {**dev.score(vectors), **scores} if number else dev.score(vectors)
+            found |= dev.intervals(vectors) if intervals else {}
+            self.constant += [line for line in dev.constant(vectors) if line not in self.constant]
+        return scores, found
+
+    @torch.inference_mode()
+    def _vectors(self, encoder: SentenceEncoder, number: int) -> np.ndarray:
+        """fp32 [E, K, D] of a dev set."""
+        features, dev = self._features[number], self.devs[number]
+        vectors = np.zeros((features.num_sequences, encoder.dimension), np.float32)
+        order = np.argsort(features.lengths, kind="stable")
+        runs = cut_by_tokens(features.lengths[order], self._batch_tokens, order)
+        for run in runs[self._world.rank :: self._world.size]:
+            vectors[run] = encoder(features.batch(run).packed.to(encoder.albert.device)).cpu().numpy()
+        if self._world.size > 1:
+            summed = torch.from_numpy(vectors).to(self._world.device)
+            dist.all_reduce(summed)  # a row is zero in all processes but one
+            vectors = summed.cpu().numpy()
+        return vectors.reshape(len(dev.texts), len(dev.texts[0]), -1)
+
+
+def cosines(vectors: np.ndarray) -> np.ndarray:
+    """fp32 [E], of pairs of vectors [E, 2, D]."""
+    return (unit_vectors(vectors[:, 0]) * unit_vectors(vectors[:, 1])).sum(1)

@@ -1,0 +1,155 @@
+"""Losses on vectors: sentence-transformers' own where they can be called on vectors, and the few that cannot.
+
+E examples of K texts each, vectors of D numbers. All are means over the examples, but CoSENT and AnglE, which are one
+log-sum-exp over all pairs of examples of an update.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertkit.errors import ConfigError, MissingExtraError
+
+EmbeddingLoss = Literal["cosine", "cosent", "angle", "mnrl", "softmax"]
+TeacherLoss = Literal["mse", "cosine"]
+
+_CLASSES = {
+    "cosine": "CosineSimilarityLoss", "cosent": "CoSENTLoss", "angle": "AnglELoss", "mnrl": "MultipleNegativesRankingLoss",
+}  # fmt: skip
+
+NUM_CLASSES = 3  # of a pair in natural-language inference
+
+
+class SoftmaxNLI(nn.Module):
+    """Classes of pairs by one linear layer on [u, v, |u - v|]. The layer is trained with the model and thrown away.
+
+    sentence-transformers' `SoftmaxLoss` takes texts, not vectors, and asks a model for its device.
+
+    Args:
+        dimension: D.
+        num_classes: Of a pair.
+
+    Source: Reimers and Gurevych 2019, section 3.
+    """
+
+    def __init__(self, dimension: int, num_classes: int = NUM_CLASSES) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(3 * dimension, num_classes)
+
+    def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
+        """Cross-entropy of two [E, D] and int64 [E]."""
+        assert targets is not None
+        u, v = vectors
+        return F.cross_entropy(self.classifier(torch.cat([u, v, (u - v).abs()], dim=1)), targets)
+
+
+class ToTeacher(nn.Module):
+    """How far vectors of each text are from one that a teacher gave: mean over the texts of an example.
+
+    Args:
+        distance: mse, or cosine (1 - cosine).
+
+    Source: sentence-transformers `EmbedDistillLoss`, which 5.2 does not have.
+    """
+
+    def __init__(self, distance: TeacherLoss) -> None:
+        super().__init__()
+        self.distance = distance
+
+    def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
+        """Of K times [E, D] and [E, D]."""
+        assert targets is not None
+        if self.distance == "mse":
+            return torch.stack([F.mse_loss(v, targets) for v in vectors]).mean()
+        return torch.stack([1 - F.cosine_similarity(v, targets) for v in vectors]).mean()
+
+
+class Theirs(nn.Module):
+    """A loss of sentence-transformers, with its own defaults (scale 20).
+
+    Args:
+        name: A key of `_CLASSES`.
+
+    Raises:
+        MissingExtraError: missing-extra.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.loss = getattr(_their_losses(), _CLASSES[name])(None)  # none asks the model for anything on vectors
+
+    def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
+        """Of K times [E, D] and, where the loss wants them, fp32 [E]."""
+        return self.loss.compute_loss_from_embeddings(list(vectors), targets)
+
+
+class Matryoshka(nn.Module):
+    """The sum of a loss over the first d numbers of the vectors, cut and made of length 1, for several d.
+
+    Args:
+        loss: On vectors.
+        dims: The d, each at most D.
+
+    Source: sentence-transformers `MatryoshkaLoss` with equal weights; Kusupati et al. 2022.
+    """
+
+    def __init__(self, loss: nn.Module, dims: Sequence[int]) -> None:
+        super().__init__()
+        self.loss, self.dims = loss, tuple(dims)
+
+    def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
+        """As the loss; targets that are vectors are cut, too."""
+        parts = []
+        for d in self.dims:
+            cut = targets[:, :d] if targets is not None and targets.dim() == 2 else targets
+            parts.append(self.loss([F.normalize(v[:, :d], dim=1) for v in vectors], cut))
+        return torch.stack(parts).sum()
+
+
+def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = ()) -> nn.Module:
+    """The loss of a training: called with K vectors [E, D] and their targets, it gives a 0-d tensor.
+
+    Args:
+        name: cosine: squared error of the cosine, cosent and angle: order of the cosines of all pairs (angle: of an angle in
+            complex space), mnrl: the right text among those of all examples, softmax: a class of the pair.
+        dimension: D.
+        dims: Of Matryoshka; none for the whole vectors alone.
+
+    Raises:
+        ConfigError: bad-settings. MissingExtraError: missing-extra.
+    """
+    if name == "softmax" and dims:
+        raise ConfigError(
+            "bad-settings", "softmax classifies whole vectors: there is no Matryoshka of it", "use --loss mnrl"
+        )
+    return shortened(SoftmaxNLI(dimension) if name == "softmax" else Theirs(name), dimension, dims)
+
+
+def shortened(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.Module:
+    """The loss itself, or its Matryoshka.
+
+    Raises:
+        ConfigError: bad-settings for more numbers than a vector has.
+    """
+    if not dims:
+        return loss
+    if max(dims) > dimension:
+        raise ConfigError(
+            "bad-settings", f"matryoshka asks for {max(dims)} numbers of vectors of {dimension}",
+            f"use at most {dimension}, with commas between",
+        )  # fmt: skip
+    return Matryoshka(loss, dims)
+
+
+def _their_losses() -> Any:
+    """The module of losses: since 6.0 it has another name."""
+    for name in ("sentence_transformers.sentence_transformer.losses", "sentence_transformers.losses"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    raise MissingExtraError.of("sentence-transformers", "embed", "training of sentence embeddings")

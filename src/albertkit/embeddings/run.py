@@ -1,0 +1,194 @@
+"""One training of an encoder, from features to the best model and its results: puts model, objective and loop together."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from albertkit.embeddings.card import write_embedding_card
+from albertkit.embeddings.dev import Judge
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.objective import EmbeddingObjective
+from albertkit.embeddings.results import REMEDY, EmbeddingResult
+from albertkit.embeddings.settings import EncoderSettings
+from albertkit.errors import CheckpointError
+from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.report.task_results import save_results
+from albertkit.tasks.data import fingerprint
+from albertkit.tasks.features import Features
+from albertkit.tasks.stream import ExampleStream
+from albertkit.training.display import Display
+from albertkit.training.distributed import World
+from albertkit.training.hardware import choose_precision
+from albertkit.training.loop import LoopSettings, train
+from albertkit.training.state import list_checkpoints
+
+PROVENANCE = "provenance.json"  # beside the weights: what they were trained on
+_NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
+DEV_TOKENS = 8192  # of dev texts, computed at once
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, and on what.
+
+    Attributes:
+        kind: As `EmbeddingResult.kind`.
+        encoder: On the CPU.
+        loss: On vectors.
+        features: E examples of K sequences.
+        targets: [E, …], or None.
+        texts: As `EmbeddingObjective`.
+        judge: Of dev examples.
+        metric: The score that chooses the best model.
+        data: What it is trained on, in words.
+        dev: What it is scored on, in words.
+        provenance: What the weights were made from, beside the fingerprints of the examples.
+        notes: Lines for a person.
+    """
+
+    kind: str
+    encoder: SentenceEncoder
+    loss: nn.Module
+    features: Features
+    columns: int
+    targets: np.ndarray | None
+    texts: np.ndarray | None
+    judge: Judge
+    metric: str
+    data: str
+    dev: str
+    provenance: dict[str, Any]
+    notes: Sequence[str]
+
+
+def train_encoder(
+    training: Training, run: Path, settings: EncoderSettings, loss_name: str, world: World, *, resume: bool
+) -> EmbeddingResult:
+    """Train once.
+
+    Args:
+        training: What to do.
+        run: Folder of the run.
+        settings: Resolved; `seeds` is not looked at.
+        loss_name: In metrics.
+        world: The processes.
+        resume: Continue the run from its newest checkpoint, to the same bits.
+
+    Raises:
+        CheckpointError: run-exists, other-settings, resume-mismatch. MachineError: loss-not-finite.
+    """
+    encoder, judge = training.encoder, training.judge
+    provenance = training.provenance | {"data": _fingerprint(training), "dev": judge.fingerprint()}
+    check_run(run, settings, provenance, resume)
+    objective = EmbeddingObjective(
+        encoder, loss_name, training.loss, training.columns, training.targets, training.texts
+    ).to(world.device)
+    encoder.albert.compute_dtype = choose_precision(settings.precision, world.device)
+    encoder.albert.gradient_checkpointing = settings.gradient_checkpointing
+    if encoder.albert.pooler is not None:  # no vector goes through it
+        encoder.albert.pooler.requires_grad_(False)
+    stream = ExampleStream(
+        training.features, grouped=True, batch_size=settings.batch_size or 1, batch_tokens=_NO_BOUND,
+        seed=settings.seed, rank=world.rank, world_size=world.size,
+    )  # fmt: skip
+
+    def save_model(folder: Path) -> None:
+        encoder.save_pretrained(folder)
+        write_json(folder / PROVENANCE, provenance)
+
+    world.barrier()  # every process has checked the folder before one of them makes the run
+    if world.is_main:
+        run.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(run)
+        settings.save(run / "run.toml")
+    display = Display(run if world.is_main else None, f"sentence embeddings: {training.kind}", silent=not world.is_main)
+    precision = f"precision: {str(encoder.albert.compute_dtype).removeprefix('torch.')} on {world.device}"
+    share = (settings.batch_size or 1) // world.size
+    shares = f"in-batch losses: each of {world.size} processes compares its own {share} examples"
+    for line in (*training.notes, precision, *[shares] * (world.size > 1)):
+        display.note(line)
+
+    def evaluate() -> dict[str, float]:
+        scores = judge.scores(encoder)
+        for line in judge.constant:
+            display.note(f"{line}; {REMEDY}")
+        return {training.metric: scores[training.metric], **scores}  # the one that counts is shown first
+
+    result = train(
+        objective, objective, stream, _loop_settings(settings), run=run, world=world, display=display,
+        save_model=save_model, evaluate=evaluate, select=training.metric, resume=resume,
+    )  # fmt: skip
+    state = result.state
+    if not result.finished:
+        return EmbeddingResult(
+            None, training.kind, training.metric, math.nan, {}, steps=state.step, seconds=state.seconds
+        )
+    world.barrier()
+    best = SentenceEncoder.from_pretrained(run / "best")
+    best.to(world.device)
+    best.albert.compute_dtype = encoder.albert.compute_dtype
+    scores, intervals = judge.details(best)
+    finished = EmbeddingResult(
+        run / "best", training.kind, training.metric, scores[training.metric], scores, intervals,
+        tuple(judge.constant), state.step, state.seconds,
+    )  # fmt: skip
+    if world.is_main:
+        save_results(finished.to_dict(), run)
+        write_embedding_card(
+            run / "best", run.resolve().name, best, start=str(training.provenance["model"]), data=training.data,
+            dev=training.dev, loss=loss_name, scores=scores, intervals=intervals, settings=_telling(settings),
+            dims=settings.dims,
+        )  # fmt: skip
+    world.barrier()
+    return finished
+
+
+def check_run(run: Path, settings: EncoderSettings, provenance: dict[str, Any], resume: bool) -> None:
+    """Make sure that the folder is either new or the run we are to resume, and that run was made from the same.
+
+    Raises:
+        CheckpointError: run-exists, other-settings, resume-mismatch.
+    """
+    if not settings.continues(run, resume):
+        return
+    for checkpoint in list_checkpoints(run)[-1:]:
+        before = read_json(checkpoint / PROVENANCE)
+        for name in sorted(before.keys() | provenance.keys()):
+            was, now = before.get(name), provenance.get(name)
+            if was != now:
+                examples = {"data": "other examples than these are now", "dev": "other dev examples"}
+                what = examples.get(name, f"{was} as {name}, not {now}")
+                raise CheckpointError(
+                    "resume-mismatch", f"`{run}` was trained on {what}",
+                    "resume with what the run was started with, or start a new run with another --out",
+                )  # fmt: skip
+
+
+def _fingerprint(training: Training) -> str:
+    """SHA-256 of what is learned; large targets are known by what they were made of, which provenance names."""
+    known = fingerprint(training.features)
+    if training.targets is None or training.targets.ndim > 1:
+        return known
+    return hashlib.sha256(known.encode() + np.ascontiguousarray(training.targets).tobytes()).hexdigest()
+
+
+def _telling(settings: EncoderSettings) -> dict[str, Any]:
+    """The settings for the model card: those of every training, and what was set otherwise than it is by itself."""
+    always = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
+    plain = type(settings)().to_dict()
+    return {k: v for k, v in settings.to_dict().items() if k in always or (k != "eval_every" and plain.get(k) != v)}
+
+
+def _loop_settings(settings: EncoderSettings) -> LoopSettings:
+    steps = settings.steps or 1
+    return LoopSettings(
+        steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, warmup_steps=settings.warmup_steps,
+        seed=settings.seed, log_every=max(1, min(10, steps // 50)), eval_every=settings.eval_every or steps,
+        save_every=settings.eval_every or steps, keep=1, patience=settings.patience,
+    )  # fmt: skip

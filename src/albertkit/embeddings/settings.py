@@ -1,0 +1,246 @@
+"""Everything that decides a training of sentence embeddings, that the command line shows without loading torch."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
+from albertkit.tasks.presets import LARGE_HIDDEN_SIZE, LARGE_LR
+from albertkit.training.settings import Settings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained with where nothing is said.
+
+    Attributes:
+        losses: Those that fit, the default first.
+        epochs, batch_size, lr: As the settings of these names.
+        source: Of the numbers.
+        dropout: None: the model's own.
+    """
+
+    losses: tuple[str, ...]
+    epochs: float
+    batch_size: int
+    lr: float
+    source: str
+    dropout: float | None = None
+
+
+_KOREAN = "the recipe of the Korean ALBERT sentence models"
+RECIPES = {
+    "scores": Recipe(("cosent", "cosine", "angle"), 10, 32, 1e-4, _KOREAN),
+    "nli": Recipe(("mnrl", "softmax"), 3, 64, 3e-5, _KOREAN),
+    "pairs": Recipe(("mnrl",), 3, 64, 3e-5, "as for nli"),
+    "texts": Recipe(("mnrl",), 1, 64, 3e-5, "SimCSE's, table A.1", dropout=0.1),
+    "distil": Recipe(("mse", "cosine"), 10, 128, 5e-5, _KOREAN),
+}
+_WARMUP = 0.1
+_ALBERT_DROPS_NOTHING = "a text is told from itself by dropout alone, and ALBERT's own is {own:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings(Settings):
+    """What training and distillation have in common. What is None follows from the data and the model, and is said.
+
+    Attributes:
+        pooling: How states of tokens become one vector: mean, cls, max, weightedmean, lasttoken, mean_sqrt_len_tokens.
+            Default: the model's, mean for a checkpoint that has none.
+        matryoshka: Numbers of leading components that are also trained to be vectors by themselves, with commas between.
+        length: Longest text, in tokens. Default: the model's.
+        held_out: Share of the training examples kept as dev where the data have none.
+        epochs: Passes over the training examples.
+        steps: Updates, in place of epochs.
+        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay.
+        warmup: Share of the steps with a rising rate.
+        batch_size: Examples an update, over all processes. They are computed together, because in-batch losses compare them;
+            of several processes each compares its own share.
+        dropout: In the encoder. Default: the model's own, mostly 0; 0.1 for single texts, which need it.
+        patience: Evaluations in a row without a better one that end the training; 0 for none.
+        eval_every: Updates between two evaluations. Default: ten in a run.
+        seed: Of the order of examples, of dropout and of fresh layers.
+        seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory, larger batches.
+        device: auto, cpu, cuda or cuda:N.
+    """
+
+    free: ClassVar[frozenset[str]] = frozenset({"device"})
+
+    pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
+    matryoshka: str | None = None
+    length: int | None = None
+    held_out: float = 0.1
+    epochs: float | None = None
+    steps: int | None = None
+    lr: float | None = None
+    warmup: float = _WARMUP
+    batch_size: int | None = None
+    dropout: float | None = None
+    patience: int = 0
+    eval_every: int | None = None
+    seed: int = 0
+    seeds: int = 1
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    gradient_checkpointing: bool = False
+    device: str = "auto"
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The numbers in `matryoshka`.
+
+        Raises:
+            ConfigError: bad-settings.
+        """
+        try:
+            found = tuple(int(part) for part in (self.matryoshka or "").split(",") if part.strip())
+        except ValueError:
+            found = (0,)
+        if any(d < 1 for d in found):
+            raise ConfigError(
+                "bad-settings", f"matryoshka must be whole numbers above 0 with commas between, it is {self.matryoshka}",
+                "for example --matryoshka 256,128,64",
+            )  # fmt: skip
+        return found
+
+    @property
+    def warmup_steps(self) -> int:
+        """Updates with a rising rate."""
+        return round(self.warmup * (self.steps or 0))
+
+    def check(self) -> None:
+        """Raise one error that lists everything impossible.
+
+        Raises:
+            ConfigError: bad-settings.
+        """
+        at_least = dict(length=3, steps=1, batch_size=1, patience=0, eval_every=1, seeds=1, seed=0)
+        found = self.problems(at_least, below_one=("held_out", "warmup", "dropout"))
+        if self.epochs is not None and not self.epochs > 0:
+            found.append(f"epochs must be above 0, it is {self.epochs}")
+        if self.epochs is not None and self.steps is not None:
+            found.append("epochs and steps are both given; one follows from the other")
+        if self.lr is not None and not 0 < self.lr < 10:
+            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
+        if found:
+            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+        _ = self.dims
+
+    def _resolved(
+        self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int
+    ) -> tuple[dict[str, Any], list[str]]:
+        """What was left open, as numbers, and where each is from.
+
+        Args:
+            recipe: Of the kind of data.
+            config: Of the model.
+            length: That the model is used with.
+            num_examples: Training examples.
+        """
+        changes: dict[str, Any] = {"epochs": None}
+        reasons = []
+        batch_size = self.batch_size or recipe.batch_size
+        if self.batch_size is None:
+            changes["batch_size"] = batch_size
+            reasons.append(f"batch_size: {batch_size} ({recipe.source})")
+        if self.steps is None:
+            epochs = self.epochs or recipe.epochs
+            steps = max(1, math.ceil(epochs * num_examples / batch_size))
+            source = "" if self.epochs else f" ({recipe.source})"
+            reasons.append(f"steps: {steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}")
+            changes["steps"] = steps
+        if self.lr is None:
+            changes["lr"] = recipe.lr
+            reasons.append(f"lr: {recipe.lr:g} ({recipe.source})")
+            if config.hidden_size >= LARGE_HIDDEN_SIZE and recipe.lr > LARGE_LR:
+                changes["lr"] = LARGE_LR
+                reasons[-1] = f"lr: {LARGE_LR:g} in place of {recipe.lr:g}: models this wide diverge at more"
+        if self.dropout is None:
+            own = config.hidden_dropout_prob
+            changes["dropout"] = own if recipe.dropout is None else recipe.dropout
+            reason = "the model's own" if recipe.dropout is None else _ALBERT_DROPS_NOTHING.format(own=own)
+            reasons.append(f"dropout: {changes['dropout']:g} ({reason})")
+        if self.length is None:
+            changes["length"] = min(length, config.max_position_embeddings)
+            reasons.append(f"length: {changes['length']} (the model's; longer texts are cut)")
+        elif self.length > config.max_position_embeddings:
+            raise ConfigError(
+                "bad-settings", f"length {self.length} exceeds the model's {config.max_position_embeddings} positions",
+                f"use --length {config.max_position_embeddings}",
+            )  # fmt: skip
+        if self.eval_every is None:
+            changes["eval_every"] = max(1, math.ceil((self.steps or changes["steps"]) / 10))
+        return changes, reasons
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedSettings(EncoderSettings):
+    """Settings of a training on scores, inference, pairs or texts.
+
+    Attributes:
+        loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, with hard ones where there are) or softmax for
+            inference; mnrl for pairs and texts. Default: the first.
+        projection: Numbers of a fresh tanh layer after the pooling; 0 for none, or the model's own.
+    """
+
+    loss: Literal["cosine", "cosent", "angle", "mnrl", "softmax"] | None = None
+    projection: int = 0
+
+    def check(self) -> None:
+        """As `EncoderSettings.check`."""
+        super().check()
+        if found := self.problems({"projection": 0}):
+            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+
+    def loss_for(self, kind: str) -> str:
+        """The loss for a kind of data.
+
+        Raises:
+            ConfigError: bad-settings if it is for another.
+        """
+        losses = RECIPES[kind].losses
+        if self.loss is None or self.loss in losses:
+            return self.loss or losses[0]
+        raise ConfigError(
+            "bad-settings", f"the loss {self.loss} cannot learn from {kind}", f"use --loss {' or '.join(losses)}"
+        )
+
+    def resolve(
+        self, kind: str, config: AlbertConfig, length: int, num_examples: int
+    ) -> tuple["EmbedSettings", list[str]]:
+        """Fill in what was left open; arguments as `_resolved`.
+
+        Returns:
+            The settings with every default a number, and a line for each that says where it is from.
+        """
+        changes, reasons = self._resolved(RECIPES[kind], config, length, num_examples)
+        loss = self.loss_for(kind)
+        if self.loss is None:
+            changes["loss"] = loss
+            reasons.insert(0, f"loss: {loss} (for {kind})")
+        return dataclasses.replace(self, **changes), reasons
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillSettings(EncoderSettings):
+    """Settings of a distillation.
+
+    Attributes:
+        loss: mse: mean squared difference from the teacher's vectors, or cosine: 1 - cosine.
+        select: What chooses the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs. Default:
+            spearman if there is such a file, else retrieval for parallel texts, else mse.
+        teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where these
+            differ. Default: the student learns a linear layer to the teacher's dimension.
+    """
+
+    loss: Literal["mse", "cosine"] = "mse"
+    select: Literal["mse", "retrieval", "spearman"] | None = None
+    teacher_pca: bool = False
+
+    def resolve(self, config: AlbertConfig, length: int, num_examples: int) -> tuple["DistillSettings", list[str]]:
+        """As `EmbedSettings.resolve`."""
+        changes, reasons = self._resolved(RECIPES["distil"], config, length, num_examples)
+        return dataclasses.replace(self, **changes), reasons

@@ -1,0 +1,93 @@
+"""Losses on vectors: values and gradients of sentence-transformers 6.2, and the rule for repeated texts."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.embeddings.losses import ToTeacher, make_loss
+from albertkit.embeddings.objective import without_repeats
+from albertkit.errors import ConfigError
+
+pytest.importorskip("sentence_transformers")
+
+# Name in the golden file: our name, which vectors, which targets, dims of Matryoshka.
+LOSSES = {
+    "cosine_similarity_mse": ("cosine", "ab", "score_0_to_1", ()),
+    "cosent_scale20": ("cosent", "ab", "score_0_to_1", ()),
+    "angle_scale20": ("angle", "ab", "score_0_to_1", ()),
+    "multiple_negatives_scale20": ("mnrl", "ab", None, ()),
+    "multiple_negatives_hard_negative_scale20": ("mnrl", "abc", None, ()),
+    "mse_to_teacher": ("teacher", "a", "teacher", ()),
+    "softmax_nli_u_v_absdiff": ("softmax", "ab", "nli_label", ()),
+    "matryoshka_cosine_16_8_4": ("cosine", "ab", "score_0_to_1", (16, 8, 4)),
+}
+
+
+@pytest.fixture(scope="module")
+def reference(golden):
+    folder = golden / "sts"
+    return dict(np.load(folder / "losses.npz")), json.loads((folder / "losses.json").read_text())
+
+
+def computed(name: str, arrays: dict[str, np.ndarray]) -> tuple[float, dict[str, torch.Tensor]]:
+    ours, sides, target, dims = LOSSES[name]
+    vectors = [torch.tensor(arrays[side], requires_grad=True) for side in sides]
+    targets = None if target is None else torch.tensor(arrays[target])
+    loss = ToTeacher("mse") if ours == "teacher" else make_loss(ours, vectors[0].shape[1], dims)
+    if ours == "softmax":
+        loss.classifier.weight.data = torch.tensor(arrays["softmax_weight"])
+        loss.classifier.bias.data = torch.tensor(arrays["softmax_bias"])
+    value = loss(vectors, targets)
+    value.backward()
+    return value.item(), {side: vector.grad for side, vector in zip(sides, vectors, strict=True)}
+
+
+def agrees(name: str, arrays: dict[str, np.ndarray], values: dict[str, float]) -> bool:
+    value, gradients = computed(name, arrays)
+    near = [abs(value - values[name]) <= 1e-5]
+    for side, gradient in gradients.items():
+        near.append(np.abs(gradient.numpy() - arrays[f"grad_{name}_{side}"]).max() <= 1e-5)
+    return all(near)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_values_and_gradients_are_theirs(reference, name):
+    arrays, values = reference
+    assert agrees(name, arrays, values)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_comparison_notices_a_changed_vector(reference, name):
+    arrays, values = reference
+    changed = dict(arrays, a=arrays["a"] + np.eye(*arrays["a"].shape, dtype=np.float32) * 1e-2)
+    assert not agrees(name, changed, values)
+
+
+def test_cosine_to_a_teacher_is_zero_in_its_direction_whatever_the_length(reference):
+    arrays, _ = reference
+    teacher = torch.tensor(arrays["teacher"])
+    assert ToTeacher("cosine")([3 * teacher], teacher).item() == pytest.approx(0, abs=1e-6)
+    off = ToTeacher("cosine")([torch.tensor(arrays["a"])], teacher).item()
+    expected = 1 - torch.nn.CosineSimilarity(dim=1)(torch.tensor(arrays["a"]), teacher).mean().item()
+    assert off == pytest.approx(expected, abs=1e-6)
+
+
+def test_two_columns_regress_to_the_same_teacher_vector(reference):
+    arrays, values = reference
+    a, b, teacher = (torch.tensor(arrays[name]) for name in ("a", "b", "teacher"))
+    apart = [ToTeacher("mse")([side], teacher).item() for side in (a, b)]
+    assert ToTeacher("mse")([a, b], teacher).item() == pytest.approx(np.mean(apart), abs=1e-6)
+    assert apart[0] == pytest.approx(values["mse_to_teacher"], abs=1e-5)
+
+
+def test_matryoshka_refuses_what_cannot_be():
+    with pytest.raises(ConfigError, match="17 numbers of vectors of 16"):
+        make_loss("cosine", 16, (17, 4))
+    with pytest.raises(ConfigError, match="no Matryoshka"):
+        make_loss("softmax", 16, (8,))
+
+
+def test_of_examples_that_share_a_text_the_first_stays():
+    assert without_repeats([(1, 2), (3, 4), (5, 1), (3, 6), (7, 7), (4, 8), (5, 9)]).tolist() == [0, 1, 4, 6]

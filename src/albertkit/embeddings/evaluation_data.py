@@ -1,0 +1,120 @@
+"""Files that sentence embeddings are measured on: pairs of texts, with people's scores or without."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from albertkit.embeddings.texts import read_texts
+from albertkit.errors import ConfigError, near_miss
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.data import read_split
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.tables import Table
+from albertkit.tasks.tables.layouts import choose_form
+from albertkit.tasks.texts import OFFICIAL
+
+LAYOUTS = {"stsb": "genre", "korsts": "genre", "klue-sts": "source"}  # and the column that says where a pair is from
+KINDS = (*LAYOUTS, "scores", "pairs")
+
+
+@dataclass(frozen=True, eq=False)
+class PairFile:
+    """E pairs of texts.
+
+    Attributes:
+        kind: One of `KINDS`.
+        path: Of the file.
+        texts: The E first texts.
+        pairs: The E second texts.
+        scores: fp64 [E], larger for pairs that are more alike; None for texts that mean the same.
+        groups: Where each pair is from, if the file says so.
+        left_out: Rows that could not be used.
+    """
+
+    kind: str
+    path: str
+    texts: list[str]
+    pairs: list[str]
+    scores: np.ndarray | None
+    groups: list[str] | None
+    left_out: int
+
+
+def read_pairs(kind: str, file: str | Path, columns: Columns, faults: Faults) -> PairFile:
+    """Read a file.
+
+    Args:
+        kind: One of `KINDS`: an official layout with people's scores, or a table with a column of scores, or one of texts that
+            mean the same.
+        file: Path of the file.
+        columns: Of a table. Pairs without any are the two columns of a table without a header.
+        faults: Told of every row that cannot be used.
+
+    Raises:
+        ConfigError: unknown-kind, missing-column. DataError: bad-row with the line, and what else reading raises.
+    """
+    if kind not in KINDS:
+        raise ConfigError("unknown-kind", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
+    before = len(faults.found)
+    if kind == "pairs":
+        rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, faults)
+        texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
+        return PairFile(kind, str(file), texts, pairs, None, None, len(faults.found) - before)
+    column = ""
+    if kind in LAYOUTS:
+        task = find_task(kind)
+        column = _group_column(kind, file)
+        if column:
+            task = task.with_changes(id_column=column)  # ids of training data may repeat, so these can say the group
+    else:
+        _check_columns(kind, columns)
+        task = find_task("regress", columns)
+    examples = read_split(task, Path(file), "train", faults)
+    return PairFile(
+        kind, str(file), [example.text for example in examples], [example.pair for example in examples],
+        np.array([example.label for example in examples], np.float64),
+        [example.id for example in examples] if column else None, len(faults.found) - before,
+    )  # fmt: skip
+
+
+def _group_column(kind: str, file: str | Path) -> str:
+    """The column that says where a pair is from; "" where an edition of the file has none."""
+    layout = OFFICIAL[kind]
+    with Table(file, quoted=layout.quoted) as table:
+        choose_form(table, layout.forms, layout.labels, True, kind)
+        return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""
+
+
+def _check_columns(kind: str, columns: Columns) -> None:
+    if missing := [name for name in ("text", "pair", "label") if getattr(columns, name) is None]:
+        raise ConfigError(
+            "missing-column", f"`{kind}` is a table, and no column is named with --{missing[0]}",
+            "name them all, for example --text sentence1 --pair sentence2 --label score; of a file without a header also all "
+            "its columns: --columns a,b,c",
+        )  # fmt: skip
+
+
+def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """What `KIND=PATH` arguments say, each under a name: kind and file name, or the whole path where two would be the same.
+
+    Raises:
+        ConfigError: bad-argument.
+    """
+    found = []
+    for argument in arguments:
+        kind, given, path = argument.partition("=")
+        if not given or not path:
+            raise ConfigError(
+                "bad-argument",
+                f"`{argument}` is not KIND=PATH",
+                f"say what it is: korsts={argument}; kinds: {', '.join(KINDS)}",
+            )
+        found.append((kind, path))
+    short = [f"{kind} {Path(path).name}" for kind, path in found]
+    return {
+        name if short.count(name) == 1 else f"{kind} {path}": (kind, path)
+        for name, (kind, path) in zip(short, found, strict=True)
+    }

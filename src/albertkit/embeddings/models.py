@@ -1,0 +1,110 @@
+"""Any model that makes vectors of texts, to be measured, to sample with or to be drawn: ALBERTs through our encoder, others
+through sentence-transformers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from albertkit.checkpoints.hub import local_folder
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.pooling import check_pooling
+from albertkit.engines.engine import Precision
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from albertkit.files import read_json
+from albertkit.tokenizer.ragged import RaggedIds, ragged
+
+
+@dataclass(frozen=True)
+class EmbeddingModel:
+    """Texts to vectors, whoever computes them.
+
+    Attributes:
+        name: As it was given.
+        description: What it is, in words.
+        dimension: D.
+        encode: E texts to fp32 [E, D].
+        token_ids: E texts to the ids of their pieces, without special tokens; None for a model without a tokenizer.
+    """
+
+    name: str
+    description: str
+    dimension: int
+    encode: Callable[[Sequence[str]], np.ndarray]
+    token_ids: Callable[[Sequence[str]], RaggedIds] | None
+
+
+def load_embedding_model(model: str | Path, precision: Precision = "auto") -> EmbeddingModel:
+    """Open a model; on a GPU if there is one.
+
+    Args:
+        model: A sentence-transformers folder, a run of `embed train`, a plain ALBERT checkpoint, which then has mean pooling,
+            or `org/name` of the hub. What is no ALBERT is run by sentence-transformers.
+        precision: Of an ALBERT: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it natively. Others have fp32.
+
+    Raises:
+        ConfigError: bad-precision.
+        DataError: not-found. CheckpointError: not-an-embedding-model, and what loading raises.
+        MissingExtraError: missing-extra, for a model that is no ALBERT without sentence-transformers.
+    """
+    folder = local_folder(model)
+    if (folder / "best").is_dir() and not (folder / "config.json").exists():
+        folder = folder / "best"
+    config = folder / "config.json"
+    if config.exists() and read_json(config).get("model_type") == "albert":
+        return _albert(str(model), folder, precision)
+    if precision not in ("auto", "fp32"):
+        raise ConfigError(
+            "bad-precision", f"`{model}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
+        )
+    return _other(str(model), folder)
+
+
+def _albert(name: str, folder: Path, precision: Precision) -> EmbeddingModel:
+    encoder = SentenceEncoder.from_pretrained(folder)
+    if torch.cuda.is_available():
+        encoder.to("cuda")
+    pooling = " and ".join(check_pooling(encoder.pooling))
+    named = "" if (folder / "modules.json").exists() else ", which the checkpoint does not name"
+    arithmetic = encoder.engine(precision).precision
+    description = f"ALBERT of {encoder.config.num_hidden_layers} layers in {arithmetic}, {pooling} pooling{named}"
+    encode = partial(encoder.encode, precision=precision)
+    return EmbeddingModel(name, description, encoder.kept(None), encode, encoder.tokenizer.encode_batch)
+
+
+def _other(name: str, folder: Path) -> EmbeddingModel:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise MissingExtraError.of("sentence-transformers", "embed", "a model that is no ALBERT") from None
+    try:
+        model = SentenceTransformer(str(folder))
+    except Exception as error:  # of transformers, torch or its own: they share no base class
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            "not-an-embedding-model", f"sentence-transformers cannot load `{name}`: {reason}",
+            "name a sentence-transformers folder, an ALBERT checkpoint, or a run of `albertkit embed train`",
+        ) from None  # fmt: skip
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        vectors = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
+
+    kinds = " ".join(type(module).__name__ for module in model)
+    dimension = encode(["a"]).shape[1]
+    return EmbeddingModel(name, f"sentence-transformers: {kinds}", dimension, encode, _token_ids(model.tokenizer))
+
+
+def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:
+    if not callable(tokenizer):  # static embeddings have a tokenizer of another kind
+        return None
+
+    def token_ids(texts: Sequence[str]) -> RaggedIds:
+        found = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        return ragged([np.asarray(row, np.int32) for row in found])
+
+    return token_ids

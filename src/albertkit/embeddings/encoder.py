@@ -157,7 +157,8 @@ class SentenceEncoder(nn.Module):
         features = self.features(listed)
         vectors = np.empty((len(listed), self.kept(dimension)), np.float32)
         runs = runs_of_like_length(features, batch_tokens)
-        for run in track(runs, "encoding", console=Console(stderr=True), disable=not show_progress):
+        shown = track(runs, "encoding", console=Console(stderr=True)) if show_progress else runs
+        for run in shown:
             vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
         return vectors[0] if isinstance(texts, str) else vectors
 

@@ -1,0 +1,53 @@
+"""An ALBERT with random weights, small enough to make vectors in milliseconds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.model import AlbertForPreTraining, AlbertModel
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+
+WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+
+
+def random_albert(tokenizer: AlbertTokenizer, model_class: type = AlbertModel) -> torch.nn.Module:
+    """Random weights, large enough that texts differ; H 32, two passes, 64 positions."""
+    config = AlbertConfig(
+        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
+        intermediate_size=64, max_position_embeddings=64, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    return model_class(config).eval()
+
+
+@pytest.fixture(scope="session")
+def words() -> list[str]:
+    """The words that the small tokenizer knows."""
+    return WORDS
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    """300 sentences of 0 to 40 of those words, from one seed."""
+    rng = np.random.default_rng(5)
+    return [" ".join(rng.choice(WORDS, rng.integers(0, 41))) for _ in range(300)]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretraining checkpoint with random weights and a SentencePiece tokenizer of WORDS."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    rng = np.random.default_rng(1)
+    tokenizer = train_tokenizer([" ".join(rng.choice(WORDS, 9)) for _ in range(400)], folder / "tokenizer", 56)
+    random_albert(tokenizer, AlbertForPreTraining).save_pretrained(folder / "model", tokenizer)
+    return folder / "model"
+
+
+@pytest.fixture
+def encoder(checkpoint: Path) -> SentenceEncoder:
+    """That checkpoint with mean pooling, in fp32."""
+    return SentenceEncoder.from_pretrained(checkpoint)

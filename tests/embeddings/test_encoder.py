@@ -1,0 +1,131 @@
+"""Vectors of texts: whatever the batches, of one text or of many, with gradient or through an engine."""
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.pooling import Projection
+from albertkit.errors import ConfigError
+
+
+def apart(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(a - b).max())
+
+
+def test_batches_and_order_do_not_show(encoder, sentences):
+    sentences = sentences[:60]
+    expected = np.stack([encoder.encode(text, precision="fp32") for text in sentences])
+    assert expected.shape == (60, 32)
+    for batch_tokens in (1, 100, 100_000):
+        assert apart(encoder.encode(sentences, batch_tokens, "fp32"), expected) < 2e-6
+    reversed_again = encoder.encode(sentences[::-1], 500, "fp32")[::-1]
+    assert apart(reversed_again, expected) < 2e-6
+    assert apart(reversed_again[1:], expected[:-1]) > 0.1
+
+
+def test_what_training_sees_is_what_is_encoded(encoder, sentences):
+    features = encoder.features(sentences[:20])
+    with torch.no_grad():
+        vectors = encoder(features.batch(np.arange(20)).packed).numpy()
+    assert apart(encoder.encode(sentences[:20], precision="fp32"), vectors) < 2e-6
+
+
+def test_one_text_and_none(encoder):
+    one = encoder.encode("a lazy dog")
+    assert one.shape == (32,)
+    assert (one == encoder.encode(["a lazy dog"])[0]).all()
+    assert encoder.encode([]).shape == (0, 32)
+    empty = encoder.encode("")
+    assert np.isfinite(empty).all()
+    assert apart(empty, one) > 0.01
+    assert (encoder.encode(np.array(["a lazy dog"])) == one).all()
+
+
+@pytest.mark.parametrize(
+    "texts", [(t for t in ["a"]), {"a"}, {"a": 1}, b"a", 5, None, ["a", None], ["a", 1.5], ["a", ["b"]]]
+)
+def test_what_is_no_list_of_texts_is_refused(encoder, texts):
+    with pytest.raises(ConfigError) as error:
+        encoder.encode(texts)
+    assert error.value.slug == "bad-argument"
+
+
+def test_leading_dimensions(encoder, sentences):
+    whole = encoder.encode(sentences[:9], precision="fp32")
+    assert (encoder.encode(sentences[:9], precision="fp32", dimension=8) == whole[:, :8]).all()
+    short = encoder.encode(sentences[:9], precision="fp32", dimension=8, normalize=True)
+    assert apart(np.linalg.norm(short, axis=1), np.ones(9)) < 1e-6
+    assert apart(short, whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)) < 1e-6
+    for dimension in (33, -1):
+        with pytest.raises(ConfigError, match="use 1 to 32"):
+            encoder.encode("a", dimension=dimension)
+
+
+def test_the_engine_follows_the_weights(encoder, sentences):
+    before = encoder.encode(sentences[:5])
+    engine = encoder.engine("auto")
+    assert encoder.engine("auto") is engine
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.1)
+    encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).square().mean().backward()
+    optimizer.step()
+    assert encoder.engine("auto") is not engine
+    after = encoder.encode(sentences[:5], precision="fp32")
+    assert apart(after, before) > 0.01
+    with torch.no_grad():
+        assert apart(after, encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).numpy()) < 2e-6
+
+
+def test_encoding_during_training_has_no_dropout(encoder, sentences):
+    encoder.albert.encoder.train()
+    for module in encoder.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    encoder.train()
+    assert (encoder.encode(sentences[:5]) == encoder.encode(sentences[:5])).all()
+    assert encoder.training
+
+
+def test_similarity_is_the_cosine(encoder, sentences):
+    from sklearn.metrics.pairwise import cosine_similarity
+
+    a, b = encoder.encode(sentences[:7]), encoder.encode(sentences[7:12])
+    found = encoder.similarity(a, b)
+    assert found.shape == (7, 5)
+    assert apart(found, cosine_similarity(a, b)) < 1e-6
+    assert apart(found, cosine_similarity(a, b + 0.1)) > 1e-3
+    assert encoder.similarity(np.zeros(32), b).tolist() == [[0.0] * 5]
+    assert encoder.similarity(a[0], a[0]).item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_texts_are_cut_at_the_longest_length(encoder, words):
+    assert encoder.max_length == 64  # the model's positions
+    encoder.max_length = 12
+    text = " ".join(words)
+    assert encoder.features([text]).lengths.tolist() == [12]
+    ids = encoder.tokenizer.encode(text)[:10]
+    assert encoder.features([text]).input_ids.tolist() == [encoder.tokenizer.cls_id, *ids, encoder.tokenizer.sep_id]
+    encoder.max_length = 65
+    with pytest.raises(ConfigError, match="64 positions"):
+        encoder.encode(text)
+
+
+def test_what_does_not_fit_together_is_refused(encoder):
+    for options, slug in (
+        ({"pooling": "average"}, "unknown-pooling"),
+        ({"pooling": ("cls", "mean"), "projection": Projection(32, 8)}, "bad-settings"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            SentenceEncoder(encoder.albert, encoder.tokenizer, **options)
+        assert error.value.slug == slug
+    with pytest.raises(ConfigError, match="relu") as error:
+        Projection(32, 8, "relu")
+    assert error.value.slug == "unknown-activation"
+    with pytest.raises(ConfigError):
+        encoder.encode("a", precision="fp64")
+
+
+def test_a_bf16_vector_is_near_the_fp32_one(encoder, sentences):
+    a, b = (encoder.encode(sentences, precision=precision) for precision in ("fp32", "bf16"))
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    assert 0.999 < cosines.min() < 0.9999999

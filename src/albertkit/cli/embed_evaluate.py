@@ -64,3 +64,78 @@ def evaluate(
         print_result(report, json)
     else:
         print_embedding_results(report)
+
+
+def augment(
+    kind: str,
+    gold: Path,
+    /,
+    *,
+    cross_encoder: str,
+    out: Path,
+    dev: Path | None = None,
+    texts: Path | None = None,
+    sampler: Literal["bm25", "semantic", "random", "mixed"] = "bm25",
+    encoder: str | None = None,
+    top_k: int = 3,
+    balance: float = 2.0,
+    force: bool = False,
+    on_error: Literal["stop", "skip"] = "stop",
+    seed: int = 0,
+    batch_tokens: int = 8192,
+    precision: Literal["fp32", "bf16", "auto"] = "auto",
+    device: str = "auto",
+    json: bool = False,
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
+) -> None:
+    """Make silver pairs: find texts that may be alike, let a cross-encoder score them, balance the scores.
+
+    Parameters
+    ----------
+    kind
+        Of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
+    gold
+        Folder in that layout, or the training file.
+    cross_encoder
+        Run of `albertkit finetune` on such pairs. It must agree with the gold dev pairs (Spearman 0.5).
+    out
+        Table to write: score, text, pair, sampler, rank. Its report comes beside it, as .json.
+    dev
+        Gold dev file. Default: that of the folder, else a tenth of the training pairs.
+    texts
+        Texts to pair, one a line. Default: those of the gold training pairs.
+    sampler
+        bm25: common pieces, best with few gold pairs; semantic: near vectors; random; mixed: all three.
+    encoder
+        Model whose vectors say what is near: as for `embed evaluate`.
+    top_k
+        Neighbours of each text, of each sampler.
+    balance
+        Most pairs of a fifth of the scale, as a multiple of the median fifth. 0: no limit.
+    force
+        Use a cross-encoder that agrees with gold too little.
+    on_error
+        Gold rows that cannot be used: stop, or skip and count them.
+    seed
+        Of what is drawn.
+    batch_tokens
+        Most tokens computed at once.
+    precision
+        Of the cross-encoder. auto: bf16 where the hardware multiplies it natively.
+    device
+        auto, cpu, cuda or cuda:N.
+    json
+        Print one JSON object.
+    """
+    from albertkit.cli.printing import print_result
+    from albertkit.embeddings.augment import augment
+    from albertkit.report.embedding_results import print_augmentation
+
+    report = augment(
+        kind, gold, cross_encoder, out, columns=columns, dev=dev, texts=texts, sampler=sampler, encoder=encoder, top_k=top_k,
+        balance=balance, force=force, on_error=on_error, seed=seed, batch_tokens=batch_tokens, precision=precision, device=device,
+    ).to_dict()  # fmt: skip
+    if json:
+        print_result(report, json)
+    else:
+        print_augmentation(report)

@@ -70,7 +70,7 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, faults: Faults) ->
         if column:
             task = task.with_changes(id_column=column)  # ids of training data may repeat, so these can say the group
     else:
-        _check_columns(kind, columns)
+        check_columns(kind, columns)
         task = find_task("regress", columns)
     examples = read_split(task, Path(file), "train", faults)
     return PairFile(
@@ -88,7 +88,12 @@ def _group_column(kind: str, file: str | Path) -> str:
         return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""
 
 
-def _check_columns(kind: str, columns: Columns) -> None:
+def check_columns(kind: str, columns: Columns) -> None:
+    """Refuse a table with scores whose columns are not named.
+
+    Raises:
+        ConfigError: missing-column.
+    """
     if missing := [name for name in ("text", "pair", "label") if getattr(columns, name) is None]:
         raise ConfigError(
             "missing-column", f"`{kind}` is a table, and no column is named with --{missing[0]}",

@@ -83,6 +83,36 @@ def save_embedding_results(results: Figures, folder: str | os.PathLike[str]) -> 
     return written
 
 
+def print_augmentation(report: Figures, out: TextIO | None = None) -> None:
+    """Print what silver pairs were made: their scores by band, before and after balancing.
+
+    Args:
+        report: written, pairs, texts, candidates, gold_removed, bands, clipped, dev, notes.
+        out: Where to; standard output by default.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=out or sys.stdout, highlight=False, soft_wrap=True)
+    dev = report["dev"]
+    agreed = f"Spearman {_number(dev['spearman'])}, Pearson {_number(dev['pearson'])}"
+    console.print(f"cross-encoder: {agreed} on {dev['pairs']:,} gold dev pairs")
+    found = ", ".join(f"{name} {count:,}" for name, count in report["candidates"].items())
+    removed, clipped = report["gold_removed"], report["clipped"]
+    console.print(f"different pairs of {report['texts']:,} texts: {found}; {removed:,} of them gold, removed")
+    console.print()
+    table = _table("score", "found", "kept")
+    for band in report["bands"]:
+        table.add_row(f"{band['from']:g} to {band['to']:g}", f"{band['before']:,}", f"{band['after']:,}")
+    console.print(table)
+    console.print()
+    if clipped:
+        console.print(f"scores beyond the gold scale, set to its end: {clipped:,}")
+    for note in report["notes"]:
+        console.print(Text(note, "dim"))
+    console.print(Text(f"{report['pairs']:,} silver pairs: {report['written'][0]}"))
+
+
 def _by_dimension(dimension: int, figures: Figures) -> Iterator[tuple[int | str, Mapping[str, float | None]]]:
     yield dimension, figures["scores"]
     for shorter, cut in figures["dimensions"].items():

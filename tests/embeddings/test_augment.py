@@ -1,0 +1,241 @@
+"""`embed augment` with a cross-encoder that has learned a rule: silver pairs, their scores, their balance."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albertkit.cli.embed_evaluate import augment as command
+from albertkit.embeddings.augment import augment, balanced
+from albertkit.errors import AlbertKitError
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.loading import load_task_model
+from albertkit.tasks.prediction import run_model
+from albertkit.tasks.runs import finetune
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.tables import Table
+from albertkit.tasks.texts import TextExample
+
+TABLE = Columns(text="one", pair="other", label="score")
+
+
+def write_gold(path: Path, words: list[str], rows: int, seed: int) -> Path:
+    """Pairs; the score, 0 to 4, says how many of the two texts have a wizard in them, times 2."""
+    random = np.random.default_rng(seed)
+    others = [word for word in words if word != "wizards"]
+    lines = ["one\tother\tscore"]
+    for _ in range(rows):
+        sides = []
+        for _ in range(2):
+            side = list(random.choice(others, random.integers(3, 8)))
+            if random.random() < 0.5:
+                side.insert(int(random.integers(len(side) + 1)), "wizards")
+            sides.append(" ".join(side))
+        lines.append(f"{sides[0]}\t{sides[1]}\t{2 * sum('wizards' in side for side in sides)}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def gold(tmp_path_factory, words) -> Path:
+    folder = tmp_path_factory.mktemp("gold")
+    for name, rows, seed in (("train", 240, 1), ("dev", 60, 2), ("test", 30, 3)):
+        write_gold(folder / f"{name}.tsv", words, rows, seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cross_encoder(tmp_path_factory, checkpoint, gold) -> Path:
+    folder = tmp_path_factory.mktemp("cross") / "run"
+    settings = FinetuneSettings(epochs=6, lr=2e-3, batch_size=16, length=32, eval_every=30, precision="fp32")
+    finetune("regress", checkpoint, gold, folder, settings, columns=TABLE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, gold, cross_encoder, checkpoint):
+    """A mixed table, its report."""
+    out = tmp_path_factory.mktemp("silver") / "silver.tsv"
+    report = augment(
+        "scores", gold, cross_encoder, out, columns=TABLE, sampler="mixed", encoder=checkpoint, precision="fp32", balance=1.0
+    )  # fmt: skip
+    return out, report
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with Table(path) as table:
+        assert table.columns == ("score", "text", "pair", "sampler", "rank")
+        return [row.values for row in table.rows()]
+
+
+def gold_pairs(gold: Path) -> list[frozenset[str]]:
+    lines = [
+        line.split("\t")
+        for name in ("train", "dev", "test")
+        for line in (gold / f"{name}.tsv").read_text().splitlines()[1:]
+    ]
+    return [frozenset(line[:2]) for line in lines]
+
+
+def test_silver_pairs_are_unique_unordered_and_not_gold(made, gold):
+    """Acceptance test 9."""
+    rows = rows_of(made[0])
+    pairs = [frozenset((row["text"], row["pair"])) for row in rows]
+    assert len(rows) == made[1].pairs > 300
+    assert len(set(pairs)) == len(pairs)
+    assert all(len(pair) == 2 for pair in pairs)
+    assert not set(pairs) & set(gold_pairs(gold))
+    assert {row["sampler"] for row in rows} == {"bm25", "semantic", "random"}
+    assert {row["rank"] for row in rows} == {"1", "2", "3"}
+
+
+def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
+    """Everybody's neighbours among a handful of gold texts: all pairs are candidates, gold ones among them."""
+    lines = (gold / "train.tsv").read_text().splitlines()[1:6] + (gold / "dev.tsv").read_text().splitlines()[1:3]
+    swapped = [line.split("\t")[:2][::-1] for line in lines]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(text for pair in swapped for text in pair) + "\n")
+    report = augment(
+        "scores", gold, cross_encoder, tmp_path / "silver.tsv", columns=TABLE, texts=texts, sampler="random", top_k=13, balance=0
+    )  # fmt: skip
+    assert report.texts == 14
+    assert 0 < report.gold_removed <= 7
+    pairs = {frozenset((row["text"], row["pair"])) for row in rows_of(tmp_path / "silver.tsv")}
+    assert not pairs & {frozenset(pair) for pair in swapped}
+    assert len(pairs) == report.pairs == report.candidates["random"] - report.gold_removed
+
+
+def test_scores_are_the_cross_encoders(made, cross_encoder):
+    rows = rows_of(made[0])[:50]
+    task, model, tokenizer = load_task_model(cross_encoder)
+    for row in rows:
+        example = [TextExample("", row["text"], row["pair"])]
+        features = task.features(example, tokenizer, labelled=False)
+        (alone,) = task.predictions(example, features, run_model(model, task, features, 8192))
+        assert float(row["score"]) == pytest.approx(np.clip(alone["value"], 0, 4), abs=2e-4)
+    others = [float(row["score"]) for row in rows[1:]]
+    assert abs(others[0] - float(rows[0]["score"])) > 2e-4  # the score of another pair would be noticed
+
+
+def test_bands_say_what_was_found_and_kept(made):
+    path, report = made
+    scores = np.array([float(row["score"]) for row in rows_of(path)])
+    edges = [0, 0.8, 1.6, 2.4, 3.2, 4]
+    assert [band["from"] for band in report.bands] == pytest.approx(edges[:-1])
+    counts = np.histogram(scores, edges)[0]
+    assert np.abs(counts - [band["after"] for band in report.bands]).max() <= 1  # the table rounds to four digits
+    most = np.median([band["before"] for band in report.bands if band["before"]])
+    assert [band["after"] for band in report.bands] == [min(band["before"], round(most)) for band in report.bands]
+    assert any(band["after"] < band["before"] for band in report.bands)
+
+
+def test_the_same_seed_gives_the_same_bytes(made, gold, cross_encoder, checkpoint, tmp_path):
+    arguments = dict(columns=TABLE, sampler="mixed", encoder=checkpoint, precision="fp32", balance=1.0)
+    again, other = tmp_path / "again.tsv", tmp_path / "other.tsv"
+    augment("scores", gold, cross_encoder, again, **arguments)
+    augment("scores", gold, cross_encoder, other, **arguments, seed=1)
+    assert again.read_bytes() == made[0].read_bytes()
+    assert other.read_bytes() != made[0].read_bytes()
+    report = json.loads(again.with_suffix(".json").read_text())
+    assert report["made_with"]["sampler"] == "mixed"
+    assert report["dev"]["spearman"] > 0.5
+
+
+def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the quick  fox\nthe quick fox\n\ncafe\u0301 fox\ncaf\u00e9 fox\nseven\told wizards\n")
+    report = augment(
+        "scores", gold, cross_encoder, tmp_path / "silver.tsv", columns=TABLE, texts=texts, sampler="random", balance=0
+    )
+    assert report.texts == 3
+    assert {row["text"] for row in rows_of(tmp_path / "silver.tsv")} <= {
+        "the quick fox",
+        "café fox",
+        "seven old wizards",
+    }
+
+
+def test_silver_is_read_as_scored_pairs(made):
+    from albertkit.embeddings.evaluation_data import read_pairs
+
+    pairs = read_pairs("scores", made[0], Columns(text="text", pair="pair", label="score"), Faults())
+    assert len(pairs.texts) == made[1].pairs
+
+
+def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_path):
+    untrained = tmp_path / "run"
+    settings = FinetuneSettings(steps=1, lr=1e-9, batch_size=4, length=32)
+    finetune("regress", checkpoint, gold, untrained, settings, columns=TABLE)
+    with pytest.raises(AlbertKitError) as caught:
+        augment("scores", gold, untrained, tmp_path / "silver.tsv", columns=TABLE)
+    assert caught.value.slug == "weak-cross-encoder"
+    assert "60 gold dev pairs" in caught.value.message
+    assert not (tmp_path / "silver.tsv").exists()
+    report = augment("scores", gold, untrained, tmp_path / "silver.tsv", columns=TABLE, force=True)
+    assert not report.dev["spearman"] >= 0.5
+    assert (tmp_path / "silver.tsv").exists()
+
+
+def test_another_scale_is_said(gold, cross_encoder, tmp_path):
+    """Gold from 0 to 1, a cross-encoder from 0 to 4: it agrees, but its scores mean something else."""
+    for name in ("train", "dev"):
+        lines = [line.split("\t") for line in (gold / f"{name}.tsv").read_text().splitlines()]
+        scaled = [[one, other, score if score == "score" else str(float(score) / 4)] for one, other, score in lines]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(map("\t".join, scaled)) + "\n")
+    report = augment("scores", tmp_path, cross_encoder, tmp_path / "silver.tsv", columns=TABLE)
+    assert report.dev["spearman"] > 0.5
+    assert report.clipped > 0
+    assert "another scale" in report.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slug"),
+    [
+        ({"sampler": "semantic"}, "bad-argument"),
+        ({"sampler": "bm25", "encoder": "model"}, "bad-argument"),
+        ({"top_k": 0}, "bad-argument"),
+        ({"balance": -1}, "bad-argument"),
+        ({"kind": "mnli"}, "unknown-kind"),
+        ({"columns": None}, "missing-column"),
+        ({"cross_encoder": "nowhere"}, "no-task"),
+    ],
+)
+def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug):
+    given = {
+        "kind": "scores",
+        "gold": gold,
+        "cross_encoder": cross_encoder,
+        "out": tmp_path / "s.tsv",
+        "columns": TABLE,
+    }
+    with pytest.raises(AlbertKitError) as caught:
+        augment(**given | arguments)
+    assert caught.value.slug == slug
+    assert not (tmp_path / "s.tsv").exists()
+
+
+def test_what_gives_classes_is_no_cross_encoder(gold, checkpoint, tmp_path):
+    settings = FinetuneSettings(steps=1, batch_size=4, length=32)
+    finetune("classify", checkpoint, gold, tmp_path / "run", settings, columns=TABLE)
+    with pytest.raises(AlbertKitError) as caught:
+        augment("scores", gold, tmp_path / "run", tmp_path / "s.tsv", columns=TABLE)
+    assert caught.value.slug == "not-a-cross-encoder"
+
+
+def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, capsys):
+    command("scores", gold, cross_encoder=str(cross_encoder), out=tmp_path / "silver.tsv", columns=TABLE)
+    shown = capsys.readouterr().out
+    assert "0 to 0.8" in shown
+    assert "Spearman" in shown
+    command("scores", gold, cross_encoder=str(cross_encoder), out=tmp_path / "silver.tsv", columns=TABLE, json=True)
+    assert json.loads(capsys.readouterr().out)["pairs"] == len(rows_of(tmp_path / "silver.tsv"))
+
+
+def test_no_limit_keeps_everything_and_no_rows_are_no_error():
+    scores = np.random.default_rng(0).uniform(0, 5, 100)
+    kept, bands = balanced(scores, 0, 5, 0, seed=0)
+    assert len(kept) == 100 == sum(band["before"] for band in bands)
+    assert balanced(scores[:0], 0, 5, 2.0, seed=0)[0].tolist() == []
+    assert balanced(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1

@@ -1,0 +1,109 @@
+"""Neighbours against plain formulas, and pairs that are unique whichever text is first."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from albertkit.embeddings import sampling
+from albertkit.embeddings.sampling import NOBODY, bm25_neighbours, pair_up, random_neighbours, semantic_neighbours
+from albertkit.tokenizer.ragged import ragged
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """80 texts of 0 to 14 pieces, common ones and rare ones."""
+    random = np.random.default_rng(0)
+    return [np.minimum(random.zipf(1.6, random.integers(0, 15)), 60).astype(np.int32) for _ in range(80)]
+
+
+def bm25(rows, k1=1.5, b=0.75):
+    """Robertson's formula with Lucene's idf, as text books have it, a pair at a time."""
+    counts = [Counter(row.tolist()) for row in rows]
+    held = Counter(piece for count in counts for piece in count)
+    mean = np.mean([len(row) for row in rows])
+
+    def score(query, text):
+        found = 0.0
+        for piece in query.tolist():
+            idf = np.log(1 + (len(rows) - held[piece] + 0.5) / (held[piece] + 0.5))
+            often = counts[text][piece]
+            found += idf * often / (often + k1 * (1 - b + b * len(rows[text]) / mean))
+        return found
+
+    return np.array([[score(query, text) for text in range(len(rows))] for query in rows])
+
+
+def chosen_and_best(rows, k, scores):
+    """Of each text the scores of the neighbours chosen, and the k best scores of others."""
+    nearest = bm25_neighbours(ragged(rows), k)
+    chosen = [[scores[n, m] if m != NOBODY else 0.0 for m in row] for n, row in enumerate(nearest)]
+    best = []
+    for n in range(len(rows)):
+        others = np.delete(scores[n], n)
+        best.append(sorted(others, reverse=True)[:k])
+    return nearest, np.array(chosen), np.array(best)
+
+
+def test_bm25_neighbours_have_the_best_scores_by_the_formula(rows):
+    nearest, chosen, best = chosen_and_best(rows, 4, bm25(rows))
+    np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
+    assert not (nearest == np.arange(len(rows))[:, None]).any()
+    empty = [n for n, row in enumerate(rows) if not len(row)]
+    assert empty
+    assert (nearest[empty] == NOBODY).all()
+
+
+@pytest.mark.parametrize("changed", [{"k1": 4.0}, {"b": 0.0}])
+def test_the_formula_notices_other_constants(rows, changed):
+    _, chosen, best = chosen_and_best(rows, 4, bm25(rows, **changed))
+    assert np.abs(chosen - best).max() > 1e-3
+
+
+def test_texts_without_a_common_piece_are_no_neighbours():
+    nearest = bm25_neighbours(ragged([np.array(row, np.int32) for row in ([5, 6], [6, 7], [8], [9])]), 2)
+    assert nearest.tolist() == [[1, NOBODY], [0, NOBODY], [NOBODY] * 2, [NOBODY] * 2]
+
+
+def test_semantic_neighbours_are_those_of_brute_force():
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((700, 12)).astype(np.float32) * random.uniform(0.1, 9, (700, 1)).astype(np.float32)
+    nearest = semantic_neighbours(vectors, 5)
+    units = vectors.astype(np.float64) / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = units @ units.T
+    np.fill_diagonal(cosines, -2)
+    assert (nearest == np.argsort(-cosines, axis=1)[:, :5]).all()
+    lengths_count = vectors @ vectors.T
+    np.fill_diagonal(lengths_count, -np.inf)
+    assert (nearest != np.argsort(-lengths_count, axis=1)[:, :5]).any()  # the dot product has others
+
+
+def test_random_neighbours_are_others_and_all_of_them():
+    drawn = random_neighbours(50, 40, seed=1)
+    assert not (drawn == np.arange(50)[:, None]).any()
+    assert set(drawn.ravel()) == set(range(50))
+    assert (drawn == random_neighbours(50, 40, seed=1)).all()
+    assert (drawn != random_neighbours(50, 40, seed=2)).any()
+
+
+def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
+    """Acceptance test 9."""
+    random = np.random.default_rng(3)
+    neighbours = {"bm25": random.integers(-1, 40, (40, 6)), "random": random_neighbours(40, 6, 0)}
+    pairs = pair_up(neighbours)
+    keys = [frozenset(pair) for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)]
+    expected = {}
+    for place, nearest in enumerate(neighbours.values()):
+        for (first, rank), second in np.ndenumerate(nearest):
+            if second != NOBODY and second != first:
+                key = frozenset((first, int(second)))
+                expected[key] = min(expected.get(key, (99,)), (rank + 1, first, place))
+    assert len(keys) == len(set(keys)) == len(expected)
+    for key, *found in zip(keys, pairs.rank, pairs.first, pairs.sampler, strict=True):
+        assert expected[key] == tuple(found)
+    assert all(first != second for first, second in map(tuple, keys))
+
+
+def test_a_text_that_is_not_among_its_own_neighbours_keeps_the_best():
+    found = sampling._without_itself(np.array([[4, 0, 2], [3, 2, 5]]), np.array([0, 1]), 2)
+    assert found.tolist() == [[4, 2], [3, 2]]

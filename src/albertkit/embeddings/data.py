@@ -3,14 +3,13 @@
 A kind of data is one of four, or a task that is one: see `KINDS`.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.embeddings.examples import CLASSES, Examples, entailed, triplets_of
+from albertkit.embeddings.examples import CLASSES, Examples, entailed, hold_out, triplets_of
 from albertkit.embeddings.texts import read_texts
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.tasks.columns import Columns
@@ -26,7 +25,6 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 _HIGHEST = 5.0  # score of the official tasks, whose lowest is 0
-_SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
 _SILVER = Columns(text="text", pair="pair", label="score")  # what `embed augment` writes
 _TABLES = {"scores": "regression", "nli": "classification"}
 
@@ -57,6 +55,23 @@ def kind_of(name: str) -> Kind:
     if name not in KINDS:
         raise ConfigError("unknown-kind", f"there is no kind of data `{name}`", near_miss(name, KINDS))
     return KINDS[name]
+
+
+def read_scored(name: str, path: Path, faults: Faults) -> tuple[Examples, Path]:
+    """Scored pairs of an official task: a file, or the dev file of a folder.
+
+    Returns:
+        The pairs with scores as they stand there, and the file.
+
+    Raises:
+        ConfigError: unknown-kind. DataError: no-dev, and what reading raises.
+    """
+    scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in _TABLES]
+    if name not in scored:
+        raise ConfigError("unknown-kind", f"`{name}` has no scores in a form of its own", f"use {', '.join(scored)}")
+    source = _Source(name, "scores", None, faults)
+    file = source.dev_file(path)
+    return source.read(file, "dev"), file
 
 
 def read_embedding_data(
@@ -115,7 +130,7 @@ def read_embedding_data(
             "name pairs that do: --dev FILE --dev-kind korsts (or stsb, klue-sts, scores, pairs)",
         )  # fmt: skip
     else:
-        train, dev_rows = _hold_out(train, held_out, data)
+        train, dev_rows = hold_out(train, held_out, data)
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
     if dev_source.kind == "texts":
         raise ConfigError("conflicting-options", "single texts cannot be a dev set", "use scores, nli or pairs")
@@ -234,23 +249,3 @@ def _scaled(train: Examples, silver: Examples | None, official: bool) -> tuple[E
             f"silver: {counted(len(silver), 'pair')} beside {len(train):,}, with scores of {found} on their scale"
         )
     return Examples(texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)), notes
-
-
-def _hold_out(train: Examples, share: float, data: Path) -> tuple[Examples, Examples]:
-    """Keep a share as dev: all examples of some first texts."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for place, texts in enumerate(train.texts):
-        groups[texts[0]].append(place)
-    names = list(groups)
-    held: set[int] = set()
-    for number in np.random.default_rng(_SPLIT_SEED).permutation(len(names)):
-        if len(held) >= round(share * len(train)):
-            break
-        held.update(groups[names[number]])
-    if not 0 < len(held) < len(train):
-        raise DataError(
-            "no-dev", f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {len(held)}",
-            "name a dev file with --dev, or a larger share with --held-out",
-        )  # fmt: skip
-    kept = [place for place in range(len(train)) if place not in held]
-    return train.take(kept), train.take(sorted(held))

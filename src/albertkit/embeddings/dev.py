@@ -158,8 +158,11 @@ class Judge:
         scores: dict[str, float] = {}
         found: dict[str, Any] = {}
         self.constant = []
+        made: dict[int, np.ndarray] = {}  # dev sets may share their texts
         for number, dev in enumerate(self.devs):
-            vectors = self._vectors(encoder, number)
+            if id(dev.texts) not in made:
+                made[id(dev.texts)] = self._vectors(encoder, number)
+            vectors = made[id(dev.texts)]
             scores = {**dev.score(vectors), **scores} if number else dev.score(vectors)
             found |= dev.intervals(vectors) if intervals else {}
             self.constant += [line for line in dev.constant(vectors) if line not in self.constant]

@@ -1,12 +1,16 @@
-"""Examples of K texts each, and what is made of pairs of natural-language inference."""
+"""Examples of K texts each: what is made of pairs of natural-language inference, and a share held out."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from albertkit.errors import DataError
+
 CLASSES = ("contradiction", "entailment", "neutral")
+_SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Examples:
         """Some of them."""
         return Examples([self.texts[p] for p in places], None if self.targets is None else self.targets[list(places)])
 
+    @property
     def columns(self) -> int:
         """K."""
         return len(self.texts[0])
@@ -69,3 +74,37 @@ def entailed(pairs: Examples) -> Examples:
             seconds.add(pair)
             kept.append((text, pair))
     return Examples(kept)
+
+
+def hold_out(train: Examples, share: float, data: Path) -> tuple[Examples, Examples]:
+    """Keep a share as dev; see `held_out_rows`."""
+    kept, held = held_out_rows([texts[0] for texts in train.texts], share, data)
+    return train.take(kept), train.take(held)
+
+
+def held_out_rows(firsts: Sequence[str], share: float, data: Path) -> tuple[list[int], list[int]]:
+    """Numbers of the examples to train on and of those to keep as dev: all examples of some first texts.
+
+    Args:
+        firsts: The first text of each example.
+        share: To keep.
+        data: For messages.
+
+    Raises:
+        DataError: no-dev.
+    """
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, text in enumerate(firsts):
+        groups[text].append(place)
+    names, wanted = list(groups), round(share * len(firsts))
+    held: set[int] = set()
+    for number in np.random.default_rng(_SPLIT_SEED).permutation(len(names)):
+        if len(held) >= wanted:
+            break
+        held.update(groups[names[number]])
+    if not 0 < len(held) < len(firsts):
+        raise DataError(
+            "no-dev", f"`{data}` has no dev file, and {share:.0%} of {len(firsts):,} training examples are {wanted}",
+            "name a dev file with --dev, or a larger share with --held-out",
+        )  # fmt: skip
+    return [place for place in range(len(firsts)) if place not in held], sorted(held)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.teacher_vectors import TeacherRows
 from albertkit.tasks.features import LabelledBatch
 from albertkit.training.loop import LossPart
 
@@ -18,8 +19,9 @@ class EmbeddingObjective(nn.Module):
         encoder: To train.
         name: Of the loss, in metrics.
         loss: Called with K vectors [E, D] and the targets of E examples.
-        columns: K, texts of an example. Sequence n of the features is text n % K of example n // K.
-        targets: [examples, …], of all of them; may be a memory map. None if the loss needs none.
+        columns: K, texts of an example. Sequence n of the features is text n % K of example n // K, and those of an example
+            are always together.
+        targets: Of all examples: [examples], or rows of a teacher. None if the loss needs none.
         texts: int64 [examples, K], which distinct text each is: given where the other examples of an update are negatives.
             An example that has a text in common with one before it in the update is then left out, because it would be
             taught that the text is unlike itself. None if that does not matter.
@@ -31,7 +33,7 @@ class EmbeddingObjective(nn.Module):
         name: str,
         loss: nn.Module,
         columns: int,
-        targets: np.ndarray | None = None,
+        targets: np.ndarray | TeacherRows | None = None,
         texts: np.ndarray | None = None,
     ) -> None:
         super().__init__()

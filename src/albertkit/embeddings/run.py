@@ -1,6 +1,5 @@
 """One training of an encoder, from features to the best model and its results: puts model, objective and loop together."""
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.objective import EmbeddingObjective
 from albertkit.embeddings.results import REMEDY, EmbeddingResult
 from albertkit.embeddings.settings import EncoderSettings
+from albertkit.embeddings.teacher_vectors import TeacherRows
 from albertkit.errors import CheckpointError
-from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.files import read_json, remove_leftovers, sha256_bytes, write_json
 from albertkit.report.task_results import save_results
 from albertkit.tasks.data import fingerprint
 from albertkit.tasks.features import Features
@@ -42,7 +42,7 @@ class Training:
         encoder: On the CPU.
         loss: On vectors.
         features: E examples of K sequences.
-        targets: [E, …], or None.
+        targets: As `EmbeddingObjective`.
         texts: As `EmbeddingObjective`.
         judge: Of dev examples.
         metric: The score that chooses the best model.
@@ -57,7 +57,7 @@ class Training:
     loss: nn.Module
     features: Features
     columns: int
-    targets: np.ndarray | None
+    targets: np.ndarray | TeacherRows | None
     texts: np.ndarray | None
     judge: Judge
     metric: str
@@ -171,11 +171,11 @@ def check_run(run: Path, settings: EncoderSettings, provenance: dict[str, Any], 
 
 
 def _fingerprint(training: Training) -> str:
-    """SHA-256 of what is learned; large targets are known by what they were made of, which provenance names."""
-    known = fingerprint(training.features)
-    if training.targets is None or training.targets.ndim > 1:
-        return known
-    return hashlib.sha256(known.encode() + np.ascontiguousarray(training.targets).tobytes()).hexdigest()
+    """SHA-256 of what is learned; a teacher's vectors are known by texts and teacher, whom the provenance names."""
+    known = fingerprint(training.features).encode()
+    if isinstance(training.targets, np.ndarray):
+        known += training.targets.tobytes()
+    return sha256_bytes(known)
 
 
 def _telling(settings: EncoderSettings) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Files of texts without labels: a text a line, or rows of texts that mean the same."""
 
+import re
 from pathlib import Path
 
 from albertkit.errors import ConfigError, DataError
@@ -8,17 +9,19 @@ from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables import Table
 from albertkit.tokenizer.text_files import read_lines
 
+_TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$", re.IGNORECASE)
+
 
 def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:
     """Rows of texts.
 
-    A file of one text a row is read as lines, whatever they hold; empty ones are passed over. A table whose columns are not
-    named has no header, and all its fields are texts.
+    A table whose columns are not named has no header, and all its fields are texts. A file of one text a row is no table, but
+    lines, whatever they hold; empty ones are passed over.
 
     Args:
         file: Lines, or a table.
         columns: `text` and `pair` of a table, and all `columns` of one without a header.
-        count: Texts of a row. None: as many as the table has columns, or as many as are named.
+        count: Texts of a row. None: as many as are named, or as the first line has fields with tabs between.
         faults: Told of rows that cannot be used: with another number of fields, or an empty text.
 
     Raises:
@@ -27,13 +30,19 @@ def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) 
     if columns.label is not None or columns.id is not None:
         raise ConfigError("conflicting-options", "texts have no label and no id", "leave out --label and --id")
     rows: list[tuple[str, ...]]
-    if count == 1 and columns.text is None:
+    named = columns.text is not None or columns.columns is not None
+    if not named and (count == 1 or (count is None and not _is_table(file))):
         rows = [(line,) for line in read_lines(file) if line.strip()]
     else:
         rows = _read_table(file, columns, count, faults)
     if not rows:
         raise DataError("no-examples", f"`{file}` holds no text", "name a file with texts")
     return rows
+
+
+def _is_table(file: Path) -> bool:
+    """Whether a file that nobody says more about is a table: by its name, or by a tab in its first line."""
+    return _TABLE.search(file.name) is not None or "\t" in next(iter(read_lines(file)), "")
 
 
 def _read_table(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:

@@ -1,6 +1,8 @@
 """`train_embeddings`: from any ALBERT to vectors of texts that can be compared."""
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +23,7 @@ from albertkit.errors import CheckpointError
 from albertkit.model import AlbertModel
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults, counted
+from albertkit.tasks.features import Features
 from albertkit.training.distributed import World, join_world
 
 
@@ -68,7 +71,7 @@ def train_embeddings(
     settings.check()
     loss = settings.loss_for(kind_of(kind))
     world = join_world(settings.device)
-    check_resumable(run, resume)
+    check_folder(settings, run, resume)
     examples = read_embedding_data(
         kind, Path(data), columns=columns, dev=None if dev is None else Path(dev), dev_kind=dev_kind,
         silver=None if silver is None else Path(silver), triplets=loss == "mnrl", held_out=settings.held_out,
@@ -99,7 +102,7 @@ def _prepared(
     dev = ScoredDev(data.dev) if data.dev.targets is not None else PairDev(data.dev.texts)
     training = Training(
         kind=kind, encoder=encoder, loss=make_loss(resolved.loss or "cosent", encoder.dimension, resolved.dims),
-        features=encoder.features(list(itertools.chain.from_iterable(data.train.texts))), columns=data.train.columns(),
+        features=example_features(encoder, data.train.texts), columns=data.train.columns,
         targets=data.train.targets, texts=text_numbers(data.train) if negatives else None,
         judge=Judge([dev], encoder, DEV_TOKENS, world), metric=dev.metric,
         data=f"{counted(len(data.train), 'example')} of the kind `{kind}`",
@@ -133,17 +136,25 @@ def set_up(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
         encoder.albert = albert
 
 
+def example_features(encoder: SentenceEncoder, examples: Sequence[tuple[str, ...]]) -> Features:
+    """What the model sees of E examples of K texts: K sequences of each, which stay together."""
+    features = encoder.features(list(itertools.chain.from_iterable(examples)))
+    return replace(features, examples=features.examples // len(examples[0]))
+
+
 def text_numbers(examples: Examples) -> np.ndarray:
     """int64 [E, K]: equal texts have equal numbers."""
     numbers: dict[str, int] = {}
     return np.array([[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts], np.int64)
 
 
-def check_resumable(run: Path, resume: bool) -> None:
-    """Refuse to resume what is not there.
+def check_folder(settings: EncoderSettings, run: Path, resume: bool) -> None:
+    """Refuse to resume what is not there, and to begin where something is.
 
     Raises:
-        CheckpointError: no-run.
+        CheckpointError: no-run, run-exists.
     """
+    if not resume:
+        settings.continues(run, resume)
     if resume and not any(run.glob("**/run.toml")):
         raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")

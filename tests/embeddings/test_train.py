@@ -1,0 +1,253 @@
+"""`train_embeddings` on pairs that a tiny model learns in seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.settings import EmbedSettings
+from albertkit.embeddings.train import train_embeddings
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.model import AlbertForPreTraining
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.metrics.regression import regression_scores
+from albertkit.tokenizer import AlbertTokenizer
+
+pytest.importorskip("sentence_transformers")
+
+SETTINGS = EmbedSettings(lr=3e-3, epochs=6, eval_every=40, batch_size=16, precision="fp32", seed=1)
+COLUMNS = Columns(text="first", pair="second", label="score")
+NLI = Columns(text="premise", pair="hypothesis", label="label")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
+    """Pairs of 3 to 7 words; the score is high if both have wizards, or both have none."""
+    folder = tmp_path_factory.mktemp("table")
+    others = [word for word in words if word != "wizards"]
+    for name, rows, seed in (("train.tsv", 320, 1), ("dev.tsv", 120, 2)):
+        rng = np.random.default_rng(seed)
+        lines = ["first\tsecond\tscore"]
+        for _ in range(rows):
+            has = rng.integers(0, 2, 2)
+            texts = [
+                " ".join(rng.permutation([*rng.choice(others, rng.integers(3, 7)), *["wizards"] * h])) for h in has
+            ]
+            score = 4 * int(has[0] == has[1]) + int(rng.integers(2))
+            lines.append(f"{texts[0]}\t{texts[1]}\t{score}")
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+    """That checkpoint with smaller random weights, from which a model learns in seconds."""
+    folder = tmp_path_factory.mktemp("start")
+    config = AlbertConfig.from_pretrained(checkpoint).with_changes(initializer_range=0.1)
+    torch.manual_seed(3)
+    AlbertForPreTraining(config).save_pretrained(folder, AlbertTokenizer.from_pretrained(checkpoint))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def inference(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
+    """96 first texts with an entailed, a neutral and a contradicting one each."""
+    first, second, _ = read(table, "train.tsv")
+    lines = ["premise\thypothesis\tlabel"]
+    for n in range(96):
+        others = {"entailment": first[n][:20], "contradiction": second[(n + 1) % 96], "neutral": second[n]}
+        lines += [f"{first[n]}\t{text}\t{label}" for label, text in others.items()]
+    path = tmp_path_factory.mktemp("inference") / "nli.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def learned(start, table, tmp_path_factory):
+    """A finished run and its result."""
+    run = tmp_path_factory.mktemp("learned") / "run"
+    return run, train_embeddings("scores", start, table, run, SETTINGS, columns=COLUMNS)
+
+
+def read(table: Path, name: str = "dev.tsv") -> tuple[list[str], list[str], list[float]]:
+    rows = [line.split("\t") for line in (table / name).read_text().splitlines()[1:]]
+    return [r[0] for r in rows], [r[1] for r in rows], [float(r[2]) for r in rows]
+
+
+def spearman_of(vectors: tuple[np.ndarray, np.ndarray], scores: list[float]) -> float:
+    a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors)
+    return regression_scores(scores, (a * b).sum(1))["spearman"]
+
+
+def test_scores_are_learned_and_the_folder_is_sentence_transformers(learned, start, table):
+    run, result = learned
+    first, second, scores = read(table)
+    fresh = SentenceEncoder.from_pretrained(start)
+    before = spearman_of((fresh.encode(first), fresh.encode(second)), scores)
+    assert result.value > 0.7 > before + 0.2  # 0.8 would be perfect: scores vary within both kinds
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(run / "best"), device="cpu")
+    vectors = theirs.encode(first), theirs.encode(second)
+    assert spearman_of(vectors, scores) == pytest.approx(result.value, abs=1e-3)
+    assert json.loads((run / "results.json").read_text())["spearman"] == result.value
+    low, high = result.intervals["spearman"]
+    assert low < result.value < high
+    card = (run / "best" / "README.md").read_text()
+    assert f"| spearman | {result.value:.4f} | {low:.4f} to {high:.4f} |" in card
+    assert "320 examples of the kind `scores`" in card
+
+
+def test_the_pooler_is_left_alone_and_the_rest_is_trained(learned, start):
+    run, _ = learned
+    before = dict(SentenceEncoder.from_pretrained(start).albert.named_parameters())
+    after = dict(SentenceEncoder.from_pretrained(run).albert.named_parameters())
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {"pooler.weight", "pooler.bias"}
+
+
+def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path):
+    settings = replace(SETTINGS, loss="softmax", epochs=4, eval_every=12, dropout=0.1, projection=16)
+    script = (
+        "import sys; import torch; torch.set_num_threads(1)\n"
+        "from albertkit.embeddings.train import train_embeddings\n"
+        "from albertkit.embeddings.settings import EmbedSettings\n"
+        "from albertkit.tasks.columns import Columns\n"
+        f"train_embeddings('nli', sys.argv[1], sys.argv[2], sys.argv[3], {settings!r}, columns={NLI!r})\n"
+    )
+    arguments = [str(start), str(inference), str(tmp_path / "killed")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    while process.poll() is None:
+        if any((tmp_path / "killed" / "checkpoints" / f"step-{n:06d}").exists() for n in range(12, 60)):
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    assert process.wait() == -signal.SIGKILL, process.stderr.read().decode()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for run in ("straight", "killed"):
+            train_embeddings("nli", start, inference, tmp_path / run, settings, columns=NLI, resume=run == "killed")
+    finally:
+        torch.set_num_threads(threads)
+    for name in ("model.safetensors", "2_Dense/model.safetensors", "modules.json"):
+        paths = [tmp_path / run / "best" / name for run in ("straight", "killed")]
+        assert paths[0].read_bytes() == paths[1].read_bytes(), name
+
+
+def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path):
+    run, _ = learned
+
+    def again(settings: EmbedSettings = SETTINGS, data: Path = table, resume: bool = True, out: Path = run) -> str:
+        with pytest.raises((CheckpointError, DataError)) as caught:
+            train_embeddings("scores", start, data, out, settings, columns=COLUMNS, resume=resume)
+        return caught.value.slug
+
+    assert again(resume=False) == "run-exists"
+    assert again(replace(SETTINGS, lr=1e-3)) == "other-settings"
+    assert again(out=tmp_path / "none") == "no-run"
+    for changed in ("train.tsv", "dev.tsv"):
+        folder = tmp_path / changed
+        folder.mkdir()
+        for name in ("train.tsv", "dev.tsv"):
+            text = (table / name).read_text()
+            (folder / name).write_text(text.replace("\t4\n", "\t5\n") if name == changed else text)
+        assert again(data=folder) == "resume-mismatch"
+
+
+def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path):
+    settings = replace(SETTINGS, epochs=1, seeds=3)
+    result = train_embeddings("scores", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    values = [json.loads((tmp_path / "run" / f"seed-{n}" / "results.json").read_text())["value"] for n in (1, 2, 3)]
+    assert result.value == sorted(values)[1]
+    best = tmp_path / "run" / f"seed-{1 + int(np.argmax(values))}" / "best" / "model.safetensors"
+    assert (tmp_path / "run" / "best" / "model.safetensors").read_bytes() == best.read_bytes()
+
+
+def test_single_texts_are_told_apart_with_dropout_switched_on(start, table, tmp_path, capfd):
+    texts = tmp_path / "texts.txt"
+    first, second, _ = read(table, "train.tsv")
+    texts.write_text("\n\n".join([*first, *second[:60]]) + "\n")  # empty lines are passed over
+    settings = EmbedSettings(lr=1e-3, epochs=1, eval_every=10, precision="fp32")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("\n".join(f"{a}\t{b}" for a, b in zip(first[:50], second[:50], strict=True)) + "\n")
+    result = train_embeddings("texts", start, texts, tmp_path / "run", settings, dev=pairs, dev_kind="pairs")
+    assert result.metric == "retrieval"
+    said = capfd.readouterr().err
+    assert "dropout: 0.1 (a text is told from itself by dropout alone, and ALBERT's own is 0)" in said
+    losses = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(record["mnrl_loss"] > 0 for record in losses if record["event"] == "step")
+    with pytest.raises(DataError) as caught:
+        train_embeddings("texts", start, texts, tmp_path / "other", settings)
+    assert caught.value.slug == "no-dev"
+
+
+@pytest.mark.parametrize("loss", ["mnrl", "softmax"])
+def test_inference_is_learned_as_triplets_or_as_classes(start, inference, tmp_path, loss):
+    settings = replace(SETTINGS, loss=loss, epochs=4, lr=3e-3)
+    result = train_embeddings("nli", start, inference, tmp_path / "run", settings, columns=NLI)
+    assert result.metric == "retrieval"
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [record[f"{loss}_loss"] for record in records if record["event"] == "step"]
+    assert losses[-1] < losses[0]
+
+
+def test_constant_vectors_are_said_as_such(start, table, tmp_path, capfd):
+    model = AlbertForPreTraining.from_pretrained(start)
+    for layer in model.albert.encoder.modules():
+        if isinstance(layer, torch.nn.LayerNorm):
+            layer.weight.data.zero_()  # whatever comes in, the bias comes out
+            layer.bias.data.fill_(0.5)
+    model.save_pretrained(tmp_path / "model", AlbertTokenizer.from_pretrained(start))
+    settings = replace(SETTINGS, epochs=1, lr=1e-9, loss="cosine")
+    result = train_embeddings("scores", tmp_path / "model", table, tmp_path / "run", settings, columns=COLUMNS)
+    assert "the vectors are constant" in " ".join(result.constant)
+    assert "try a lower --lr, a longer --warmup" in capfd.readouterr().err
+    assert "nothing learned" in result.results()["notes"][0]
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["spearman"] is None
+
+
+def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_path):
+    with pytest.raises(ConfigError, match="the loss mnrl cannot learn from scores"):
+        train_embeddings("scores", start, table, tmp_path, replace(SETTINGS, loss="mnrl"), columns=COLUMNS)
+    with pytest.raises(ConfigError) as caught:
+        train_embeddings("score", start, table, tmp_path, SETTINGS, columns=COLUMNS)
+    assert (caught.value.slug, caught.value.hint) == ("unknown-kind", "did you mean `scores`?")
+
+
+@pytest.mark.slow
+def test_the_folder_goes_on_training_in_sentence_transformers(learned, table, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    pytest.importorskip("accelerate")
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+
+    run, _ = learned
+    model = SentenceTransformer(str(run / "best"), device="cpu")
+    before = model.encode(["the quick brown fox"])
+    first, second, scores = read(table, "train.tsv")
+    data = datasets.Dataset.from_dict(
+        {"sentence1": first[:16], "sentence2": second[:16], "score": [score / 8 for score in scores[:16]]}
+    )
+    arguments = SentenceTransformerTrainingArguments(
+        str(tmp_path), max_steps=1, per_device_train_batch_size=8, report_to=[], use_cpu=True, learning_rate=1e-3
+    )
+    trainer = SentenceTransformerTrainer(model, arguments, train_dataset=data, loss=CosineSimilarityLoss(model))
+    trainer.train()
+    assert np.abs(model.encode(["the quick brown fox"]) - before).max() > 1e-5

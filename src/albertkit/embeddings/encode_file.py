@@ -1,0 +1,136 @@
+"""`encode_file`: the texts of a file of any size to a file of vectors; killed anywhere, it goes on where it was."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from albertkit.embeddings.encode_progress import EncodeProgress
+from albertkit.embeddings.encode_work import Encoding
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.text_input import TextInput
+from albertkit.embeddings.vector_files import pyarrow
+from albertkit.engines.engine import Precision
+from albertkit.errors import ConfigError, DataError
+from albertkit.tasks.faults import Fault, Faults
+from albertkit.training.distributed import join_world
+
+
+@dataclass(frozen=True)
+class EncodeReport:
+    """What `encode_file` did.
+
+    Attributes:
+        out: The file of vectors.
+        texts: Rows of it.
+        dimension: Numbers of a vector.
+        dtype: Of the numbers.
+        precision: What was computed in.
+        read_as: "lines", or "table".
+        left_out: Rows of the input that could not be used.
+        notes: What the engine fell back from, and how the file was read, where that was not plain.
+        resumed: Rows that an earlier, interrupted call had done.
+        seconds: Of this call.
+        sentences_per_second: In this call, reading and writing included.
+    """
+
+    out: Path
+    texts: int
+    dimension: int
+    dtype: str
+    precision: str
+    read_as: str
+    left_out: tuple[Fault, ...]
+    notes: tuple[str, ...]
+    resumed: int
+    seconds: float
+    sentences_per_second: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        faults = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.left_out]
+        return {**asdict(self), "out": str(self.out), "left_out": faults, "notes": list(self.notes)}
+
+
+def encode_file(
+    model: SentenceEncoder | str | Path,
+    input: str | Path,
+    out: str | Path,
+    *,
+    text: str | None = None,
+    id: str | None = None,
+    columns: str | None = None,
+    quoted: bool | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
+    dimension: int | None = None,
+    normalize: bool = False,
+    dtype: Literal["float32", "float16"] = "float32",
+    batch_tokens: int = 8192,
+    precision: Precision = "auto",
+    device: str = "auto",
+    overwrite: bool = False,
+    progress: bool = False,
+    commit_seconds: float = 10.0,
+) -> EncodeReport:
+    """Encode every text of a file, in its order.
+
+    Killed at any moment and called again with the same arguments, it goes on from the last commit and ends with the same
+    bytes. Until then the work lies beside `out`, in `.NAME.encoding/`; `out` appears whole, in place of what had its name.
+
+    Args:
+        model: An encoder, or where `SentenceEncoder.from_pretrained` finds one.
+        input: Lines of text; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are unpacked.
+        out: `.npy`: fp [E, D]. `.parquet`: columns `id`, `text` and `vector`.
+        text: Column of the texts in a table. Default: `text`.
+        id: Column of their names, for Parquet. Default: the place of the row in the file, from 0.
+        columns: Names of all columns, with commas between, of a table without a header.
+        quoted: Whether fields are in quotes. Default: with commas between them they may be, with tabs not.
+        on_error: Rows that cannot be used: stop before anything is computed, or skip and name them.
+        dimension, normalize, batch_tokens, precision: As `SentenceEncoder.encode`.
+        dtype: Of the numbers in the file.
+        device: auto, cpu, cuda or cuda:N.
+        overwrite: Begin anew where an unfinished call with other texts, model or settings left its work.
+        progress: Show it on stderr.
+        commit_seconds: How often work is made safe.
+
+    Raises:
+        ConfigError: bad-argument, bad-value, bad-precision, bad-device, bad-settings.
+        DataError: bad-row, empty-input, other-build, input-changed, and what reading raises.
+        CheckpointError: what loading raises. MissingExtraError: missing-extra, for Parquet.
+        MachineError: build-running, broken-journal, vectors-not-finite.
+    """
+    began = time.perf_counter()
+    target = _target(Path(out), input)
+    source = TextInput(str(input), text, id, columns, quoted)
+    file = source.found()
+    encoder = model if isinstance(model, SentenceEncoder) else SentenceEncoder.from_pretrained(model)
+    world = join_world(device)
+    if world.size > 1:
+        raise ConfigError("bad-settings", f"{world.size} processes", "encoding runs in one process")
+    engine = encoder.to(world.device).engine(precision)
+    width, faults = encoder.kept(dimension), Faults(on_error)
+    total = sum(1 for _ in source.texts(faults))  # what is wrong with the file is said before hours of work
+    if not total:
+        raise DataError("empty-input", f"`{input}` holds no text that can be used", "name a file with texts")
+    encoding = Encoding(encoder, engine, source, file, target, (total, width), np.dtype(dtype), normalize, batch_tokens)
+    with EncodeProgress(total, progress) as display:
+        resumed = encoding.run(display, overwrite, commit_seconds)
+    seconds = time.perf_counter() - began
+    return EncodeReport(
+        target, total, width, dtype, engine.precision, "table" if source.is_table else "lines", tuple(faults.found),
+        (*engine.notes, *faults.notes), resumed, round(seconds, 3), round((total - resumed) / seconds, 1),
+    )  # fmt: skip
+
+
+def _target(out: Path, input: str | Path) -> Path:
+    if out.suffix not in (".npy", ".parquet"):
+        raise ConfigError("bad-argument", f"`{out}` ends in neither .npy nor .parquet", "name such a file")
+    if out.is_dir():
+        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{out}`", "name another file")
+    if out.exists() and Path(input).exists() and out.samefile(input):
+        raise ConfigError("bad-argument", f"`{out}` is the input", "choose another name for the vectors")
+    if out.suffix == ".parquet":
+        pyarrow()
+    return out.absolute()

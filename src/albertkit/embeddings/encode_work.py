@@ -1,0 +1,200 @@
+"""The work of `encode_file`, in windows that can be taken up again.
+
+Within a window texts are sorted by length and computed in batches, and each vector goes to its row; so the bytes depend on the
+texts, the model and the settings, not on interruptions. Memory holds one window of texts and no vectors.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertkit.corpus.inputs import InputFile
+from albertkit.corpus.journal import Journal
+from albertkit.embeddings.encode_progress import EncodeProgress
+from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
+from albertkit.embeddings.text_input import Text, TextInput
+from albertkit.embeddings.vector_files import VectorRows, write_parquet
+from albertkit.engines import Engine
+from albertkit.errors import AlbertKitError, DataError, MachineError
+from albertkit.files import sync_folder
+from albertkit.tasks.faults import Faults
+
+WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
+WINDOW_CHARACTERS = 100_000_000  # and characters at most, for texts that are books
+_JOURNAL, _VECTORS, _PARQUET = "journal.sqlite", "vectors.npy", "vectors.parquet"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One call of `encode_file`.
+
+    Args:
+        encoder: On its device.
+        engine: Of the encoder.
+        source: The texts.
+        file: Their file, as it was found.
+        target: The file of vectors.
+        shape: (E, D).
+        dtype: Of the numbers.
+        normalize: Divide what is kept by its length.
+        batch_tokens: Most tokens computed at once.
+    """
+
+    encoder: SentenceEncoder
+    engine: Engine
+    source: TextInput
+    file: InputFile
+    target: Path
+    shape: tuple[int, int]
+    dtype: np.dtype
+    normalize: bool
+    batch_tokens: int
+
+    @property
+    def work(self) -> Path:
+        """Where everything lies until it is whole."""
+        return self.target.with_name(f".{self.target.name}.encoding")
+
+    def run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> int:
+        """Do what is left to do; rows that were done before."""
+        journal = self._open_journal(overwrite)
+        try:
+            place = journal.fact("place")
+            display.start(place["done"])
+            if (self.work / _VECTORS).exists() or not place["done"]:
+                self._compute(journal, display, commit_seconds)
+            elif not self.target.exists():  # else it was moved there, and then came the kill
+                raise MachineError("broken-journal", f"`{self.work}` has lost its vectors", "run the command again")
+        except AlbertKitError:  # nothing that could go on
+            shutil.rmtree(self.work)
+            raise
+        finally:
+            journal.close()
+        shutil.rmtree(self.work)
+        return place["done"]
+
+    def _compute(self, journal: Journal, display: EncodeProgress, commit_seconds: float) -> None:
+        whole = self.work / _VECTORS
+        with VectorRows(whole, self.shape, self.dtype) as rows:
+            self._fill(rows, journal, display, commit_seconds)
+            if self.source.found() != self.file:
+                raise DataError("input-changed", f"`{self.file.path}` was changed while it was read", "encode it again")
+            if self.target.suffix == ".parquet":
+                whole = self.work / _PARQUET
+                write_parquet(whole, self.source.texts(Faults("skip")), rows)
+        os.replace(whole, self.target)
+        sync_folder(self.target.parent)
+
+    def _fill(self, rows: VectorRows, journal: Journal, display: EncodeProgress, commit_seconds: float) -> None:
+        """Compute every vector that is not there yet."""
+        first, runs_done, done = journal.fact("place").values()
+        committed = time.monotonic()
+        for texts in _windows(islice(self.source.texts(Faults("skip")), first, None)):
+            features = self.encoder.features(texts)
+            for number, run in enumerate(runs_of_like_length(features, self.batch_tokens)):
+                if number < runs_done:
+                    continue
+                vectors = self.encoder.encode_run(features, run, self.engine, self.shape[1], self.normalize)
+                rows.write(first + run, _finite(vectors.astype(self.dtype), texts, run))
+                done += len(run)
+                display.update(done)
+                if time.monotonic() - committed >= commit_seconds:
+                    rows.sync()
+                    journal.commit(place={"window": first, "runs": number + 1, "done": done})
+                    committed = time.monotonic()
+            first, runs_done = first + len(texts), 0
+        rows.sync()
+        journal.commit(place={"window": first, "runs": 0, "done": done})
+
+    def _open_journal(self, overwrite: bool) -> Journal:
+        """Take up what an earlier call has committed, or begin; with `overwrite`, anew if it cannot be taken up."""
+        try:
+            return self._take_up()
+        except AlbertKitError as error:
+            if error.slug == "build-running":
+                raise MachineError(
+                    "build-running", f"another process is encoding into `{self.target}`", "wait for it, or choose another --out"
+                ) from None  # fmt: skip
+            if not overwrite:
+                raise
+            shutil.rmtree(self.work)
+            return self._take_up()
+
+    def _take_up(self) -> Journal:
+        if self.work.exists() and not (self.work / _JOURNAL).exists():
+            shutil.rmtree(self.work)  # what a kill left between the last step and the cleaning up
+        self.work.mkdir(parents=True, exist_ok=True)
+        journal = Journal(self.work / _JOURNAL)
+        try:
+            before, now = journal.fact("identity"), self._identity()
+            if before is None:
+                journal.commit(identity=now, place={"window": 0, "runs": 0, "done": 0})
+            elif before != now:
+                differing = ", ".join(name for name in now if before.get(name) != now[name])
+                raise DataError(
+                    "other-build", f"`{self.work}` holds unfinished work that began otherwise (differing: {differing})",
+                    "run the command that began it, choose another --out, or begin anew with --overwrite",
+                )  # fmt: skip
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _identity(self) -> dict[str, Any]:
+        """What decides the bytes."""
+        encoder = self.encoder
+        digest = hashlib.sha256(encoder.tokenizer.fingerprint.encode())
+        for tensor in encoder.state_dict().values():
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        facts = [encoder.pooling, encoder.max_length, encoder.normalize, encoder.include_prompt, encoder.lower_case]
+        digest.update(json.dumps([*facts, encoder.settings, encoder.config.to_dict()], sort_keys=True).encode())
+        return {
+            "input": [self.file.path, self.file.size, self.file.modified],
+            "columns": list(asdict(self.source).values())[1:],
+            "rows": self.shape[0],
+            "model": digest.hexdigest(),
+            "dimension": self.shape[1],
+            "normalize": self.normalize,
+            "dtype": self.dtype.name,
+            "precision": self.engine.precision,
+            "batch_tokens": self.batch_tokens,
+            "window": [WINDOW, WINDOW_CHARACTERS],
+        }
+
+
+def _windows(texts: Iterator[Text]) -> Iterator[list[str]]:
+    """Runs of texts, of `WINDOW` at most, cut behind the one that makes `WINDOW_CHARACTERS`."""
+    window: list[str] = []
+    characters = 0
+    for text in texts:
+        window.append(text.text)
+        characters += len(text.text)
+        if len(window) == WINDOW or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
+
+
+def _finite(vectors: np.ndarray, texts: list[str], run: np.ndarray) -> np.ndarray:
+    """The vectors, if all of their numbers are numbers.
+
+    Raises:
+        MachineError: vectors-not-finite.
+    """
+    if not np.isfinite(vectors).all():
+        text = texts[run[~np.isfinite(vectors).all(axis=1)][0]]
+        raise MachineError(
+            "vectors-not-finite", f"the vector of `{text[:60]}` is not finite in {vectors.dtype}",
+            "look at the model with `albertkit inspect`; try --precision fp32, --normalize or --dtype float32",
+        )  # fmt: skip
+    return vectors

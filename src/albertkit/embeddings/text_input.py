@@ -1,0 +1,103 @@
+"""The texts of one file: lines, or a column of a table; read as often as needed, a text at a time."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
+from albertkit.errors import DataError
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.tables import EXTENSIONS, Table
+from albertkit.tasks.tables.source import NOT_UTF8, lines, not_utf8
+
+_HALF = re.compile("[\ud800-\udfff]")  # half characters: what `lines` makes of bytes that are not UTF-8
+
+
+class Text(NamedTuple):
+    """A text of a file.
+
+    Attributes:
+        number: Its place in the file, from 0; what cannot be read is counted.
+        id: What the column of ids says; None without one.
+        text: Itself.
+    """
+
+    number: int
+    id: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """Where texts come from. Without any of the names a file is lines, unless it is called a table (.csv, .jsonl, …).
+
+    Attributes:
+        file: Path or URL; gzip, xz and zstandard are unpacked.
+        text: Column of the texts in a table. Default: `text`.
+        id: Column of their names.
+        columns: Names of all columns, with commas between, of a file without a header.
+        quoted: Whether fields are in quotes. Default: as `Table`.
+    """
+
+    file: str
+    text: str | None = None
+    id: str | None = None
+    columns: str | None = None
+    quoted: bool | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is read as a table."""
+        known = [part for part in reversed(Path(self.file).name.lower().split(".")) if part in EXTENSIONS]
+        return any((self.text, self.id, self.columns)) or (bool(known) and known[0] != "txt")
+
+    def found(self) -> InputFile:
+        """The file, with size and time of the last change.
+
+        Raises:
+            DataError: not-found, no-permission, wrong-kind, several-files.
+        """
+        if os.path.isdir(self.file):
+            raise DataError("wrong-kind", f"a file was expected, this is a folder: `{self.file}`", "name the file")
+        files = find_inputs([self.file])
+        if len(files) > 1:
+            raise DataError("several-files", f"`{self.file}` names {len(files)} files", "encode them one by one")
+        if "://" not in files[0].path and not os.path.isfile(files[0].path):
+            raise DataError(
+                "wrong-kind", f"`{self.file}` is no plain file, and it has to be read more than once",
+                "put the texts into a file",
+            )  # fmt: skip
+        return files[0]
+
+    def texts(self, faults: Faults) -> Iterator[Text]:
+        """The texts, in order.
+
+        Args:
+            faults: Told of what cannot be read.
+
+        Raises:
+            DataError: bad-row if the faults are to stop, and what `Table` raises.
+        """
+        return self._of_table(faults) if self.is_table else self._of_lines(faults)
+
+    def _of_lines(self, faults: Faults) -> Iterator[Text]:
+        file = self.found()
+        with ByteStream(file) as stream:
+            for number, line in lines(stream):
+                if "\0" in line:
+                    faults.add(file.path, number, "a zero byte, which no text has")
+                elif not line.isascii() and _HALF.search(line):
+                    faults.add(file.path, number, NOT_UTF8, not_utf8(file.path))
+                else:
+                    yield Text(number - 1, None, line)
+
+    def _of_table(self, faults: Faults) -> Iterator[Text]:
+        text = self.text or "text"
+        with Table(self.file, quoted=self.quoted, faults=faults) as table:
+            if self.columns is not None:
+                table.without_header([name.strip() for name in self.columns.split(",")])
+            for row in table.rows([text] if self.id is None else [text, self.id]):
+                yield Text(row.number, None if self.id is None else row.values[self.id], row.values[text])

@@ -1,0 +1,354 @@
+"""Files of vectors: what `encode` gives, in the order of the file, whatever the file's form and however often it was killed."""
+
+import gzip
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import zstandard
+
+from albertkit.embeddings import encode_work, vector_files
+from albertkit.embeddings.encode_file import encode_file
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.errors import AlbertKitError, MissingExtraError
+
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
+arrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Windows of 100 texts, Parquet in groups of 50."""
+    monkeypatch.setattr(encode_work, "WINDOW", 100)
+    monkeypatch.setattr(vector_files, "_GROUP", 50)
+
+
+@pytest.fixture
+def file(tmp_path, sentences) -> Path:
+    """A text a line; two of the 300 are empty."""
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(["", *sentences[1:-1], ""]) + "\n", encoding="utf-8")
+    return path
+
+
+def texts_of(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def vectors_of(file: Path) -> np.ndarray:
+    if file.suffix == ".npy":
+        return np.load(file)
+    column = parquet.read_table(file)["vector"].combine_chunks()
+    return np.asarray(column.flatten()).reshape(len(column), -1)
+
+
+def slug_of(call) -> str:
+    with pytest.raises(AlbertKitError) as error:
+        call()
+    return error.value.slug
+
+
+def far(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(a.astype(np.float32) - b).max())
+
+
+# --- what is in the file ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_the_rows_are_the_vectors_in_order(encoder, file, tmp_path, small, ending):
+    out = tmp_path / f"v.{ending}"
+    report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
+    expected = encoder.encode(texts_of(file), precision="fp32")
+    found = vectors_of(out)
+    assert (found.shape, found.dtype) == ((300, 32), np.float32)
+    assert far(found, expected) < 2e-6
+    assert far(found[::-1], expected) > 0.1
+    assert (report.texts, report.dimension, report.read_as, report.resumed) == (300, 32, "lines", 0)
+    assert report.sentences_per_second > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", f"v.{ending}"]
+
+
+def test_settings(encoder, file, tmp_path, small):
+    encode_file(encoder, file, tmp_path / "v.npy", precision="fp32", dimension=8, normalize=True, dtype="float16")
+    found = np.load(tmp_path / "v.npy", mmap_mode="r")
+    assert (found.shape, found.dtype) == ((300, 8), np.float16)
+    expected = encoder.encode(texts_of(file), precision="fp32", dimension=8, normalize=True)
+    assert 0 < far(found, expected) < 1e-3
+    encode_file(encoder, file, tmp_path / "v.parquet", precision="fp32", dtype="float16")
+    assert str(parquet.read_schema(tmp_path / "v.parquet").field("vector").type) == (
+        "fixed_size_list<element: halffloat>[32]"
+    )
+
+
+def test_numpy_reads_an_npy_of_its_own_and_ours_alike(encoder, file, tmp_path):
+    encode_file(encoder, file, tmp_path / "ours.npy", precision="fp32")
+    np.save(tmp_path / "numpys.npy", np.load(tmp_path / "ours.npy"))
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
+
+
+def test_every_form_of_a_table(encoder, checkpoint, tmp_path, sentences):
+    texts = [text or "fox" for text in sentences[:20]]
+    expected = encoder.encode(texts, precision="fp32")
+    rows = [{"text": text, "name": f"n{number}", "other": number} for number, text in enumerate(texts)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / "t.jsonl").write_bytes(lines)
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(lines))
+    (tmp_path / "t.jsonl.xz").write_bytes(lzma.compress(lines))
+    (tmp_path / "t.jsonl.zst").write_bytes(zstandard.compress(lines))
+    (tmp_path / "t.csv").write_text("name,text\n" + "".join(f'{r["name"]},"{r["text"]}"\n' for r in rows))
+    (tmp_path / "t.tsv").write_text("".join(f"{r['name']}\t{r['text']}\t{r['other']}\n" for r in rows))
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress("\n".join(texts).encode()))
+    for name in ("t.jsonl", "t.jsonl.gz", "t.jsonl.xz", "t.jsonl.zst", "t.csv", "t.tsv", "t.parquet", "t.txt.gz"):
+        names = {} if name == "t.txt.gz" else {"id": "name"}
+        if name == "t.tsv":
+            names |= {"text": "b", "id": "a", "columns": "a,b,c"}
+        report = encode_file(encoder, tmp_path / name, tmp_path / "v.parquet", precision="fp32", **names)
+        found = parquet.read_table(tmp_path / "v.parquet")
+        assert report.read_as == ("lines" if name == "t.txt.gz" else "table")
+        assert found["id"].to_pylist() == (list(range(20)) if not names else [row["name"] for row in rows])
+        assert found["text"].to_pylist() == texts
+        assert far(vectors_of(tmp_path / "v.parquet"), expected) < 2e-6
+
+
+def test_books_make_short_windows(encoder, tmp_path, sentences, monkeypatch):
+    monkeypatch.setattr(encode_work, "WINDOW_CHARACTERS", 1000)
+    windows = list(encode_work._windows(encode_work.Text(0, None, text) for text in sentences))
+    assert [text for window in windows for text in window] == sentences
+    assert max(sum(map(len, window[:-1])) for window in windows) < 1000
+    assert len(windows) > 10
+
+
+# --- rows that cannot be used -----------------------------------------------------------------------------------------
+
+
+def test_bad_lines(encoder, tmp_path):
+    file = tmp_path / "t.txt"
+    file.write_bytes(b"quick fox\nna\xefve\nlazy \0 dog\ncalm rivers")
+    before = b"what was there"
+    (tmp_path / "v.npy").write_bytes(before)
+    with pytest.raises(AlbertKitError, match=r"line 2: bytes that are not UTF-8"):
+        encode_file(encoder, file, tmp_path / "v.npy")
+    assert (tmp_path / "v.npy").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.txt", "v.npy"]
+    report = encode_file(encoder, file, tmp_path / "v.npy", on_error="skip", precision="fp32")
+    assert [fault.line for fault in report.left_out] == [2, 3]
+    assert far(np.load(tmp_path / "v.npy"), encoder.encode(["quick fox", "calm rivers"], precision="fp32")) < 2e-6
+    encode_file(encoder, file, tmp_path / "v.parquet", on_error="skip")
+    assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == [0, 3]
+
+
+def test_what_cannot_be_done_is_said(encoder, file, tmp_path, monkeypatch):
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    os.mkfifo(tmp_path / "pipe")
+    out = tmp_path / "v.npy"
+    for arguments, options, slug in (
+        ((file, tmp_path / "v.csv"), {}, "bad-argument"),
+        ((file, tmp_path / "folder.npy"), {}, "wrong-kind"),
+        ((tmp_path, out), {}, "wrong-kind"),
+        ((tmp_path / "pipe", out), {}, "wrong-kind"),
+        ((tmp_path / "*.*", out), {}, "several-files"),
+        ((tmp_path / "no.txt", out), {}, "not-found"),
+        ((tmp_path / "empty.txt", out), {}, "empty-input"),
+        ((tmp_path / "t.csv", out), {}, "unknown-column"),
+        ((file, out), {"dimension": 33}, "bad-value"),
+        ((file, out), {"precision": "fp8"}, "bad-precision"),
+        ((file, out), {"device": "tpu"}, "bad-device"),
+    ):
+        assert slug_of(lambda a=arguments, o=options: encode_file(encoder, *a, **o)) == slug
+    parquet.write_table(arrow.table({"text": ["fox"]}), tmp_path / "t.parquet")
+    assert slug_of(lambda: encode_file(encoder, tmp_path / "t.parquet", tmp_path / "t.parquet")) == "bad-argument"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError):
+        encode_file(encoder, file, tmp_path / "v.parquet")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
+    with torch.no_grad():
+        encoder.albert.embeddings.word_embeddings.weight[encoder.tokenizer.encode("fox")] = float("nan")
+    with pytest.raises(AlbertKitError, match="not finite in float32") as error:
+        encode_file(encoder, file, tmp_path / "v.npy")
+    assert error.value.slug == "vectors-not-finite"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import json, os, shutil, signal, sys
+from albertkit.embeddings import encode_work, vector_files
+from albertkit.embeddings.encode_file import encode_file
+
+def dying(function, left):
+    def call(*arguments, **options):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+
+model, file, out, kills = sys.argv[1:5]
+holders = dict.fromkeys(("write", "sync", "read"), encode_work.VectorRows) | dict.fromkeys(("replace", "unlink"), os)
+holders |= {"commit": encode_work.Journal, "rmtree": shutil}
+encode_work.WINDOW, vector_files._GROUP = 100, 50
+for where, count in json.loads(kills):
+    process = os.fork()  # nothing has computed yet: there are no threads, and torch is imported once
+    if not process:
+        if count:
+            setattr(holders[where], where, dying(getattr(holders[where], where), count))
+        encode_file(model, file, out, precision="fp32", batch_tokens=300, commit_seconds=0.0)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    print(where, status, os.path.exists(out), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "kills"),
+    [
+        ("npy", [("write", 3), ("commit", 1), ("commit", 9), ("sync", 4), ("replace", 1), ("unlink", 1)]),
+        ("parquet", [("commit", 12), ("read", 3), ("replace", 1), ("rmtree", 1)]),
+    ],
+)
+def test_kill_9_anywhere_and_again(encoder, checkpoint, file, tmp_path, small, ending, kills):
+    """Each round begins where the one before was killed; the last ones die while the file moves to its place and after."""
+    out, whole = tmp_path / f"killed.{ending}", tmp_path / f"whole.{ending}"
+    encode_file(encoder, file, whole, precision="fp32", batch_tokens=300)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    command = [sys.executable, "-c", SCRIPT, checkpoint, file, out, json.dumps([*kills, ("whole", 0)])]
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, check=False)
+    found = [line.split() for line in done.stdout.splitlines()]
+    after = ("unlink", "rmtree")  # what is done when the file is in its place
+    expected = [[where, str(-signal.SIGKILL), str(where in after)] for where, _ in kills]
+    assert found == [*expected, ["whole", "0", "True"]], done.stderr
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"killed.{ending}", "texts.txt", f"whole.{ending}"]
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupted(encoder, file: Path, out: Path, monkeypatch, batches: int = 5) -> None:
+    """An encoding that ended after so many batches."""
+    encode_run = SentenceEncoder.encode_run
+    left = iter(range(batches))
+
+    def ending(self, *arguments):
+        if next(left, None) is None:
+            raise Interrupted
+        return encode_run(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode_run", ending)
+        with pytest.raises(Interrupted):
+            encode_file(encoder, file, out, precision="fp32", batch_tokens=300, commit_seconds=0.0)
+
+
+def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeypatch):
+    out = tmp_path / "v.npy"
+    whole = encode_file(encoder, file, tmp_path / "whole.npy", precision="fp32", batch_tokens=300)
+    interrupted(encoder, file, out, monkeypatch, 12)
+    assert not out.exists()
+    report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
+    assert 50 < report.resumed < 300
+    assert whole.resumed == 0
+    assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch):
+    out = tmp_path / "v.npy"
+    interrupted(encoder, file, out, monkeypatch)
+    plain = dict(precision="fp32", batch_tokens=300)
+    for options, differing in (
+        ({"dimension": 8}, "dimension"), ({"normalize": True}, "normalize"), ({"dtype": "float16"}, "dtype"),
+        ({"precision": "bf16"}, "precision"), ({"batch_tokens": 301}, "batch_tokens"),
+    ):  # fmt: skip
+        with pytest.raises(AlbertKitError, match=f"differing: {differing}") as error:
+            encode_file(encoder, file, out, **{**plain, **options})
+        assert error.value.slug == "other-build"
+    other = SentenceEncoder(encoder.albert, encoder.tokenizer, "cls", encoder.max_length)
+    with pytest.raises(AlbertKitError, match="differing: model"):
+        encode_file(other, file, out, **plain)
+    with torch.no_grad():
+        encoder.albert.embeddings.word_embeddings.weight[7, 0] += 1e-3
+    with pytest.raises(AlbertKitError, match="differing: model"):
+        encode_file(encoder, file, out, **plain)
+    with torch.no_grad():
+        encoder.albert.embeddings.word_embeddings.weight[7, 0] -= 1e-3
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(AlbertKitError, match="differing: input"):
+        encode_file(encoder, file, out, **plain)
+    assert encode_file(encoder, file, out, overwrite=True, **plain).resumed == 0
+    assert far(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
+
+
+def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, monkeypatch):
+    encode_run = SentenceEncoder.encode_run
+
+    def changing(self, *arguments):
+        os.utime(file, ns=(1, 1))
+        return encode_run(self, *arguments)
+
+    monkeypatch.setattr(SentenceEncoder, "encode_run", changing)
+    assert slug_of(lambda: encode_file(encoder, file, tmp_path / "v.npy")) == "input-changed"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
+
+
+def test_one_process_at_a_time(encoder, file, tmp_path, small, monkeypatch):
+    out = tmp_path / "v.npy"
+    interrupted(encoder, file, out, monkeypatch)
+    journal = encode_work.Journal(tmp_path / ".v.npy.encoding" / "journal.sqlite")
+    assert slug_of(lambda: encode_file(encoder, file, out, overwrite=True)) == "build-running"
+    journal.close()
+    assert encode_file(encoder, file, out, precision="fp32", batch_tokens=300).resumed > 0
+
+
+@pytest.mark.parametrize("broken", ["journal.sqlite", "vectors.npy"])
+def test_a_broken_journal(encoder, file, tmp_path, small, monkeypatch, broken):
+    out = tmp_path / "v.npy"
+    interrupted(encoder, file, out, monkeypatch)
+    place = tmp_path / ".v.npy.encoding" / broken
+    if broken == "journal.sqlite":
+        place.write_bytes(b"torn" * 1000)
+    else:
+        place.unlink()
+    again = dict(precision="fp32", batch_tokens=300)
+    assert slug_of(lambda: encode_file(encoder, file, out, **again)) == "broken-journal"
+    encode_file(encoder, file, out, overwrite=True, **again)
+    assert far(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command(checkpoint, encoder, file, tmp_path, capsys):
+    from cyclopts import App
+
+    from albertkit.cli.embed_encode import encode
+
+    app = App(result_action="return_value")
+    app.command(encode, name="encode")
+    command = ["encode", str(checkpoint), str(file), "--out", str(tmp_path / "v.npy"), "--precision", "fp32"]
+    app([*command, "--json"])
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert (report["texts"], report["left_out"], report["out"], printed.err) == (300, [], str(tmp_path / "v.npy"), "")
+    assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
+    file.write_bytes(b"fox\n\xff\n")
+    app([*command, "--on-error", "skip"])
+    printed = capsys.readouterr()
+    assert [line.split() for line in printed.out.splitlines() if line.startswith("left out")] == [["left", "out", "1"]]
+    assert "line 2" in printed.err

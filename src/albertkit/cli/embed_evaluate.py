@@ -139,3 +139,36 @@ def augment(
         print_result(report, json)
     else:
         print_augmentation(report)
+
+
+def map(
+    model: str,
+    input: Path,
+    /,
+    *,
+    out: Path,
+    on_error: Literal["stop", "skip"] = "stop",
+    json: bool = False,
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
+) -> None:
+    """Draw a map of texts: one HTML page to explore, with each text's nearest neighbours.
+
+    Parameters
+    ----------
+    model
+        As for `embed evaluate`.
+    input
+        A text a line; or a table: --text names the column, --pair a second one, --label the names that colour the points. Of more
+        than 5,000 different texts a sample is drawn.
+    out
+        HTML file; it needs no server and no network.
+    on_error
+        Rows that cannot be used: stop, or skip and count them.
+    json
+        Print one JSON object.
+    """
+    from albertkit.cli.printing import print_result
+    from albertkit.embeddings.map import embedding_map
+
+    report = embedding_map(model, input, out, columns=columns, on_error=on_error)
+    print_result(report.to_dict(), json)

@@ -1,0 +1,162 @@
+"""`embedding_map`: texts laid out by their vectors, in one HTML file."""
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from albertkit.embeddings.models import load_embedding_model
+from albertkit.embeddings.sampling import semantic_neighbours
+from albertkit.embeddings.similarity import unit_vectors
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.files import sha256_bytes
+from albertkit.report.embedding_map import write_embedding_map
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.faults import Faults, counted
+from albertkit.tasks.tables import Table
+from albertkit.tokenizer.text_files import read_lines
+
+MOST_POINTS = 5000  # more are a cloud in which nothing can be pointed at
+NEIGHBOURS = 10
+_SAME = 1e-5  # spread of unit vectors below which there is nothing to draw
+
+
+@dataclass(frozen=True)
+class MapReport:
+    """What `embedding_map` drew.
+
+    Attributes:
+        written: The page.
+        texts: Points.
+        rows: Texts of the file, equal ones and those left out counted.
+        left_out: Rows that could not be used.
+        variance: Share of the variance of each axis.
+        model: What made the vectors.
+    """
+
+    written: Path
+    texts: int
+    rows: int
+    left_out: int
+    variance: tuple[float, ...]
+    model: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**vars(self), "written": str(self.written)}
+
+
+def embedding_map(
+    model: str | Path,
+    input: str | Path,
+    out: str | Path,
+    *,
+    columns: Columns | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
+) -> MapReport:
+    """Draw a map: unit vectors in the two directions in which they differ most, and of each text its nearest by cosine.
+
+    Args:
+        model: Anything that makes vectors: see `load_embedding_model`.
+        input: A table with a column of texts, perhaps a second one (`pair`), and perhaps names (`label`), which colour the
+            points; or, without columns, a text a line. Equal texts are one point; of more than `MOST_POINTS` different ones a
+            sample is drawn, the same each time.
+        out: The HTML file.
+        columns: Of a table.
+        on_error: Rows that cannot be used: stop, or skip and count them.
+
+    Raises:
+        CheckpointError: constant-vectors, and what loading raises. ConfigError: missing-column, conflicting-options.
+        DataError: no-examples, and what reading raises.
+    """
+    from sklearn.decomposition import PCA
+
+    faults = Faults(on_error)
+    given = columns or Columns()
+    sample = _Sample(MOST_POINTS)
+    sample.add(_labelled_texts(Path(input), given, faults))
+    texts, labels = sample.texts()
+    if len(texts) < 3:
+        raise DataError("no-examples", f"`{input}` has {counted(len(texts), 'different text')}", "a map needs three")
+    loaded = load_embedding_model(model)
+    units = unit_vectors(loaded.encode(texts))
+    if np.ptp(units, axis=0).max() <= _SAME:
+        raise CheckpointError(
+            "constant-vectors", f"`{model}` gives all {len(texts):,} texts the same vector", "there is nothing to draw"
+        )
+    found = PCA(2 if units.shape[1] > 1 else 1, random_state=0).fit(units)
+    axes = np.zeros((len(texts), 2))
+    axes[:, : found.n_components_] = found.transform(units)
+    nearest = semantic_neighbours(units, min(NEIGHBOURS, len(texts) - 1))
+    cosines = np.stack([(units * units[column]).sum(1) for column in nearest.T], axis=1)
+    variance = tuple(map(float, found.explained_variance_ratio_))
+    facts = [loaded.name, loaded.description, f"{loaded.dimension:,} numbers"]
+    if sample.drawn:
+        facts.insert(0, f"a sample of the {sample.seen:,} in {Path(input).name}")
+    written = write_embedding_map(
+        out, Path(input).name, coordinates=axes.tolist(), texts=texts, labels=labels if given.label else None,
+        neighbours=nearest.tolist(), cosines=cosines.tolist(), variance=variance, facts=facts,
+    )  # fmt: skip
+    return MapReport(written, len(texts), sample.seen, len(faults.found), variance, loaded.description)
+
+
+class _Sample:
+    """Different texts with their names, at most so many: those whose checksums are lowest. Bounded memory, one pass.
+
+    Args:
+        most: How many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[str, tuple[int, str]] = {}  # text to place in the file and name
+        self._heap: list[tuple[int, str]] = []  # the highest checksum first
+        self.seen, self.drawn = 0, False
+
+    def add(self, texts: Iterable[tuple[str, str]]) -> None:
+        """Look at texts and their names."""
+        for text, label in texts:
+            self.seen += 1
+            if text in self._kept:
+                continue
+            entry = (-int(sha256_bytes(text.encode())[:16], 16), text)
+            if len(self._heap) < self._most:
+                heapq.heappush(self._heap, entry)
+            else:
+                self.drawn = True
+                dropped = heapq.heappushpop(self._heap, entry)
+                self._kept.pop(dropped[1], None)
+                if dropped is entry:
+                    continue
+            self._kept[text] = (self.seen, label)
+
+    def texts(self) -> tuple[list[str], list[str]]:
+        """The texts that are kept, in the order of the file, and their names."""
+        ordered = sorted(self._kept.items(), key=lambda item: item[1])
+        return [text for text, _ in ordered], [label for _, (_, label) in ordered]
+
+
+def _labelled_texts(file: Path, columns: Columns, faults: Faults) -> Iterable[tuple[str, str]]:
+    """Texts and names, one after the other."""
+    if columns.id is not None:
+        raise ConfigError("conflicting-options", "points have no id", "leave --id out")
+    if columns.text is None:
+        if columns.settings():
+            raise ConfigError(
+                "missing-column", "columns are named, but not that of the text", "name it: --text sentence"
+            )
+        yield from ((line.strip(), "") for line in read_lines(file) if line.strip())
+        return
+    sides = [name for name in (columns.text, columns.pair) if name is not None]
+    with Table(file, quoted=columns.quoted, faults=faults) as table:
+        if columns.columns is not None:
+            table.without_header([name.strip() for name in columns.columns.split(",")])
+        for row in table.rows([*sides, *([columns.label] if columns.label else [])]):
+            for side in sides:
+                if text := row.values[side].strip():
+                    yield text, row.values[columns.label] if columns.label else ""
+                else:
+                    table.add_fault(row.line, f"`{side}` is empty")

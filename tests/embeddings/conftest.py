@@ -51,3 +51,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def encoder(checkpoint: Path) -> SentenceEncoder:
     """That checkpoint with mean pooling, in fp32."""
     return SentenceEncoder.from_pretrained(checkpoint)
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+    """That checkpoint with smaller random weights, from which a model learns in seconds."""
+    folder = tmp_path_factory.mktemp("start")
+    config = AlbertConfig.from_pretrained(checkpoint).with_changes(initializer_range=0.1)
+    torch.manual_seed(3)
+    AlbertForPreTraining(config).save_pretrained(folder, AlbertTokenizer.from_pretrained(checkpoint))
+    return folder

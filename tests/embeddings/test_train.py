@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.embeddings.train import train_embeddings
@@ -46,16 +45,6 @@ def table(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
             score = 4 * int(has[0] == has[1]) + int(rng.integers(2))
             lines.append(f"{texts[0]}\t{texts[1]}\t{score}")
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
-    """That checkpoint with smaller random weights, from which a model learns in seconds."""
-    folder = tmp_path_factory.mktemp("start")
-    config = AlbertConfig.from_pretrained(checkpoint).with_changes(initializer_range=0.1)
-    torch.manual_seed(3)
-    AlbertForPreTraining(config).save_pretrained(folder, AlbertTokenizer.from_pretrained(checkpoint))
     return folder
 
 

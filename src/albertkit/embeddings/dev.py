@@ -85,7 +85,7 @@ class PairDev:
 
     def constant(self, vectors: np.ndarray) -> list[str]:
         """What is constant, so that nothing can be found."""
-        return constants(vectors[:, 0], vectors[:, 1], np.arange(len(vectors), dtype=np.float64))
+        return constants(vectors[:, 0], vectors[:, 1])
 
 
 class TeacherDev:
@@ -114,7 +114,7 @@ class TeacherDev:
 
     def constant(self, vectors: np.ndarray) -> list[str]:
         """What is constant."""
-        return constants(vectors[:, 0], vectors[:, -1], np.arange(len(vectors), dtype=np.float64))
+        return constants(vectors[:, 0], np.roll(vectors[:, 0], 1, axis=0))
 
 
 AnyDev = ScoredDev | PairDev | TeacherDev

@@ -14,7 +14,7 @@ from albertkit.embeddings.losses import ToTeacher, shortened
 from albertkit.embeddings.results import EmbeddingResult, with_seeds
 from albertkit.embeddings.run import DEV_TOKENS, Training, train_encoder
 from albertkit.embeddings.settings import DistillSettings
-from albertkit.embeddings.student import known_words, matched, reduced
+from albertkit.embeddings.student import known_words, match_dimension, reduced
 from albertkit.embeddings.teacher import Teacher, find_teacher
 from albertkit.embeddings.teacher_vectors import TeacherRows, teacher_vectors
 from albertkit.embeddings.texts import read_texts
@@ -93,11 +93,11 @@ def distill_embeddings(
     components = reduced(vectors, train, encoder, settings)
     lesson = Lesson(
         str(student), source, [rows[n] for n in train], TeacherRows(vectors, np.array(train), components), dev_rows,
-        np.asarray(goal, np.float32) if components is None else goal @ components, components is not None, scored,
+        np.asarray(goal, np.float32) if components is None else goal @ components, scored,
         (
             f"data: {counted(len(train), 'example')} of {counted(len(rows[0]), 'text')}; dev: {len(dev_rows):,}, {where}"
             + (f"; {len(scored):,} scored pairs" if scored else ""),
-            f"teacher: {teacher}, {vectors.shape[1]} numbers a vector",
+            f"teacher: {teacher}, {vectors.shape[1]} numbers a vector" + ("" if components is None else ", reduced by PCA"),
             known,
             *([f"rows left out: {len(faults.found):,} (the first: {faults.found[0].where})"] if faults.found else ()),
         ),
@@ -121,7 +121,6 @@ class Lesson:
         vectors: Of their first texts.
         dev_rows: Dev examples.
         dev_vectors: fp32 [dev examples, W], of their first texts.
-        reduced: Whether these are the teacher's principal components.
         scored: Scored pairs, if there are any.
         notes: Lines for a person.
     """
@@ -132,7 +131,6 @@ class Lesson:
     vectors: TeacherRows
     dev_rows: list[tuple[str, ...]]
     dev_vectors: np.ndarray
-    reduced: bool
     scored: Examples | None
     notes: tuple[str, ...]
 
@@ -143,7 +141,7 @@ def _prepared(lesson: Lesson, settings: DistillSettings, world: World) -> tuple[
     encoder, notes = start_encoder(lesson.student, settings)
     resolved, reasons = settings.resolve(encoder.config, encoder.max_length, len(lesson.rows))
     set_up(encoder, resolved)
-    notes.append(matched(encoder, lesson.dev_vectors.shape[1], lesson.student, lesson.reduced))
+    notes.append(match_dimension(encoder, lesson.rows, lesson.vectors, world))
     parallel = len(lesson.rows[0]) > 1
     devs: list[AnyDev] = [TeacherDev(lesson.dev_rows, lesson.dev_vectors)]
     if parallel:

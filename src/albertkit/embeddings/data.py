@@ -107,6 +107,8 @@ def read_embedding_data(
     kind = kind_of(name)
     if silver is not None and kind != "scores":
         raise ConfigError("conflicting-options", f"silver pairs have scores, `{name}` has none", "leave --silver out")
+    if dev_kind is not None and dev is None:
+        raise ConfigError("conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev")
     source = _Source(name, kind, columns, faults)
     files = source.files(data)
     train = source.read(files["train"], "train")
@@ -116,10 +118,6 @@ def read_embedding_data(
     notes: list[str] = []
     if dev is None:
         own = next((file for split, file in files.items() if split.startswith("dev")), None)
-        if dev_kind is not None:
-            raise ConfigError(
-                "conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev"
-            )
     else:
         own = dev_source.dev_file(dev)
     if own is not None:

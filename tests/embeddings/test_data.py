@@ -1,0 +1,214 @@
+"""What becomes of the rows of each kind of data, and what an update is made of."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.embeddings.data import read_embedding_data, read_scored
+from albertkit.embeddings.examples import CLASSES, Examples, entailed, held_out_rows, triplets_of
+from albertkit.embeddings.losses import ToTeacher
+from albertkit.embeddings.objective import EmbeddingObjective
+from albertkit.embeddings.settings import EmbedSettings
+from albertkit.embeddings.texts import read_texts
+from albertkit.embeddings.train import example_features, set_up, text_numbers
+from albertkit.errors import AlbertKitError, ConfigError, DataError
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.stream import ExampleStream
+
+NAMED = Columns(text="a", pair="b", label="y")
+
+
+def write(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def test_korsts_keeps_every_row_and_its_quotes(data):
+    read = read_embedding_data("korsts", data / "korean" / "korsts", faults=Faults())
+    assert (len(read.train), len(read.dev)) == (5749, 1500)  # parsers that see quotes lose rows
+    assert (read.train.targets.min(), read.train.targets.max()) == (0, 1)
+    assert (read.dev.targets.min(), read.dev.targets.max()) == (0, 5)
+    assert read.notes[1] == "scores: 0 to 5, divided by 5"
+
+
+def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
+    klue = data / "korean" / "klue"
+    read = read_embedding_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, faults=Faults())
+    assert len(read.train) + len(read.dev) == 519
+    assert len(read.dev) == 104
+    inference = read_embedding_data(
+        "klue-nli", klue / "klue-nli-v1.1_dev.json", dev=data / "korean" / "korsts", dev_kind="korsts", faults=Faults()
+    )
+    assert len(inference.dev) == 1500
+    assert all(len(texts) == 3 for texts in inference.train.texts)
+    assert "`sts-dev.tsv`" in inference.notes[0]
+
+
+def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(tmp_path):
+    gold = write(tmp_path / "train.tsv", "a\tb\ty", "p\tq\t1", "r\ts\t3", "t\tu\t2")
+    write(tmp_path / "dev.tsv", "a\tb\ty", "p\tq\t9", "r\ts\t8")
+    silver = write(
+        tmp_path / "silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2"
+    )
+    read = read_embedding_data("scores", tmp_path, columns=NAMED, silver=silver, faults=Faults())
+    assert read.train.texts[3:] == [("v", "w"), ("x", "y")]
+    assert read.train.targets.tolist() == [0, 1, 0.5, 0.75, 1]
+    assert read.dev.targets.tolist() == [9, 8]  # an order is all that is asked of them
+    assert read.notes[1:3] == [
+        "scores: 1 to 3 in training, made 0 to 1",
+        "silver: 2 pairs beside 3, with scores of 2.50 to 7.00 on their scale",
+    ]
+    assert gold.exists()
+
+
+def test_triplets_are_those_of_the_recipe():
+    pairs = Examples(
+        [("p", "e1"), ("p", "c1"), ("p", "e2"), ("p", "n"), ("lonely", "e3"), ("q", "c2"), ("q", "e4")],
+        np.array([CLASSES.index(name) for name in (*"ec", *"en", *"ec", "e") for name in [
+            {"e": "entailment", "c": "contradiction", "n": "neutral"}[name]]]),
+    )  # fmt: skip
+    made, alone = triplets_of(pairs)
+    assert made.texts == [
+        ("p", "e1", "c1"), ("e1", "p", "c1"), ("p", "e2", "c1"), ("e2", "p", "c1"), ("q", "e4", "c2"), ("e4", "q", "c2"),
+    ]  # fmt: skip
+    assert alone == 1
+    assert entailed(pairs).texts == [("p", "e1"), ("lonely", "e3"), ("q", "e4")]
+
+
+def test_held_out_first_texts_are_not_trained_on():
+    firsts = [f"text {n // 3}" for n in range(90)]
+    train, dev = held_out_rows(firsts, 0.2, Path("data"))
+    assert sorted(train + dev) == list(range(90))
+    assert len(dev) == 18
+    assert {firsts[n] for n in train}.isdisjoint(firsts[n] for n in dev)
+    with pytest.raises(DataError, match="no dev file"):
+        held_out_rows(["one", "one"], 0.5, Path("data"))
+
+
+def test_texts_are_lines_and_rows_are_tables(tmp_path):
+    lines = write(tmp_path / "lines.txt", "one, two", "", '"three"')
+    assert read_texts(lines, Columns(), None, Faults()) == [("one, two",), ('"three"',)]
+    rows = write(tmp_path / "rows.txt", "one\ttwo\tby A", "three\tfour\tby B")
+    assert read_texts(rows, Columns(), None, Faults()) == [("one", "two", "by A"), ("three", "four", "by B")]
+    named = Columns(columns="en,ko,by", text="ko", pair="en")
+    assert read_texts(rows, named, 2, Faults()) == [("two", "one"), ("four", "three")]
+    table = write(tmp_path / "named.csv", "x,y", "one,two")
+    assert read_texts(table, Columns(text="y"), None, Faults()) == [("two",)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "slug", "said"),
+    [
+        (["one\ttwo\tthree"], "wrong-columns", "line 1: 3 columns"),
+        (["one\ttwo", "three"], "bad-row", "line 2: 1 field, but the table has 2 columns"),
+        (["one\ttwo", "three\t "], "bad-row", "line 2: `column 2` is empty"),
+    ],
+)
+def test_wrong_columns_are_refused_with_the_line(tmp_path, rows, slug, said):
+    file = write(tmp_path / "pairs.tsv", *rows)
+    with pytest.raises(DataError) as caught:
+        read_texts(file, Columns(), 2, Faults())
+    assert caught.value.slug == slug
+    assert said in caught.value.message
+
+
+def test_rows_that_cannot_be_used_are_counted(tmp_path):
+    file = write(tmp_path / "pairs.tsv", "one\ttwo", "three", "four\tfive", "six\tseven")
+    dev = write(tmp_path / "dev.tsv", "eight\tnine")
+    read = read_embedding_data("pairs", file, dev=dev, faults=Faults("skip"))
+    assert len(read.train) == 3
+    assert any(note.startswith("rows left out: 1 (the first: line 2") for note in read.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "slug"),
+    [
+        ("korst", {}, "unknown-kind"),
+        ("scores", {"columns": Columns(text="a", pair="b")}, "missing-column"),
+        ("pairs", {"silver": Path("silver.tsv")}, "conflicting-options"),
+        ("pairs", {"dev_kind": "korsts"}, "conflicting-options"),
+        ("pairs", {"columns": NAMED}, "conflicting-options"),
+        ("texts", {}, "no-dev"),
+        ("nli", {"columns": NAMED}, "unknown-label"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, kind, options, slug):
+    file = write(tmp_path / "data.tsv", "a\tb\ty", "p\tq\tmaybe", "r\ts\tentailment")
+    with pytest.raises(AlbertKitError) as caught:
+        read_embedding_data(kind, file, faults=Faults(), **options)
+    assert caught.value.slug == slug
+
+
+def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
+    folder, file = data / "korean" / "korsts", data / "korean" / "korsts" / "sts-test.tsv"
+    assert read_scored("korsts", folder, Faults())[1].name == "sts-dev.tsv"
+    assert len(read_scored("korsts", file, Faults())[0]) == 1379
+    with pytest.raises(ConfigError, match="`nli` has no scores"):
+        read_scored("nli", folder, Faults())
+
+
+# --- updates ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pairs(words) -> Examples:
+    """30 pairs of 1 to 12 words, some texts of which are in two of them."""
+    rng = np.random.default_rng(2)
+    texts = [" ".join(rng.choice(words, rng.integers(1, 13))) for _ in range(60)]
+    rows = list(zip(texts[::2], texts[1::2], strict=True))
+    return Examples([*rows[:28], (rows[0][0], rows[28][1]), (rows[29][0], rows[1][0])], np.arange(30, dtype=np.float32))
+
+
+def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
+    goals = np.random.default_rng(3).normal(size=(30, 32)).astype(np.float32)
+    features = example_features(encoder, pairs.texts)
+    objective = EmbeddingObjective(encoder, "mse", ToTeacher("mse"), 2, goals)
+    stream = ExampleStream(features, grouped=True, batch_size=7, batch_tokens=1 << 62, seed=4)
+    seen: list[int] = []
+    for _ in range(5):
+        (batch,) = next(stream)
+        numbers = batch.examples[::2].tolist()
+        seen += numbers
+        part = objective.losses(batch)["mse"]
+        assert part.count == objective.counts(batch)["mse"] == len(numbers)
+        with torch.no_grad():
+            sides = [encoder(encoder.features([pairs.texts[n][k] for n in numbers]).batch(np.arange(len(numbers))).packed)
+                     for k in (0, 1)]  # fmt: skip
+        expected = np.mean([(side.numpy() - goals[numbers]) ** 2 for side in sides])
+        assert part.total.item() / part.count == pytest.approx(expected, rel=1e-5)
+        shifted = np.mean([(side.numpy() - goals[np.roll(numbers, 1)]) ** 2 for side in sides])
+        assert part.total.item() / part.count != pytest.approx(shifted, rel=1e-3)
+    assert sorted(seen) == list(range(30))
+
+
+def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pairs):
+    numbers = text_numbers(pairs)
+    assert numbers[28, 0] == numbers[0, 0]
+    assert numbers[29, 1] == numbers[1, 0]
+    features = example_features(encoder, pairs.texts)
+
+    class Counted(torch.nn.Module):
+        def forward(self, vectors, targets):
+            assert len(vectors[0]) == len(targets) == 28
+            assert set(targets.tolist()).isdisjoint({28, 29}) or len(set(targets.tolist()) & {0, 1, 28, 29}) == 2
+            return vectors[0].sum()
+
+    objective = EmbeddingObjective(encoder, "mnrl", Counted(), 2, pairs.targets, numbers)
+    batch = next(ExampleStream(features, grouped=True, batch_size=30, batch_tokens=1 << 62))[0]
+    assert objective.counts(batch) == {"mnrl": 28}
+    assert objective.losses(batch)["mnrl"].count == 28
+
+
+def test_another_dropout_changes_nothing_but_training(encoder):
+    before = encoder.encode(["the quick brown fox"], precision="fp32")
+    set_up(encoder, EmbedSettings(dropout=0.1, length=20))
+    assert encoder.max_length == 20
+    assert np.array_equal(encoder.eval().encode(["the quick brown fox"], precision="fp32"), before)
+    features = encoder.features(["the quick brown fox"] * 2)
+    vectors = encoder.train()(features.batch(np.arange(2)).packed)
+    assert not torch.equal(vectors[0], vectors[1])
+    encoder.eval()
+    assert torch.equal(*encoder(features.batch(np.arange(2)).packed))

@@ -21,8 +21,9 @@ app = App(
 )
 tokenizer = App(name="tokenizer", help="Train, use and convert SentencePiece tokenizers.")
 corpus = App(name="corpus", help="Turn text into a token store and look inside it.")
+embed = App(name="embed", help="Sentence embeddings: train, distil, augment, evaluate, encode, look.")
 bench = App(name="bench", help="Measure albertkit beside its peers, on this machine, in one run.")
-for group in (tokenizer, corpus, bench):
+for group in (tokenizer, corpus, embed, bench):
     app.command(group)
 
 _COMMANDS = "albertkit.cli"
@@ -87,6 +88,28 @@ corpus.command(
     name="export",
     help="Write a store as masked TFRecords, as Google's create_pretraining_data does.",
 )
+embed.command(
+    f"{_COMMANDS}.embed_train:train",
+    name="train",
+    help="Train on scored pairs, inference, pairs that mean the same, or texts.",
+)
+embed.command(
+    f"{_COMMANDS}.embed_train:distill",
+    name="distill",
+    help="Learn a teacher's vectors, across languages from parallel texts.",
+)
+embed.command(
+    f"{_COMMANDS}.embed_evaluate:augment",
+    name="augment",
+    help="Silver pairs: sampled, scored by a cross-encoder, balanced.",
+)
+embed.command(
+    f"{_COMMANDS}.embed_evaluate:evaluate",
+    name="evaluate",
+    help="Correlations, retrieval and anisotropy, beside a bag of pieces.",
+)
+embed.command(f"{_COMMANDS}.embed_encode:encode", name="encode", help="A file of texts of any size to npy or Parquet.")
+embed.command(f"{_COMMANDS}.embed_evaluate:map", name="map", help="Texts laid out by their vectors, in one HTML page.")
 bench.command(
     f"{_COMMANDS}.bench:tokenize", name="tokenize", help="Text to ids: transformers, tokenizers, raw SentencePiece."
 )
@@ -111,17 +134,20 @@ bench.command(
 _SETTINGS = {
     "pretrain": ("albertkit.pretraining.settings", "PretrainSettings"),
     "finetune": ("albertkit.tasks.settings", "FinetuneSettings"),
+    "embed train": ("albertkit.embeddings.settings", "EmbedSettings"),
+    "embed distill": ("albertkit.embeddings.settings", "DistillSettings"),
 }
 
 
 def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
     app.config = ()  # not that of the command before, in one process
+    command = next((name for name in _SETTINGS if arguments[: name.count(" ") + 1] == name.split()), None)
     for position, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
         path = value or next(iter(arguments[position + 1 :]), "")
-        if flag == "--config-file" and path and arguments[0] in _SETTINGS:
-            module, name = _SETTINGS[arguments[0]]
+        if flag == "--config-file" and path and command:
+            module, name = _SETTINGS[command]
             # A key that is not known is answered with the nearest one that is.
             getattr(import_module(module), name).read(Path(path))
             app.config = Toml(path, use_commands_as_keys=False, must_exist=True)

@@ -325,6 +325,7 @@ def test_a_broken_journal(encoder, file, tmp_path, small, monkeypatch, broken):
         place.write_bytes(b"torn" * 1000)
     else:
         place.unlink()
+        out.write_bytes(b"of an earlier call")
     again = dict(precision="fp32", batch_tokens=300)
     assert slug_of(lambda: encode_file(encoder, file, out, **again)) == "broken-journal"
     encode_file(encoder, file, out, overwrite=True, **again)

@@ -121,8 +121,11 @@ def test_what_does_not_fit_together_is_refused(encoder):
     with pytest.raises(ConfigError, match="relu") as error:
         Projection(32, 8, "relu")
     assert error.value.slug == "unknown-activation"
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="fp64"):
         encoder.encode("a", precision="fp64")
+    encoder.settings.update(prompts={"query": "fox "}, default_prompt_name="qury")
+    with pytest.raises(ConfigError, match="did you mean `query`"):
+        encoder.encode("a")
 
 
 def test_a_bf16_vector_is_near_the_fp32_one(encoder, sentences):

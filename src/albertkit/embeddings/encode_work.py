@@ -72,7 +72,9 @@ class Encoding:
             display.start(place["done"])
             if (self.work / _VECTORS).exists() or not place["done"]:
                 self._compute(journal, display, commit_seconds)
-            elif not self.target.exists():  # else it was moved there, and then came the kill
+            elif (
+                place["done"] < self.shape[0] or not self.target.exists()
+            ):  # else it was moved there, then came the kill
                 raise MachineError("broken-journal", f"`{self.work}` has lost its vectors", "run the command again")
         except AlbertKitError:  # nothing that could go on
             shutil.rmtree(self.work)
@@ -155,7 +157,9 @@ class Encoding:
         digest = hashlib.sha256(encoder.tokenizer.fingerprint.encode())
         for tensor in encoder.state_dict().values():
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        facts = [encoder.pooling, encoder.max_length, encoder.normalize, encoder.include_prompt, encoder.lower_case]
+        activation = None if encoder.projection is None else encoder.projection.activation_name
+        facts = [encoder.pooling, activation, encoder.max_length, encoder.normalize]
+        facts += [encoder.include_prompt, encoder.lower_case]
         digest.update(json.dumps([*facts, encoder.settings, encoder.config.to_dict()], sort_keys=True).encode())
         return {
             "input": [self.file.path, self.file.size, self.file.modified],

@@ -15,7 +15,7 @@ from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
 from albertkit.engines import Engine, make_engine
 from albertkit.engines.engine import Precision
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, near_miss
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.tasks.features import Features
 from albertkit.tasks.stream import cut_by_tokens
@@ -81,9 +81,15 @@ class SentenceEncoder(nn.Module):
 
     @property
     def prompt(self) -> str:
-        """What is put before every text: the default prompt of the settings, "" if there is none."""
-        name = self.settings.get("default_prompt_name")
-        return "" if name is None else self.settings["prompts"][name]
+        """What is put before every text: the default prompt of the settings, "" if there is none.
+
+        Raises:
+            ConfigError: bad-settings if the settings have no prompt of that name.
+        """
+        name, prompts = self.settings.get("default_prompt_name"), self.settings.get("prompts", {})
+        if name is not None and name not in prompts:
+            raise ConfigError("bad-settings", f"there is no prompt `{name}`", near_miss(name, prompts))
+        return "" if name is None else prompts[name]
 
     def features(self, texts: Sequence[str]) -> Features:
         """What the model sees of texts: a sequence each, in their order.
@@ -218,13 +224,23 @@ class SentenceEncoder(nn.Module):
 
         Returns:
             The model in fp32 on the CPU, in evaluation mode.
+
+        Raises:
+            CheckpointError: broken-encoder, unknown-module, unknown-activation, vocab-mismatch; no-weights, weights-mismatch,
+                no-tokenizer and what else loading raises.
+            ConfigError: unknown-pooling, bad-settings; conflicting-options if the folder has another pooling.
+            DataError: not-found, broken-json. MachineError: hub-unreachable.
         """
         from albertkit.embeddings.folder import load_encoder
 
         return load_encoder(folder, pooling)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a checkpoint folder that sentence-transformers loads."""
+        """Write a checkpoint folder that sentence-transformers loads; each file whole or not at all.
+
+        Args:
+            folder: Made if missing. Modules that an encoder of another shape left there are removed, other files stay.
+        """
         from albertkit.embeddings.folder import save_encoder
 
         save_encoder(folder, self)

@@ -54,6 +54,13 @@ def test_bm25_neighbours_have_the_best_scores_by_the_formula(rows):
     assert (nearest[empty] == NOBODY).all()
 
 
+@pytest.mark.slow  # it compiles
+def test_the_compiled_search_of_many_texts_finds_the_same(rows, monkeypatch):
+    monkeypatch.setattr(sampling, "_MANY_TEXTS", 10)
+    _, chosen, best = chosen_and_best(rows, 4, bm25(rows))
+    np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("changed", [{"k1": 4.0}, {"b": 0.0}])
 def test_the_formula_notices_other_constants(rows, changed):
     _, chosen, best = chosen_and_best(rows, 4, bm25(rows, **changed))

@@ -16,8 +16,6 @@ NOBODY = -1  # where a text has fewer than k neighbours
 # From here on bm25s' compiled search is the faster one: 8,000 texts of 12 pieces take 2 s, but compiling takes 15 to 40; the
 # plain one takes 51.
 _MANY_TEXTS = 8_000
-    20_000  # from here on compiling for 20 s is worth it: 1 ms a text instead of 2.5 for 20,000 texts of 20 pieces
-)
 
 
 class Candidates(NamedTuple):

@@ -214,6 +214,14 @@ def test_what_is_no_model_is_refused(tmp_path):
     assert caught.value.slug == "not-an-embedding-model"
 
 
+def test_vectors_that_are_not_finite_are_refused(encoder, table, tmp_path):
+    encoder.albert.embeddings.word_embeddings.weight.data[20:] = float("nan")
+    encoder.save_pretrained(tmp_path / "model")
+    with pytest.raises(AlbertKitError) as caught:
+        evaluate_embeddings(tmp_path / "model", {"t": ("scores", table)}, columns=TABLE)
+    assert caught.value.slug == "not-finite-vectors"
+
+
 def test_names_of_files_differ():
     assert named_files(["korsts=a/dev.tsv", "korsts=b/dev.tsv", "pairs=c=d.tsv"]) == {
         "korsts a/dev.tsv": ("korsts", "a/dev.tsv"),

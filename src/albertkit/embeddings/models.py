@@ -27,15 +27,29 @@ class EmbeddingModel:
         name: As it was given.
         description: What it is, in words.
         dimension: D.
-        encode: E texts to fp32 [E, D].
+        compute: E texts to fp32 [E, D]; `encode` also looks at what comes out.
         token_ids: E texts to the ids of their pieces, without special tokens; None for a model without a tokenizer.
     """
 
     name: str
     description: str
     dimension: int
-    encode: Callable[[Sequence[str]], np.ndarray]
+    compute: Callable[[Sequence[str]], np.ndarray]
     token_ids: Callable[[Sequence[str]], RaggedIds] | None
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of E texts, fp32 [E, D].
+
+        Raises:
+            CheckpointError: not-finite-vectors.
+        """
+        vectors = self.compute(texts)
+        if bad := int((~np.isfinite(vectors).all(1)).sum()):
+            raise CheckpointError(
+                "not-finite-vectors", f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
+                "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",
+            )  # fmt: skip
+        return vectors
 
 
 def load_embedding_model(model: str | Path, precision: Precision = "auto") -> EmbeddingModel:

@@ -242,6 +242,15 @@ def test_rows_can_be_named(tmp_path, home):
     error = refused(lambda: pretrain(home / "old" / "store", tmp_path / "run", settings, start=home / "model"))
     assert (error.slug, "--new-rows-from" in error.hint) == ("bad-settings", True)
     pretrain(home / "old" / "store", tmp_path / "run", replace(settings, new_rows_from=18), start=home / "model")
+    grown = tmp_path / "grown"
+    shutil.copytree(home / "model", grown)
+    before = json.loads((grown / "provenance.json").read_text())
+    (grown / "provenance.json").write_text(
+        json.dumps(before | {"new_rows_from": 18})
+    )  # as `tokenizer extend` writes it
+    pretrain(home / "old" / "store", tmp_path / "noted", settings, start=grown)
+    said, noted = (load_file(tmp_path / run / "final" / "model.safetensors") for run in ("run", "noted"))
+    assert all(torch.equal(said[name], noted[name]) for name in said)
     began, ended = weights(tmp_path / "run" / "start"), weights(tmp_path / "run" / "final")
     assert differing(began, ended) == {WORDS, BIAS}
     assert torch.equal(began[WORDS][:18], ended[WORDS][:18])

@@ -60,6 +60,9 @@ def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model: Path, extended
         assert len(new[name]) == len(after)
     rows = new[f"albert.{WORDS}"][160:]
     assert len(torch.unique(rows, dim=0)) == len(rows)  # symbols that start alike would have to be told apart first
+    assert json.loads((out / "provenance.json").read_text()) == {
+        "new_rows_from": 160
+    }  # `pretrain --train-only new-rows` reads it
 
 
 def test_old_texts_keep_their_ids(english: list[str], english_model: Path, extended) -> None:

@@ -22,6 +22,8 @@ from albertkit.model.pretrained import PretrainedAlbert, Unfilled
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
+PROVENANCE = "provenance.json"  # beside the weights: what they were made from, by whom they were trained on what
+NEW_ROWS_FROM = "new_rows_from"  # in it, of a grown model: the first row that was added and not trained
 
 Model = TypeVar("Model", bound=PretrainedAlbert)
 logger = logging.getLogger("albertkit")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.checkpoints import save_checkpoint
+from albertkit.checkpoints.folder import NEW_ROWS_FROM, PROVENANCE
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_json, remove_leftovers, write_json
@@ -17,7 +18,7 @@ from albertkit.pretraining.guard import GuardedDisplay
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import Source, held_out_stream, open_source
-from albertkit.pretraining.start import PROVENANCE, START, begin_run, seen_before
+from albertkit.pretraining.start import START, begin_run, seen_before
 from albertkit.pretraining.trained import trained_part
 from albertkit.report import plot_run, write_card
 from albertkit.report.versions import versions
@@ -100,7 +101,7 @@ def pretrain(
     reasons.append(source.describe(stream))  # says at once if no example can be made
     began = begin_run(run, source.tokenizer, settings, start, resume)
     model = prepare(began.model, settings, world)
-    trained = trained_part(model, settings, began.continued.get("pieces", 0))
+    trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
     if continued:
         reasons.append(f"continues `{began.continued['model']}`, which has {began.continued['pieces']:,} pieces")
     reasons += [*began.notes, *seen_before(began.continued, source.fingerprint, settings)]

@@ -23,7 +23,8 @@ class PretrainSettings(Settings):
         config: A `config.json` to use in place of a size.
         train_only: all; or new-rows: the embeddings of the pieces that the continued model did not have and their biases in
             the prediction, while everything else keeps its bits.
-        new_rows_from: First id of the new rows. Default: the number of pieces of the continued model.
+        new_rows_from: First id of the new rows. Default: what `albertkit tokenizer extend` has noted beside the model, else the
+            number of its pieces.
         length: Longest sequence, in tokens, special tokens included.
         batch_tokens: Real tokens of a micro-batch on each device, at most.
         accumulation: Micro-batches an update.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from albertkit.checkpoints import local_folder, read_tensors
-from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS, fill
+from albertkit.checkpoints.folder import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, fill
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, sha256_file
@@ -16,7 +16,6 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tokenizer import AlbertTokenizer
 
 START = "start"  # in the folder of a run that continues a model: that model, with what was added to it
-PROVENANCE = "provenance.json"  # beside the weights: where they come from, which documents of which store were held out
 
 NOISE = 0.1  # of the old rows' standard deviation
 # What a checkpoint may lack: a base encoder has no heads, a masked-LM model no pooler.
@@ -113,12 +112,15 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
         notes.append(f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}")
     if tokenizer.vocab_size > before.vocab_size:
         _add_rows(model, before.vocab_size, tokenizer.vocab_size)
+    facts = _facts(path)
+    grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, before.vocab_size)
     continued = {
         "model": str(source),
         "class": next(iter(config.foreign.get("architectures") or []), None),
         "pieces": before.vocab_size,
+        NEW_ROWS_FROM: before.vocab_size if tokenizer.vocab_size > before.vocab_size else grown_before,
         "drawn_afresh": fresh,
-        **_facts(path),
+        **facts,
     }
     return Start(model, continued, notes)
 

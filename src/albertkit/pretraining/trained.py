@@ -9,7 +9,7 @@ from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.settings import PretrainSettings
 
 
-def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, pieces_before: int) -> nn.Module:
+def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, first_new: int) -> nn.Module:
     """What the loop is to train.
 
     A head without a loss is left out. Its gradients would be 0, but decay would still shrink it, under LAMB by the whole
@@ -18,7 +18,7 @@ def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, pieces
     Args:
         model: On its device.
         settings: Of the run.
-        pieces_before: Pieces of the model that is continued.
+        first_new: Where the rows begin that the continued model did not have, or had got and not trained.
 
     Raises:
         ConfigError: bad-settings if there are no new rows.
@@ -28,7 +28,7 @@ def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, pieces
             if name.startswith(_without_loss(settings)):
                 parameter.requires_grad_(False)
         return model
-    first, rows = settings.new_rows_from or pieces_before, model.config.vocab_size
+    first, rows = settings.new_rows_from or first_new, model.config.vocab_size
     if not 0 < first < rows:
         raise ConfigError(
             "bad-settings", f"there is no new row: the model has {rows:,}, new ones would begin at {first:,}",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model.pretrained import PretrainedAlbert
@@ -32,8 +33,6 @@ from albertkit.training.distributed import World
 from albertkit.training.hardware import choose_precision
 from albertkit.training.loop import LoopSettings, train
 from albertkit.training.state import list_checkpoints
-
-PROVENANCE = "provenance.json"  # beside the weights: what they were trained on
 
 
 @dataclass(frozen=True)

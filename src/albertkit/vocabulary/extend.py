@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from albertkit.checkpoints.folder import NEW_ROWS_FROM, PROVENANCE
 from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.files import read_json, write_json
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.extend import Extension, extend_tokenizer
 from albertkit.tokenizer.loading import find_model
@@ -117,6 +119,9 @@ def extend_vocabulary(
                 taken = _grow(grown, tokenizer, extension, rows, rows_from, seed)
                 model_class = grown.model_class.__name__
                 grown.write(folder, Path(out).name, extended, _change(extension, rows))
+            origin = Path(model) / PROVENANCE
+            before = read_json(origin) if origin.exists() else {}
+            write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
         compared, differing = check_agreement(folder, extended, lines or sample[:1000])
     return ExtensionReport(
         out=str(out), old_size=tokenizer.vocab_size, vocab_size=extended.vocab_size, characters=extension.characters,

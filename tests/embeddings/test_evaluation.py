@@ -219,7 +219,7 @@ def test_vectors_that_are_not_finite_are_refused(encoder, table, tmp_path):
     encoder.save_pretrained(tmp_path / "model")
     with pytest.raises(AlbertKitError) as caught:
         evaluate_embeddings(tmp_path / "model", {"t": ("scores", table)}, columns=TABLE)
-    assert caught.value.slug == "not-finite-vectors"
+    assert caught.value.slug == "vectors-not-finite"
 
 
 def test_names_of_files_differ():

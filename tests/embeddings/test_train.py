@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.embeddings.train import train_embeddings
@@ -214,6 +215,28 @@ def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_pa
     with pytest.raises(ConfigError) as caught:
         train_embeddings("score", start, table, tmp_path, SETTINGS, columns=COLUMNS)
     assert (caught.value.slug, caught.value.hint) == ("unknown-kind", "did you mean `scores`?")
+
+
+def test_defaults_are_numbers_with_reasons(start):
+    config = AlbertConfig.from_pretrained(start)
+    resolved, reasons = EmbedSettings().resolve("scores", config, 64, 5749)
+    assert (resolved.loss, resolved.lr, resolved.batch_size, resolved.steps) == ("cosent", 1e-4, 32, 1797)
+    assert any(line.startswith("steps: 1,797 = 10 epochs of 5,749 at 32") for line in reasons)
+    wide, reasons = EmbedSettings().resolve("scores", config.with_changes(hidden_size=2048), 64, 5749)
+    assert wide.lr == 1e-5
+    assert "lr: 1e-05 in place of 0.0001: models this wide diverge at more" in reasons
+    assert EmbedSettings(matryoshka="64, 32").dims == (64, 32)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [dict(matryoshka="a"), dict(matryoshka="8,0"), dict(epochs=1.0, steps=1), dict(lr=-1.0), dict(projection=-1)],
+)
+def test_impossible_settings_are_named(settings):
+    with pytest.raises(ConfigError) as caught:
+        EmbedSettings(**settings).check()
+    assert caught.value.slug == "bad-settings"
+    assert next(iter(settings)) in caught.value.message
 
 
 @pytest.mark.slow

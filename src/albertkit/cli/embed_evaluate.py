@@ -1,4 +1,4 @@
-"""`albertkit embed`: evaluate."""
+"""albertkit embed evaluate, augment and map"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,26 +23,19 @@ def evaluate(
 ) -> None:
     """Measure sentence embeddings: correlation with people's scores, retrieval both ways, beside a bag of pieces.
 
-    Parameters
-    ----------
-    model
-        Run of `embed train`, sentence-transformers folder of any model, ALBERT checkpoint (mean pooling), or `org/name` of the
-        hub.
-    files
-        KIND=PATH, one or more. stsb, korsts, klue-sts: official files; scores: a table of two texts and a score; pairs: a table
-        of two texts that mean the same.
-    dimension
-        Measure again with only the first so many numbers of the vectors, as Matryoshka training allows. May be repeated.
-    out
-        Folder for results.json and similarity.csv.
-    precision
-        Of an ALBERT. fp32 gives sentence-transformers' own figures; with the others one sees what speed costs.
-    on_error
-        Rows that cannot be used: stop, or skip and count them.
-    seed
-        Of the bootstrap intervals.
-    json
-        Print one JSON object.
+    Args:
+        model: Run of `embed train`, sentence-transformers folder of any model, ALBERT checkpoint (mean pooling), or
+            `org/name` of the hub.
+        files: KIND=PATH, one or more. stsb, korsts, klue-sts: official files; scores: a table of two texts and a score;
+            pairs: a table of two texts that mean the same.
+        dimension: Measure again with only the first so many numbers of the vectors, as Matryoshka training allows. May
+            be repeated.
+        out: Folder for results.json and similarity.csv.
+        precision: Of an ALBERT. fp32 gives sentence-transformers' own figures; with the others one sees what speed
+            costs.
+        on_error: Rows that cannot be used: stop, or skip and count them.
+        seed: Of the bootstrap intervals.
+        json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
     from albertkit.embeddings.evaluation import evaluate_embeddings
@@ -90,42 +83,24 @@ def augment(
 ) -> None:
     """Make silver pairs: find texts that may be alike, let a cross-encoder score them, balance the scores.
 
-    Parameters
-    ----------
-    kind
-        Of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
-    gold
-        Folder in that layout, or the training file.
-    cross_encoder
-        Run of `albertkit finetune` on such pairs. It must agree with the gold dev pairs (Spearman 0.5).
-    out
-        Table to write: score, text, pair, sampler, rank. Its report comes beside it, as .json.
-    dev
-        Gold dev file. Default: that of the folder, else a tenth of the training pairs.
-    texts
-        Texts to pair, one a line. Default: those of the gold training pairs.
-    sampler
-        bm25: common pieces, best with few gold pairs; semantic: near vectors; random; mixed: all three.
-    encoder
-        Model whose vectors say what is near: as for `embed evaluate`.
-    top_k
-        Neighbours of each text, of each sampler.
-    balance
-        Most pairs of a fifth of the scale, as a multiple of the median fifth. 0: no limit.
-    force
-        Use a cross-encoder that agrees with gold too little.
-    on_error
-        Gold rows that cannot be used: stop, or skip and count them.
-    seed
-        Of what is drawn.
-    batch_tokens
-        Most tokens computed at once.
-    precision
-        Of the cross-encoder. auto: bf16 where the hardware multiplies it natively.
-    device
-        auto, cpu, cuda or cuda:N.
-    json
-        Print one JSON object.
+    Args:
+        kind: Of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
+        gold: Folder in that layout, or the training file.
+        cross_encoder: Run of `albertkit finetune` on such pairs. It must agree with the gold dev pairs (Spearman 0.5).
+        out: Table to write: score, text, pair, sampler, rank. Its report comes beside it, as .json.
+        dev: Gold dev file. Default: that of the folder, else a tenth of the training pairs.
+        texts: Texts to pair, one a line. Default: those of the gold training pairs.
+        sampler: bm25: common pieces, best with few gold pairs; semantic: near vectors; random; mixed: all three.
+        encoder: Model whose vectors say what is near: as for `embed evaluate`.
+        top_k: Neighbours of each text, of each sampler.
+        balance: Most pairs of a fifth of the scale, as a multiple of the median fifth. 0: no limit.
+        force: Use a cross-encoder that agrees with gold too little.
+        on_error: Gold rows that cannot be used: stop, or skip and count them.
+        seed: Of what is drawn.
+        batch_tokens: Most tokens computed at once.
+        precision: Of the cross-encoder. auto: bf16 where the hardware multiplies it natively.
+        device: auto, cpu, cuda or cuda:N.
+        json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
     from albertkit.embeddings.augment import augment
@@ -153,19 +128,13 @@ def map(
 ) -> None:
     """Draw a map of texts: one HTML page to explore, with each text's nearest neighbours.
 
-    Parameters
-    ----------
-    model
-        As for `embed evaluate`.
-    input
-        A text a line; or a table: --text names the column, --pair a second one, --label the names that colour the points. Of more
-        than 5,000 different texts a sample is drawn.
-    out
-        HTML file; it needs no server and no network.
-    on_error
-        Rows that cannot be used: stop, or skip and count them.
-    json
-        Print one JSON object.
+    Args:
+        model: As for `embed evaluate`.
+        input: A text a line; or a table: --text names the column, --pair a second one, --label the names that colour
+            the points. Of more than 5,000 different texts a sample is drawn.
+        out: HTML file; it needs no server and no network.
+        on_error: Rows that cannot be used: stop, or skip and count them.
+        json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
     from albertkit.embeddings.map import embedding_map

@@ -1,4 +1,4 @@
-"""`albertkit embed`: train and distill."""
+"""albertkit embed train and distill"""
 
 from pathlib import Path
 from typing import Annotated, Literal

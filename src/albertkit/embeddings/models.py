@@ -41,12 +41,12 @@ class EmbeddingModel:
         """Vectors of E texts, fp32 [E, D].
 
         Raises:
-            CheckpointError: not-finite-vectors.
+            CheckpointError: vectors-not-finite.
         """
         vectors = self.compute(texts)
         if bad := int((~np.isfinite(vectors).all(1)).sum()):
             raise CheckpointError(
-                "not-finite-vectors", f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
+                "vectors-not-finite", f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
                 "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",
             )  # fmt: skip
         return vectors

@@ -1,7 +1,7 @@
 """`embedding_map`: texts laid out by their vectors, in one HTML file."""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,8 +72,6 @@ def embedding_map(
         CheckpointError: constant-vectors, and what loading raises. ConfigError: missing-column, conflicting-options.
         DataError: no-examples, and what reading raises.
     """
-    from sklearn.decomposition import PCA
-
     faults = Faults(on_error)
     given = columns or Columns()
     sample = _Sample(MOST_POINTS)
@@ -82,10 +80,47 @@ def embedding_map(
     if len(texts) < 3:
         raise DataError("no-examples", f"`{input}` has {counted(len(texts), 'different text')}", "a map needs three")
     loaded = load_embedding_model(model)
-    units = unit_vectors(loaded.encode(texts))
+    facts = [loaded.name, loaded.description, f"{loaded.dimension:,} numbers"]
+    if sample.drawn:
+        facts.insert(0, f"a sample of the {sample.seen:,} in {Path(input).name}")
+    title, names = Path(input).name, labels if given.label else None
+    variance = draw_map(out, title, texts, loaded.encode(texts), labels=names, facts=facts)
+    return MapReport(Path(out), len(texts), sample.seen, len(faults.found), variance, loaded.description)
+
+
+def draw_map(
+    out: str | Path,
+    title: str,
+    texts: Sequence[str],
+    vectors: np.ndarray,
+    *,
+    labels: Sequence[str] | None = None,
+    facts: Sequence[str] = (),
+) -> tuple[float, ...]:
+    """Draw different texts whose vectors are there.
+
+    Args:
+        out: The HTML file.
+        title: Of the page.
+        texts: E texts, at least 3.
+        vectors: fp32 [E, D].
+        labels: E names, which colour the points.
+        facts: What else is shown.
+
+    Returns:
+        Share of the variance of each axis.
+
+    Raises:
+        CheckpointError: constant-vectors.
+    """
+    from sklearn.decomposition import PCA
+
+    units = unit_vectors(vectors)
     if np.ptp(units, axis=0).max() <= _SAME:
         raise CheckpointError(
-            "constant-vectors", f"`{model}` gives all {len(texts):,} texts the same vector", "there is nothing to draw"
+            "constant-vectors",
+            f"all {len(texts):,} texts of `{title}` have the same vector",
+            "there is nothing to draw",
         )
     found = PCA(2 if units.shape[1] > 1 else 1, random_state=0).fit(units)
     axes = np.zeros((len(texts), 2))
@@ -93,14 +128,11 @@ def embedding_map(
     nearest = semantic_neighbours(units, min(NEIGHBOURS, len(texts) - 1))
     cosines = np.stack([(units * units[column]).sum(1) for column in nearest.T], axis=1)
     variance = tuple(map(float, found.explained_variance_ratio_))
-    facts = [loaded.name, loaded.description, f"{loaded.dimension:,} numbers"]
-    if sample.drawn:
-        facts.insert(0, f"a sample of the {sample.seen:,} in {Path(input).name}")
-    written = write_embedding_map(
-        out, Path(input).name, coordinates=axes.tolist(), texts=texts, labels=labels if given.label else None,
-        neighbours=nearest.tolist(), cosines=cosines.tolist(), variance=variance, facts=facts,
+    write_embedding_map(
+        out, title, coordinates=axes.tolist(), texts=texts, labels=labels, neighbours=nearest.tolist(),
+        cosines=cosines.tolist(), variance=variance, facts=facts,
     )  # fmt: skip
-    return MapReport(written, len(texts), sample.seen, len(faults.found), variance, loaded.description)
+    return variance
 
 
 class _Sample:

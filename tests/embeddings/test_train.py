@@ -217,6 +217,17 @@ def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_pa
     assert (caught.value.slug, caught.value.hint) == ("unknown-kind", "did you mean `scores`?")
 
 
+def test_the_command_prints_one_object(start, table, tmp_path, capsys):
+    from albertkit.cli.embed_train import train
+
+    settings = replace(SETTINGS, steps=1, epochs=None)
+    code = train("scores", str(start), table, out=tmp_path / "run", columns=COLUMNS, settings=settings, json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert printed["model"] == str(tmp_path / "run" / "best")
+    assert printed["spearman"] == printed["value"]
+
+
 def test_defaults_are_numbers_with_reasons(start):
     config = AlbertConfig.from_pretrained(start)
     resolved, reasons = EmbedSettings().resolve("scores", config, 64, 5749)

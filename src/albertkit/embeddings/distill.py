@@ -89,7 +89,7 @@ def distill_embeddings(
         train, dev_rows = list(range(len(rows))), read_texts(Path(dev), columns or Columns(), len(rows[0]), faults)
         goal = teacher_vectors(source, [row[0] for row in dev_rows], run / "teacher" / "dev", world)
         where = f"`{Path(dev).name}`"
-    scored = None if sts is None else read_scored(sts_kind, Path(sts), Faults())[0]
+    scored = None if sts is None else read_scored(sts_kind, Path(sts), faults)[0]
     components = reduced(vectors, train, encoder, settings)
     lesson = Lesson(
         str(student), source, [rows[n] for n in train], TeacherRows(vectors, np.array(train), components), dev_rows,

@@ -37,7 +37,7 @@ def known_words(rows: Sequence[tuple[str, ...]], tokenizer: AlbertTokenizer, stu
             f"too much is unknown to the tokenizer of `{student}`, more than {MOST_UNKNOWN:.0%} of words: {said}",
             "add pieces with `albertkit tokenizer extend --model`, choose another student, or train anyway with --force",
         )  # fmt: skip
-    return f"unknown to the student's tokenizer: {said}"
+    return f"unknown to the tokenizer: {said}"
 
 
 def unknown_shares(texts: Sequence[str], tokenizer: AlbertTokenizer) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from albertkit.embeddings.pooling import Projection
 from albertkit.embeddings.results import EmbeddingResult, with_seeds
 from albertkit.embeddings.run import DEV_TOKENS, Training, train_encoder
 from albertkit.embeddings.settings import EmbedSettings, EncoderSettings
+from albertkit.embeddings.student import known_words
 from albertkit.errors import CheckpointError
 from albertkit.model import AlbertModel
 from albertkit.tasks.columns import Columns
@@ -93,6 +94,7 @@ def _prepared(
     encoder, notes = start_encoder(model, settings)
     resolved, reasons = settings.resolve(data.kind, encoder.config, encoder.max_length, len(data.train))
     set_up(encoder, resolved)
+    notes.append(known_words(data.train.texts, encoder.tokenizer, model, force=True))
     if resolved.projection:
         notes.append(f"projection: fresh, {encoder.dimension} to {resolved.projection}, tanh")
         encoder.projection = Projection(encoder.dimension, resolved.projection)
@@ -133,7 +135,7 @@ def set_up(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
         config = before.with_changes(hidden_dropout_prob=probability, attention_probs_dropout_prob=probability)
         albert = AlbertModel(config, add_pooling_layer=encoder.albert.pooler is not None)
         albert.load_state_dict(encoder.albert.state_dict())
-        encoder.albert = albert
+        encoder.albert = albert.train(encoder.albert.training)
 
 
 def example_features(encoder: SentenceEncoder, examples: Sequence[tuple[str, ...]]) -> Features:

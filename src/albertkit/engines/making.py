@@ -1,10 +1,13 @@
 """Which engine a model gets on this machine."""
 
-import torch
+from torch import nn
 
 from albertkit.engines.engine import PRECISIONS, Engine, ModelEngine, Precision
 from albertkit.errors import ConfigError
+from albertkit.model.albert import AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
+
+_PARTS = (nn.Linear, nn.LayerNorm)
 
 
 def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engine:
@@ -12,11 +15,11 @@ def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engin
 
     Args:
         model: Any of the public classes; its encoder is used, and its pooler where it has one.
-        precision: "fp32"; "bf16"; "int8"; or "auto": bf16 where the processor multiplies it natively, else fp32. int8 is
-            never chosen by itself.
+        precision: "fp32"; "bf16"; "int8", which needs no calibration: every row has its own scale; or "auto": bf16 where
+            the processor multiplies it natively, else fp32. int8 is never chosen by itself.
 
     Returns:
-        An engine; `notes` say what it fell back from.
+        An engine; `precision` says what it computes in and `notes` what it fell back from.
 
     Raises:
         ConfigError: bad-precision.
@@ -25,16 +28,40 @@ def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engin
         known = ", ".join(PRECISIONS)
         raise ConfigError("bad-precision", f"there is no precision `{precision}`", f"use one of {known}")
     encoder = model.encoder_model
-    notes: tuple[str, ...] = ()
-    if precision == "auto":
-        precision = "bf16" if _native_bf16(encoder.device) else "fp32"
+    if precision == "fp32":
+        return ModelEngine(encoder, "fp32")
+    from albertkit.engines.operators import lacking, native_bf16
+
+    notes = []
     if precision == "int8":
-        precision, notes = "bf16", ("int8 is not there yet",)
-    return ModelEngine(encoder, precision, notes)
+        reason = _unfit(encoder) or lacking("int8") or lacking("bf16")
+        if not reason:
+            return _packed(encoder, "int8")
+        notes.append(f"not int8: {reason}")
+    if not native_bf16(encoder.device):
+        if precision == "bf16":
+            notes.append("not bf16: the processor does not multiply it natively, fp32 is faster")
+        return ModelEngine(encoder, "fp32", tuple(notes))
+    if reason := _unfit(encoder) or lacking("bf16"):
+        return ModelEngine(encoder, "bf16", (*notes, f"the model itself, without packed weights: {reason}"))
+    return _packed(encoder, "bf16", tuple(notes))
 
 
-def _native_bf16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(False)
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+def _packed(model: AlbertModel, precision: str, notes: tuple[str, ...] = ()) -> Engine:
+    from albertkit.engines.packed import PackedEngine  # brings numba, 0.4 s
+
+    return PackedEngine(model, precision, notes)
+
+
+def _unfit(model: AlbertModel) -> str:
+    """Why a model's weights cannot be packed; empty if they can."""
+    if model.device.type != "cpu":
+        return f"the model is on {model.device.type}"
+    if str(model.dtype) != "torch.float32":
+        return f"the parameters are {str(model.dtype).removeprefix('torch.')}"
+    for name, module in model.named_modules():
+        if isinstance(module, _PARTS) and type(module) not in _PARTS:
+            return f"`{name}` is a {type(module).__name__}"
+        if module._forward_hooks or module._forward_pre_hooks:
+            return f"`{name}` has hooks"
+    return ""

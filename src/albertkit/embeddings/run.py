@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import nn
 from albertkit.embeddings.card import write_embedding_card
 from albertkit.embeddings.dev import Judge
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.map import MOST_POINTS, draw_map
 from albertkit.embeddings.objective import EmbeddingObjective
 from albertkit.embeddings.results import REMEDY, EmbeddingResult
 from albertkit.embeddings.settings import EncoderSettings
@@ -29,6 +31,7 @@ from albertkit.training.loop import LoopSettings, train
 from albertkit.training.state import list_checkpoints
 
 PROVENANCE = "provenance.json"  # beside the weights: what they were trained on
+MAP = "map.html"
 _NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
 DEV_TOKENS = 8192  # of dev texts, computed at once
 
@@ -145,8 +148,18 @@ def train_encoder(
             dev=training.dev, loss=loss_name, scores=scores, intervals=intervals, settings=_telling(settings),
             dims=settings.dims,
         )  # fmt: skip
+        _draw_dev_texts(run / MAP, best, judge)
     world.barrier()
     return finished
+
+
+def _draw_dev_texts(page: Path, encoder: SentenceEncoder, judge: Judge) -> None:
+    """A map of the dev texts, to look at what is near what; none of vectors that are all the same."""
+    texts = list(dict.fromkeys(text for row in judge.devs[0].texts for text in row if text.strip()))[:MOST_POINTS]
+    if len(texts) < 3:
+        return
+    with suppress(CheckpointError):  # constant-vectors: the run has said so
+        draw_map(page, "dev texts", texts, encoder.encode(texts), facts=[f"{encoder.dimension:,} numbers"])
 
 
 def check_run(run: Path, settings: EncoderSettings, provenance: dict[str, Any], resume: bool) -> None:

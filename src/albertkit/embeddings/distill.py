@@ -148,9 +148,10 @@ def _prepared(lesson: Lesson, settings: DistillSettings, world: World) -> tuple[
         devs.append(PairDev(lesson.dev_rows))
     if lesson.scored:
         devs.append(ScoredDev(lesson.scored))
+    loss = ToTeacher(settings.loss, encoder.dimension if settings.loss == "mse" else 1.0)
     metric = selection(settings, lesson.scored is not None, parallel)
     training = Training(
-        kind="distillation", encoder=encoder, loss=shortened(ToTeacher(settings.loss), encoder.dimension, resolved.dims),
+        kind="distillation", encoder=encoder, loss=shortened(loss, encoder.dimension, resolved.dims),
         features=example_features(encoder, lesson.rows), columns=len(lesson.rows[0]),
         targets=lesson.vectors, texts=None, judge=Judge(devs, encoder, DEV_TOKENS, world), metric=metric,
         data=f"{counted(len(lesson.rows), 'example')}, the vectors of `{lesson.teacher.name}`",

@@ -229,7 +229,8 @@ class DistillSettings(EncoderSettings):
     """Settings of a distillation.
 
     Attributes:
-        loss: mse: mean squared difference from the teacher's vectors, or cosine: 1 - cosine.
+        loss: mse: squared distance from the teacher's vectors (the mean squared difference times their numbers), or cosine:
+            1 - cosine.
         select: What chooses the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs. Default:
             spearman if there is such a file, else retrieval for parallel texts, else mse.
         teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where these

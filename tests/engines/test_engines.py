@@ -1,35 +1,252 @@
-"""Engines against the model they were made of."""
+"""Engines against the model they were made of, and against what transformers printed for its tiny models."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from albertkit.config import AlbertConfig
-from albertkit.engines import make_engine
+from albertkit.embeddings.pooling import pool
+from albertkit.engines import loops, make_engine, operators
+from albertkit.engines.engine import ModelEngine
+from albertkit.engines.packed import PackedEngine
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 
-
-@pytest.fixture(scope="module")
-def model() -> AlbertModel:
-    torch.manual_seed(0)
-    return AlbertModel(AlbertConfig.from_size("tiny", vocab_size=300)).eval()
-
-
-@pytest.fixture(scope="module")
-def batch() -> PackedBatch:
-    generator = torch.Generator().manual_seed(1)
-    lengths = [5, 17, 17, 30, 2]
-    return PackedBatch.from_sequences([torch.randint(0, 300, (n,), generator=generator).tolist() for n in lengths])
+WORST = {"bf16": 0.9999, "int8": 0.999}  # cosine of a token's state to fp32
+MakeModel = Callable[..., AlbertModel]
+GOLDEN = (
+    "masked_lm", "multiple_choice", "pretraining_g1", "pretraining_g2_inner2", "question_answering", "seqcls_3class",
+    "seqcls_multilabel", "seqcls_regression", "token_cls",
+)  # fmt: skip
 
 
-def test_fp32_is_the_model(model: AlbertModel, batch: PackedBatch) -> None:
-    with torch.no_grad():
-        expected = model.encode(batch)
-        found = make_engine(model, "fp32").encode(batch)
+def worst_cosine(found: Tensor, expected: Tensor) -> float:
+    return float(F.cosine_similarity(found.float(), expected.detach().float(), dim=-1).min())
+
+
+@torch.no_grad()
+def in_fp32(model: AlbertModel, batch: PackedBatch) -> Tensor:
+    return model.encode(batch).hidden
+
+
+# --- numbers of others ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("wanted", ["fp32", "bf16", "int8"])
+@pytest.mark.filterwarnings("ignore:head size")
+def test_the_last_states_that_transformers_printed(golden: Path, name: str, wanted: str) -> None:
+    folder = golden / "hf" / name
+    model = AlbertModel.from_pretrained(folder, allow_missing=("pooler",))
+    inputs = {key: torch.from_numpy(array) for key, array in np.load(folder / "inputs.npz").items()}
+    ids, mask, types = (inputs[key].flatten(0, -2) for key in ("input_ids", "attention_mask", "token_type_ids"))
+    expected = torch.from_numpy(np.load(folder / "outputs.npz")["hidden_states"][-1])
+    expected = expected.reshape(*mask.shape, -1)[mask.bool()]
+    engine = make_engine(model, wanted)
+    if engine.precision != wanted:
+        pytest.skip("; ".join(engine.notes))
+    found = engine.encode(PackedBatch.from_padded(ids, mask, types)).hidden
+    if wanted == "fp32":
+        torch.testing.assert_close(found, expected, atol=3e-5, rtol=0)
+    else:  # 32 numbers a state, weights far from those of a trained model: int8 is at its worst here
+        assert worst_cosine(found, expected) > {"bf16": 0.9995, "int8": 0.995}[wanted]
+
+
+# --- the model's own --------------------------------------------------------------------------------------------------
+
+
+def test_fp32_is_the_model(make_model: MakeModel, batch: PackedBatch) -> None:
+    model = make_model(hidden_dropout_prob=0.5).train()
+    found = make_engine(model, "fp32").encode(batch)
+    assert model.training  # as it was, and yet nothing was dropped
+    expected = model.eval().encode(batch)
     torch.testing.assert_close(found.hidden, expected.hidden, atol=1e-5, rtol=0)
     torch.testing.assert_close(found.pooled, expected.pooled, atol=1e-5, rtol=0)
+    assert not found.hidden.requires_grad
 
 
-def test_an_unknown_precision_is_named(model: AlbertModel) -> None:
-    with pytest.raises(ConfigError, match="fp8"):
-        make_engine(model, "fp8")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"num_hidden_groups": 2, "inner_group_num": 2}, {"hidden_act": "gelu"}, {"hidden_act": "relu"},
+        {"num_hidden_groups": 4, "parameter_sharing": "ffn"}, {"num_attention_heads": 8}, {"intermediate_size": 200},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_configuration(make_model: MakeModel, batch: PackedBatch, precision: str, changes: dict) -> None:
+    model = make_model(**changes)
+    engine = make_engine(model, precision)
+    assert isinstance(engine, PackedEngine)
+    assert (engine.precision, engine.notes) == (precision, ())
+    found, expected = engine.encode(batch), in_fp32(model, batch)
+    assert found.hidden.dtype == torch.float32
+    assert worst_cosine(found.hidden, expected) > WORST[precision]
+    assert worst_cosine(found.pooled, torch.tanh(model.pooler(expected[batch.starts]))) > WORST[precision]
+
+
+def test_the_comparison_notices(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+    model = make_model()
+    engine = make_engine(model, precision)
+    with torch.no_grad():  # one row of one matrix, after the engine packed it
+        model.encoder.albert_layer_groups[0].albert_layers[0].attention.value.weight[3] *= -4
+    assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) < WORST[precision]
+
+
+def test_positions_of_the_last_pass(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+    engine = make_engine(make_model(), precision)
+    everywhere = engine.encode(batch)
+    for positions in (torch.tensor([150, 3, 3, 40]), batch.offsets[1:] - 1, batch.offsets[:0]):
+        there = engine.encode(batch, positions)
+        torch.testing.assert_close(there.hidden, everywhere.hidden[positions], atol=1e-5, rtol=0)
+        torch.testing.assert_close(there.pooled, everywhere.pooled, atol=1e-5, rtol=0)
+
+
+def test_a_text_has_the_same_vector_alone_and_in_company(
+    make_model: MakeModel, batch: PackedBatch, precision: str
+) -> None:
+    engine = make_engine(make_model(), precision)
+    together = engine.encode(batch).hidden.split(batch.lengths)
+    for start, length, states in zip(batch.starts.tolist(), batch.lengths, together, strict=True):
+        alone = PackedBatch.from_sequences([batch.input_ids[start : start + length].tolist()])
+        # every row has its own scale: only the order of additions within a product may differ, which can move a number
+        # to the neighbouring step of bf16 or int8
+        assert worst_cosine(engine.encode(alone).hidden, states) > 0.99995
+
+
+def test_threads_and_pieces_change_nothing(make_model: MakeModel, precision: str) -> None:
+    many = PackedBatch.from_sequences([[5 + n % 200] * (1 + n % 60) for n in range(60)])
+    engine = make_engine(make_model(), precision)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = engine.encode(many)
+        torch.set_num_threads(3)
+        shared = engine.encode(many)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert worst_cosine(shared.hidden, alone.hidden) > 0.99995
+
+
+def test_int8_of_base_as_it_is_used(precision: str) -> None:
+    torch.manual_seed(0)
+    config = AlbertConfig.from_size("base", vocab_size=300, num_hidden_layers=3, max_position_embeddings=64)
+    model = AlbertModel(config).eval()
+    batch = PackedBatch.from_sequences([[2, *range(5 + n, 20 + 2 * n), 3] for n in range(6)])
+    expected = in_fp32(model, batch)
+    found = make_engine(model, precision).encode(batch).hidden
+    assert worst_cosine(pool(found, batch, "mean"), pool(expected, batch, "mean")) > 0.9995
+    assert worst_cosine(found, expected) > 0.9995
+
+
+def test_outliers_of_trained_models_are_kept(
+    make_model: MakeModel, batch: PackedBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason := operators.lacking("int8"):
+        pytest.skip(reason)
+    model = make_model()
+    layer = model.encoder.albert_layer_groups[0].albert_layers[0]
+    with torch.no_grad():  # two channels of the feed-forward far above the rest
+        layer.ffn.bias[[7, 300]] += 20
+        layer.ffn_output.weight[:, [7, 300]] *= 0.05
+    engine, expected = make_engine(model, "int8"), in_fp32(model, batch)
+    assert worst_cosine(engine.encode(batch).hidden, expected) > 0.999
+    monkeypatch.setattr(loops, "add_outliers", lambda *_: None)
+    assert worst_cosine(engine.encode(batch).hidden, expected) < 0.99
+
+
+# --- what is not there ------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_precision_is_named(make_model: MakeModel) -> None:
+    with pytest.raises(ConfigError, match="fp8") as caught:
+        make_engine(make_model(), "fp8")  # type: ignore[arg-type]
+    assert caught.value.slug == "bad-precision"
+
+
+def test_auto_is_never_int8(make_model: MakeModel) -> None:
+    native = operators.native_bf16(torch.device("cpu"))
+    assert make_engine(make_model()).precision == ("bf16" if native else "fp32")
+
+
+@pytest.fixture
+def capable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that has everything, whatever it is; what was tried before is forgotten."""
+    monkeypatch.setattr(operators, "_has", lambda *names: True)
+    operators.lacking.cache_clear()
+    yield
+    operators.lacking.cache_clear()
+
+
+@pytest.mark.usefixtures("capable")
+def test_a_missing_operator_is_named(
+    make_model: MakeModel, batch: PackedBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Missing:
+        def __init__(self, *_: object) -> None:
+            torch.ops.mkldnn.no_such_operator(1)
+
+    model = make_model()
+    monkeypatch.setattr(operators, "Bf16Linear", Missing)
+    engine = make_engine(model, "bf16")
+    assert isinstance(engine, ModelEngine)
+    assert engine.precision == "bf16"
+    assert "no usable `mkldnn._linear_pointwise`" in engine.notes[0]
+    assert "no_such_operator" in engine.notes[0]
+    assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) > 0.9995
+
+    monkeypatch.setattr(operators, "Int8Linear", Missing)
+    operators.lacking.cache_clear()
+    notes = make_engine(model, "int8").notes
+    assert [note.split(":")[0] for note in notes] == ["not int8", "the model itself, without packed weights"]
+    assert "onednn.qlinear_pointwise" in notes[0]
+
+
+@pytest.mark.usefixtures("capable")
+def test_an_operator_that_computes_something_else_is_not_used(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators.Bf16Linear, "values", lambda self, rows: torch.zeros(5, 16, dtype=torch.bfloat16))
+    assert "computes something else" in make_engine(make_model(), "bf16").notes[0]
+
+
+def test_a_processor_without_the_instructions(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "_has", lambda *names: False)
+    operators.lacking.cache_clear()
+    engine = make_engine(make_model(), "int8")
+    operators.lacking.cache_clear()
+    assert engine.precision == "fp32"
+    assert engine.notes == ("not int8: the processor has neither avx512_vnni nor amx_int8",)
+    assert make_engine(make_model(), "bf16").precision == "fp32"
+
+
+class Wrapped(torch.nn.Module):
+    """As PEFT wraps a layer: `weight` is the base layer's, what it computes is not."""
+
+    def __init__(self, base: torch.nn.Linear) -> None:
+        super().__init__()
+        self.base_layer, self.weight, self.bias = base, base.weight, base.bias
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.base_layer(values) + 0.5 * values
+
+
+def test_layers_that_are_not_plain_are_run_as_they_are(
+    make_model: MakeModel, batch: PackedBatch, precision: str
+) -> None:
+    for said in ("albert_layers.0.ffn` has hooks", "attention.dense` is a Wrapped"):
+        model = make_model()
+        layer = model.encoder.albert_layer_groups[0].albert_layers[0]
+        if "hooks" in said:
+            layer.ffn.register_forward_hook(lambda module, given, output: output + 1)
+        else:
+            layer.attention.dense = Wrapped(layer.attention.dense)
+        engine = make_engine(model, precision)
+        assert isinstance(engine, ModelEngine)
+        assert said in engine.notes[-1]
+        assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) > 0.999

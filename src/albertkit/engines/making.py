@@ -7,7 +7,10 @@ from albertkit.errors import ConfigError
 from albertkit.model.albert import AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
 
-_PARTS = (nn.Linear, nn.LayerNorm)
+_PARTS = {
+    **dict.fromkeys(("query", "key", "value", "dense", "ffn", "ffn_output"), nn.Linear),
+    **dict.fromkeys(("LayerNorm", "full_layer_layer_norm"), nn.LayerNorm),
+}  # of a block, whose parameters are packed
 
 
 def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engine:
@@ -59,8 +62,9 @@ def _unfit(model: AlbertModel) -> str:
         return f"the model is on {model.device.type}"
     if str(model.dtype) != "torch.float32":
         return f"the parameters are {str(model.dtype).removeprefix('torch.')}"
-    for name, module in model.named_modules():
-        if isinstance(module, _PARTS) and type(module) not in _PARTS:
+    for name, module in model.encoder.named_modules():
+        wanted = _PARTS.get(name.rpartition(".")[2])
+        if wanted and type(module) is not wanted:  # LoRA, a parametrization: the weight alone is not what it computes
             return f"`{name}` is a {type(module).__name__}"
         if module._forward_hooks or module._forward_pre_hooks:
             return f"`{name}` has hooks"

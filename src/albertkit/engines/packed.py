@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.engines import loops
@@ -135,7 +134,7 @@ class PackedEngine(Engine):
     What is between the products (residuals, layer norms, softmax, activations of int8) is computed in fp32.
 
     Args:
-        model: fp32, on the CPU; every part of the class it was made of.
+        model: fp32, on the CPU; every part of its blocks a plain layer.
         precision: "bf16" or "int8".
         notes: As `Engine`.
     """
@@ -160,8 +159,7 @@ class PackedEngine(Engine):
             embedded = model.embeddings(batch)
         finally:
             model.train(training)
-        mapping = model.encoder.embedding_hidden_mapping_in
-        hidden = self._run(F.linear(embedded, mapping.weight, mapping.bias), batch.lengths, rows)
+        hidden = self._run(model.encoder.embedding_hidden_mapping_in(embedded), batch.lengths, rows)
         first = hidden.index_select(0, starts) if rows is None else hidden[: len(starts)]
         hidden = hidden if rows is None else hidden[len(starts) :]
         pooled = None if model.pooler is None else torch.tanh(model.pooler(first))

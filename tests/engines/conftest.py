@@ -1,0 +1,52 @@
+"""Random models and batches for the engines, and what this processor can do."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.engines.operators import lacking
+from albertkit.model import AlbertModel, PackedBatch
+
+LENGTHS = (5, 17, 16, 33, 17, 2, 64)
+PIECES = 300
+
+
+@pytest.fixture(params=["bf16", "int8"])
+def precision(request: pytest.FixtureRequest) -> str:
+    """bf16 and int8, where the processor and torch have what packed weights need."""
+    if reason := lacking("bf16") or lacking(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture
+def make_model() -> Callable[..., AlbertModel]:
+    """`make_model(**configuration changes)`: every parameter random, also those that start as 0 or 1."""
+
+    def make(**changes: object) -> AlbertModel:
+        sizes = dict(
+            vocab_size=PIECES, embedding_size=32, hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
+            intermediate_size=512, max_position_embeddings=64,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = AlbertModel(AlbertConfig.from_dict({**sizes, **changes}))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.05 * torch.randn_like(parameter)
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture
+def batch() -> PackedBatch:
+    """Seven sequences of `LENGTHS`, unsorted."""
+    return packed(LENGTHS)
+
+
+def packed(lengths: tuple[int, ...], seed: int = 1) -> PackedBatch:
+    """Random tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    return PackedBatch.from_sequences([torch.randint(0, PIECES, (n,), generator=generator).tolist() for n in lengths])

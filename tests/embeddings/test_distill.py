@@ -56,7 +56,7 @@ def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson,
     run = tmp_path / "run"
     result = distill_embeddings(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS)
     assert result.metric == "negative_mse"
-    assert f"dimension: 32, and a linear layer to the teacher's {WIDTH}" in capfd.readouterr().err
+    assert f"layer: linear, 32 to the teacher's {WIDTH} numbers" in capfd.readouterr().err
     stored = np.load(lesson / "vectors.npy")
     plain = -float(np.mean((stored - stored.mean(0)) ** 2))  # who knows nothing says the mean
     assert result.scores["negative_mse"] > plain / 2

@@ -14,7 +14,7 @@ from albertkit.embeddings.losses import ToTeacher, shortened
 from albertkit.embeddings.results import EmbeddingResult, with_seeds
 from albertkit.embeddings.run import DEV_TOKENS, Training, train_encoder
 from albertkit.embeddings.settings import DistillSettings
-from albertkit.embeddings.student import known_words, match_dimension, reduced
+from albertkit.embeddings.student import add_layer, known_words, reduced
 from albertkit.embeddings.teacher import Teacher, find_teacher
 from albertkit.embeddings.teacher_vectors import TeacherRows, teacher_vectors
 from albertkit.embeddings.texts import read_texts
@@ -141,7 +141,7 @@ def _prepared(lesson: Lesson, settings: DistillSettings, world: World) -> tuple[
     encoder, notes = start_encoder(lesson.student, settings)
     resolved, reasons = settings.resolve(encoder.config, encoder.max_length, len(lesson.rows))
     set_up(encoder, resolved)
-    notes.append(match_dimension(encoder, lesson.rows, lesson.vectors, world))
+    notes.append(add_layer(encoder, lesson.rows, lesson.vectors, world))
     parallel = len(lesson.rows[0]) > 1
     devs: list[AnyDev] = [TeacherDev(lesson.dev_rows, lesson.dev_vectors)]
     if parallel:

@@ -234,7 +234,7 @@ class DistillSettings(EncoderSettings):
         select: What chooses the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs. Default:
             spearman if there is such a file, else retrieval for parallel texts, else mse.
         teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where these
-            differ. Default: the student learns a linear layer to the teacher's dimension.
+            differ. Default: the student's linear layer goes to the teacher's dimension.
     """
 
     loss: Literal["mse", "cosine"] = "mse"

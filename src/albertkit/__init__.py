@@ -39,6 +39,15 @@ _WHERE = {
     "predict": "albertkit.tasks.predict",
     "evaluate_task": "albertkit.tasks.predict",
     "score_file": "albertkit.tasks.scoring",
+    "SentenceEncoder": "albertkit.embeddings.encoder",
+    "EmbedSettings": "albertkit.embeddings.learning.settings",
+    "DistillSettings": "albertkit.embeddings.learning.settings",
+    "train_embeddings": "albertkit.embeddings",
+    "distill_embeddings": "albertkit.embeddings",
+    "evaluate_embeddings": "albertkit.embeddings",
+    "encode_file": "albertkit.embeddings",
+    "embedding_map": "albertkit.embeddings",
+    "make_engine": "albertkit.engines",
     "quickstart": "albertkit.quickstart",
 }
 

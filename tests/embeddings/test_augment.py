@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albertkit.cli.embed_evaluate import augment as command
-from albertkit.embeddings.augment import augment, balanced
+from albertkit.embeddings.silver.augment import augment, balanced
 from albertkit.errors import AlbertKitError
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults
@@ -157,7 +157,7 @@ def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_pa
 
 
 def test_silver_is_read_as_scored_pairs(made):
-    from albertkit.embeddings.evaluation_data import read_pairs
+    from albertkit.embeddings.evaluation.files import read_pairs
 
     pairs = read_pairs("scores", made[0], Columns(text="text", pair="pair", label="score"), Faults())
     assert len(pairs.texts) == made[1].pairs

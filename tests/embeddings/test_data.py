@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.data import read_embedding_data, read_scored
-from albertkit.embeddings.examples import CLASSES, Examples, entailed, held_out_rows, triplets_of
-from albertkit.embeddings.losses import ToTeacher
-from albertkit.embeddings.objective import EmbeddingObjective
-from albertkit.embeddings.settings import EmbedSettings
-from albertkit.embeddings.texts import read_texts
-from albertkit.embeddings.train import example_features, set_up, text_numbers
+from albertkit.embeddings.learning.data import read_embedding_data, read_scored
+from albertkit.embeddings.learning.examples import CLASSES, Examples, entailed, held_out_rows, triplets_of
+from albertkit.embeddings.learning.losses import ToTeacher
+from albertkit.embeddings.learning.objective import EmbeddingObjective
+from albertkit.embeddings.learning.settings import EmbedSettings
+from albertkit.embeddings.learning.texts import read_texts
+from albertkit.embeddings.learning.train import example_features, set_up, text_numbers
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults

@@ -14,9 +14,10 @@ import pytest
 import torch
 import zstandard
 
-from albertkit.embeddings import encode_work, vector_files
-from albertkit.embeddings.encode_file import encode_file
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.encoding import vector_files
+from albertkit.embeddings.encoding import work as encode_work
+from albertkit.embeddings.encoding.encode_file import encode_file
 from albertkit.errors import AlbertKitError, MissingExtraError
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
@@ -187,8 +188,8 @@ def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
 
 SCRIPT = """
 import json, os, shutil, signal, sys
-from albertkit.embeddings import encode_work, vector_files
-from albertkit.embeddings.encode_file import encode_file
+from albertkit.embeddings.encoding import vector_files, work as encode_work
+from albertkit.embeddings.encoding.encode_file import encode_file
 
 def dying(function, left):
     def call(*arguments, **options):

@@ -8,8 +8,8 @@ import pytest
 
 from albertkit.cli.embed_evaluate import evaluate
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.evaluation import evaluate_embeddings
-from albertkit.embeddings.evaluation_data import named_files, read_pairs
+from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings
+from albertkit.embeddings.evaluation.files import named_files, read_pairs
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.errors import AlbertKitError
 from albertkit.report.embedding_results import SIMILARITIES, save_embedding_results

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.losses import ToTeacher, make_loss
-from albertkit.embeddings.objective import without_repeats
+from albertkit.embeddings.learning.losses import ToTeacher, make_loss
+from albertkit.embeddings.learning.objective import without_repeats
 from albertkit.errors import ConfigError
 
 pytest.importorskip("sentence_transformers")

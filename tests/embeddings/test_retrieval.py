@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from albertkit.embeddings import retrieval
-from albertkit.embeddings.bag_of_pieces import bag_of_pieces, pair_cosines
-from albertkit.embeddings.retrieval import retrieval_accuracy, retrieval_figures
-from albertkit.embeddings.similarity import unit_vectors
+from albertkit.embeddings.evaluation import retrieval
+from albertkit.embeddings.evaluation.bag_of_pieces import bag_of_pieces, pair_cosines
+from albertkit.embeddings.evaluation.retrieval import retrieval_accuracy, retrieval_figures
+from albertkit.embeddings.evaluation.similarity import unit_vectors
 from albertkit.tokenizer.ragged import ragged
 
 

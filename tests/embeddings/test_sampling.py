@@ -5,8 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from albertkit.embeddings import sampling
-from albertkit.embeddings.sampling import NOBODY, bm25_neighbours, pair_up, random_neighbours, semantic_neighbours
+from albertkit.embeddings.silver import sampling
+from albertkit.embeddings.silver.sampling import (
+    NOBODY,
+    bm25_neighbours,
+    pair_up,
+    random_neighbours,
+    semantic_neighbours,
+)
 from albertkit.tokenizer.ragged import ragged
 
 

@@ -15,8 +15,8 @@ import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.settings import EmbedSettings
-from albertkit.embeddings.train import train_embeddings
+from albertkit.embeddings.learning.settings import EmbedSettings
+from albertkit.embeddings.learning.train import train_embeddings
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForPreTraining
 from albertkit.tasks.columns import Columns
@@ -111,8 +111,8 @@ def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path):
     settings = replace(SETTINGS, loss="softmax", epochs=4, eval_every=12, dropout=0.1, projection=16)
     script = (
         "import sys; import torch; torch.set_num_threads(1)\n"
-        "from albertkit.embeddings.train import train_embeddings\n"
-        "from albertkit.embeddings.settings import EmbedSettings\n"
+        "from albertkit.embeddings.learning.train import train_embeddings\n"
+        "from albertkit.embeddings.learning.settings import EmbedSettings\n"
         "from albertkit.tasks.columns import Columns\n"
         f"train_embeddings('nli', sys.argv[1], sys.argv[2], sys.argv[3], {settings!r}, columns={NLI!r})\n"
     )

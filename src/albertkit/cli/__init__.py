@@ -134,8 +134,8 @@ bench.command(
 _SETTINGS = {
     "pretrain": ("albertkit.pretraining.settings", "PretrainSettings"),
     "finetune": ("albertkit.tasks.settings", "FinetuneSettings"),
-    "embed train": ("albertkit.embeddings.settings", "EmbedSettings"),
-    "embed distill": ("albertkit.embeddings.settings", "DistillSettings"),
+    "embed train": ("albertkit.embeddings.learning.settings", "EmbedSettings"),
+    "embed distill": ("albertkit.embeddings.learning.settings", "DistillSettings"),
 }
 
 

@@ -47,7 +47,7 @@ def encode(
         json: Print one JSON object, and no progress.
     """
     from albertkit.cli.printing import print_result
-    from albertkit.embeddings.encode_file import encode_file
+    from albertkit.embeddings.encoding.encode_file import encode_file
 
     report = encode_file(
         model, input, out, text=text, id=id, columns=columns, quoted=quoted, on_error=on_error, dimension=dimension,

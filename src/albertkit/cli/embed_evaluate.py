@@ -38,8 +38,8 @@ def evaluate(
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
-    from albertkit.embeddings.evaluation import evaluate_embeddings
-    from albertkit.embeddings.evaluation_data import named_files
+    from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings
+    from albertkit.embeddings.evaluation.files import named_files
     from albertkit.report.embedding_results import print_embedding_results, save_embedding_results
 
     report = evaluate_embeddings(
@@ -103,7 +103,7 @@ def augment(
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
-    from albertkit.embeddings.augment import augment
+    from albertkit.embeddings.silver.augment import augment
     from albertkit.report.embedding_results import print_augmentation
 
     report = augment(

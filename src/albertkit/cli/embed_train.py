@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from albertkit.embeddings.settings import DistillSettings, EmbedSettings
+from albertkit.embeddings.learning.settings import DistillSettings, EmbedSettings
 from albertkit.tasks.columns import Columns
 
 
@@ -42,7 +42,7 @@ def train(
         json: Print the result as one JSON object.
     """
     from albertkit.cli.printing import print_scores
-    from albertkit.embeddings.train import train_embeddings
+    from albertkit.embeddings.learning.train import train_embeddings
 
     result = train_embeddings(
         kind, model, data, out, settings, columns=columns, dev=dev, dev_kind=dev_kind, silver=silver, resume=resume,
@@ -88,7 +88,7 @@ def distill(
         json: Print the result as one JSON object.
     """
     from albertkit.cli.printing import print_scores
-    from albertkit.embeddings.distill import distill_embeddings
+    from albertkit.embeddings.distillation.distill import distill_embeddings
 
     result = distill_embeddings(
         student, teacher, data, out, settings, columns=columns, dev=dev, sts=sts, sts_kind=sts_kind, force=force,

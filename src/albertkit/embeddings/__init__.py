@@ -1,1 +1,22 @@
-"""Sentence embeddings: texts to vectors; training, distillation, silver data, evaluation."""
+"""Sentence embeddings: texts to vectors; training, distillation, silver data, evaluation, files of any size, a map."""
+
+from importlib import import_module
+from typing import Any
+
+_WHERE = {
+    "SentenceEncoder": "albertkit.embeddings.encoder",
+    "augment": "albertkit.embeddings.silver.augment",
+    "distill_embeddings": "albertkit.embeddings.distillation.distill",
+    "embedding_map": "albertkit.embeddings.map",
+    "encode_file": "albertkit.embeddings.encoding.encode_file",
+    "evaluate_embeddings": "albertkit.embeddings.evaluation.evaluate",
+    "train_embeddings": "albertkit.embeddings.learning.train",
+}
+
+__all__ = list(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'albertkit.embeddings' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from albertkit.embeddings.evaluation.similarity import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
-from albertkit.embeddings.sampling import semantic_neighbours
-from albertkit.embeddings.similarity import unit_vectors
+from albertkit.embeddings.silver.sampling import semantic_neighbours
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import sha256_bytes
 from albertkit.report.embedding_map import write_embedding_map

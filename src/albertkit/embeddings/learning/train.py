@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from albertkit.checkpoints.hub import local_folder
-from albertkit.embeddings.data import EmbeddingData, kind_of, read_embedding_data
-from albertkit.embeddings.dev import Judge, PairDev, ScoredDev
+from albertkit.embeddings.distillation.student import known_words
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.examples import Examples
-from albertkit.embeddings.losses import make_loss
+from albertkit.embeddings.learning.data import EmbeddingData, kind_of, read_embedding_data
+from albertkit.embeddings.learning.dev import Judge, PairDev, ScoredDev
+from albertkit.embeddings.learning.examples import Examples
+from albertkit.embeddings.learning.losses import make_loss
+from albertkit.embeddings.learning.results import EmbeddingResult, with_seeds
+from albertkit.embeddings.learning.run import DEV_TOKENS, Training, train_encoder
+from albertkit.embeddings.learning.settings import EmbedSettings, EncoderSettings
 from albertkit.embeddings.pooling import Projection
-from albertkit.embeddings.results import EmbeddingResult, with_seeds
-from albertkit.embeddings.run import DEV_TOKENS, Training, train_encoder
-from albertkit.embeddings.settings import EmbedSettings, EncoderSettings
-from albertkit.embeddings.student import known_words
 from albertkit.errors import CheckpointError
 from albertkit.model import AlbertModel
 from albertkit.tasks.columns import Columns

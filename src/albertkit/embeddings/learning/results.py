@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from albertkit.embeddings.settings import EncoderSettings
+from albertkit.embeddings.learning.settings import EncoderSettings
 from albertkit.files import atomic_folder
 from albertkit.report.task_results import for_json, save_results
 from albertkit.training.distributed import World

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
+from albertkit.embeddings.distillation.teacher_vectors import TeacherRows, principal_components
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.learning.settings import DistillSettings
 from albertkit.embeddings.pooling import Projection
-from albertkit.embeddings.settings import DistillSettings
-from albertkit.embeddings.teacher_vectors import TeacherRows, principal_components
 from albertkit.errors import ConfigError, DataError
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World

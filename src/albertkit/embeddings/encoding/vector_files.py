@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from albertkit.embeddings.text_input import Text
+from albertkit.embeddings.encoding.text_input import Text
 from albertkit.errors import MissingExtraError
 
 _GROUP = 10_000  # rows of Parquet written at once: 30 MB of 768 numbers

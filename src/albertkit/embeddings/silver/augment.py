@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.embeddings.cross_encoder import CrossEncoder
-from albertkit.embeddings.evaluation_data import LAYOUTS, check_columns
+from albertkit.embeddings.evaluation.files import LAYOUTS, check_columns
+from albertkit.embeddings.learning.texts import read_texts
 from albertkit.embeddings.models import load_embedding_model
-from albertkit.embeddings.sampling import (
+from albertkit.embeddings.silver.cross_encoder import CrossEncoder
+from albertkit.embeddings.silver.sampling import (
     Candidates,
     bm25_neighbours,
     pair_keys,
@@ -22,7 +23,6 @@ from albertkit.embeddings.sampling import (
     random_neighbours,
     semantic_neighbours,
 )
-from albertkit.embeddings.texts import read_texts
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.files import atomic_file, write_json
 from albertkit.tasks.columns import Columns

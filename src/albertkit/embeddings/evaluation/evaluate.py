@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.embeddings.bag_of_pieces import bag_of_pieces, pair_cosines
-from albertkit.embeddings.evaluation_data import LAYOUTS, PairFile, read_pairs
-from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
-from albertkit.embeddings.retrieval import retrieval_figures
-from albertkit.embeddings.similarity import (
+from albertkit.embeddings.evaluation.bag_of_pieces import bag_of_pieces, pair_cosines
+from albertkit.embeddings.evaluation.files import LAYOUTS, PairFile, read_pairs
+from albertkit.embeddings.evaluation.retrieval import retrieval_figures
+from albertkit.embeddings.evaluation.similarity import (
     constants,
     correlation_intervals,
     correlations,
@@ -21,6 +20,7 @@ from albertkit.embeddings.similarity import (
     similarity_scores,
     unit_vectors,
 )
+from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError
 from albertkit.tasks.columns import Columns

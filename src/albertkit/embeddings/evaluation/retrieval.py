@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.embeddings.similarity import unit_vectors
+from albertkit.embeddings.evaluation.similarity import unit_vectors
 
 _BLOCK = 1024  # queries compared at once with all candidates
 _TIE = 1e-6  # cosines closer than this are equal: products of fp32 unit vectors are known to no more

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.embeddings.examples import CLASSES, Examples, entailed, hold_out, triplets_of
-from albertkit.embeddings.texts import read_texts
+from albertkit.embeddings.learning.examples import CLASSES, Examples, entailed, hold_out, triplets_of
+from albertkit.embeddings.learning.texts import read_texts
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_split

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.embeddings.encode_progress import EncodeProgress
-from albertkit.embeddings.encode_work import Encoding
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.text_input import TextInput
-from albertkit.embeddings.vector_files import pyarrow
+from albertkit.embeddings.encoding.progress import EncodeProgress
+from albertkit.embeddings.encoding.text_input import TextInput
+from albertkit.embeddings.encoding.vector_files import pyarrow
+from albertkit.embeddings.encoding.work import Encoding
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.faults import Fault, Faults

@@ -12,9 +12,9 @@ import torch
 from torch import distributed as dist
 
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.examples import Examples
-from albertkit.embeddings.retrieval import retrieval_accuracy
-from albertkit.embeddings.similarity import constants, correlation_intervals, correlations, unit_vectors
+from albertkit.embeddings.evaluation.retrieval import retrieval_accuracy
+from albertkit.embeddings.evaluation.similarity import constants, correlation_intervals, correlations, unit_vectors
+from albertkit.embeddings.learning.examples import Examples
 from albertkit.files import sha256_bytes
 from albertkit.tasks.data import fingerprint
 from albertkit.tasks.stream import cut_by_tokens

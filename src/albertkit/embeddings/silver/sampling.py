@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albertkit.embeddings.similarity import unit_vectors
+from albertkit.embeddings.evaluation.similarity import unit_vectors
 from albertkit.errors import MissingExtraError
 from albertkit.tokenizer.ragged import RaggedIds
 

@@ -7,18 +7,18 @@ from typing import Literal
 import numpy as np
 import torch
 
-from albertkit.embeddings.data import read_scored
-from albertkit.embeddings.dev import AnyDev, Judge, Metric, PairDev, ScoredDev, TeacherDev
-from albertkit.embeddings.examples import Examples, held_out_rows
-from albertkit.embeddings.losses import ToTeacher, shortened
-from albertkit.embeddings.results import EmbeddingResult, with_seeds
-from albertkit.embeddings.run import DEV_TOKENS, Training, train_encoder
-from albertkit.embeddings.settings import DistillSettings
-from albertkit.embeddings.student import add_layer, known_words, reduced
-from albertkit.embeddings.teacher import Teacher, find_teacher
-from albertkit.embeddings.teacher_vectors import TeacherRows, teacher_vectors
-from albertkit.embeddings.texts import read_texts
-from albertkit.embeddings.train import check_folder, example_features, set_up, start_encoder
+from albertkit.embeddings.distillation.student import add_layer, known_words, reduced
+from albertkit.embeddings.distillation.teacher import Teacher, find_teacher
+from albertkit.embeddings.distillation.teacher_vectors import TeacherRows, teacher_vectors
+from albertkit.embeddings.learning.data import read_scored
+from albertkit.embeddings.learning.dev import AnyDev, Judge, Metric, PairDev, ScoredDev, TeacherDev
+from albertkit.embeddings.learning.examples import Examples, held_out_rows
+from albertkit.embeddings.learning.losses import ToTeacher, shortened
+from albertkit.embeddings.learning.results import EmbeddingResult, with_seeds
+from albertkit.embeddings.learning.run import DEV_TOKENS, Training, train_encoder
+from albertkit.embeddings.learning.settings import DistillSettings
+from albertkit.embeddings.learning.texts import read_texts
+from albertkit.embeddings.learning.train import check_folder, example_features, set_up, start_encoder
 from albertkit.errors import ConfigError
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults, counted

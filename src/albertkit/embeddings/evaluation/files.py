@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.embeddings.texts import read_texts
+from albertkit.embeddings.learning.texts import read_texts
 from albertkit.errors import ConfigError, near_miss
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_split

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.embeddings.teacher import Teacher
+from albertkit.embeddings.distillation.teacher import Teacher
 from albertkit.errors import DataError
 from albertkit.files import atomic_file, read_json, sha256_bytes, write_json
 from albertkit.training.distributed import World

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from albertkit.embeddings.card import write_embedding_card
-from albertkit.embeddings.dev import Judge
+from albertkit.embeddings.distillation.teacher_vectors import TeacherRows
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.learning.card import write_embedding_card
+from albertkit.embeddings.learning.dev import Judge
+from albertkit.embeddings.learning.objective import EmbeddingObjective
+from albertkit.embeddings.learning.results import REMEDY, EmbeddingResult
+from albertkit.embeddings.learning.settings import EncoderSettings
 from albertkit.embeddings.map import MOST_POINTS, draw_map
-from albertkit.embeddings.objective import EmbeddingObjective
-from albertkit.embeddings.results import REMEDY, EmbeddingResult
-from albertkit.embeddings.settings import EncoderSettings
-from albertkit.embeddings.teacher_vectors import TeacherRows
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json, remove_leftovers, sha256_bytes, write_json
 from albertkit.report.task_results import save_results

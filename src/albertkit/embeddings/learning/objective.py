@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from albertkit.embeddings.distillation.teacher_vectors import TeacherRows
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.teacher_vectors import TeacherRows
 from albertkit.tasks.features import LabelledBatch
 from albertkit.training.loop import LossPart
 

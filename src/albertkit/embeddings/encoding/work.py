@@ -19,10 +19,10 @@ import numpy as np
 
 from albertkit.corpus.inputs import InputFile
 from albertkit.corpus.journal import Journal
-from albertkit.embeddings.encode_progress import EncodeProgress
 from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
-from albertkit.embeddings.text_input import Text, TextInput
-from albertkit.embeddings.vector_files import VectorRows, write_parquet
+from albertkit.embeddings.encoding.progress import EncodeProgress
+from albertkit.embeddings.encoding.text_input import Text, TextInput
+from albertkit.embeddings.encoding.vector_files import VectorRows, write_parquet
 from albertkit.engines import Engine
 from albertkit.errors import AlbertKitError, DataError, MachineError
 from albertkit.files import sync_folder

@@ -1,0 +1,1 @@
+"""A student that learns a teacher's vectors."""

@@ -1,0 +1,1 @@
+"""Files of texts of any size to files of vectors."""

@@ -1,0 +1,1 @@
+"""What vectors are worth: correlations with scores, retrieval, anisotropy, beside a bag of pieces."""

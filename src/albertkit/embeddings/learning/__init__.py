@@ -1,0 +1,1 @@
+"""Training: examples, losses, what is chosen by, one run or several seeds."""

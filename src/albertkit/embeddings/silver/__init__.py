@@ -1,0 +1,1 @@
+"""Pairs that nobody scored: found, scored by a cross-encoder, balanced."""

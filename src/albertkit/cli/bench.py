@@ -1,4 +1,4 @@
-"""albertkit bench tokenize | data | pretrain | finetune"""
+"""albertkit bench tokenize | data | pretrain | finetune | embed"""
 
 from pathlib import Path
 from typing import Annotated
@@ -130,3 +130,35 @@ def finetune(
         return
     with open_inputs(text or [], tokenizer, 1.0) as inputs:
         show(finetune_rows(inputs, data, rounds, threads, 2 if steps is None else steps), json)
+
+
+def embed(
+    *,
+    text: Texts = None,
+    tokenizer: Path | None = None,
+    model: Path | None = None,
+    peer_python: str | None = None,
+    sentences: int = 512,
+    rounds: int = 3,
+    threads: int = 0,
+    json: bool = False,
+) -> None:
+    """Sentences a second of encoding, beside sentence-transformers in its default setting and with its backends.
+
+    Args:
+        text: Files, globs or folders of text, whose sentences are encoded. Default: the built-in English text.
+        tokenizer: Folder with one `*.model`, for random weights. Default: one trained on the text on the spot.
+        model: Sentence encoder or checkpoint to measure. Default: base with random weights, mean pooling.
+        peer_python: Interpreter that has sentence-transformers[onnx,openvino] and datasets. Default: what
+            ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON names, or this one.
+        sentences: How many, taken evenly from the text.
+        rounds: Timed rounds; each runs everybody once.
+        threads: Threads for everybody. Default: all cores.
+        json: Print one JSON object a row.
+    """
+    from albertkit.benchmarks.embedding import embed_rows
+    from albertkit.benchmarks.inputs import open_inputs
+    from albertkit.benchmarks.showing import show
+
+    with open_inputs(text or [], tokenizer, 1.0) as inputs:
+        show(embed_rows(inputs, model, sentences, rounds, threads, peer_python), json)

@@ -1,6 +1,8 @@
 """What every engine is, and the one that works everywhere: the model itself."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, get_args
 
 import torch
@@ -22,7 +24,7 @@ class Engine(ABC):
         notes: What it fell back from, and why; empty when it is what was asked for.
     """
 
-    def __init__(self, precision: str, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         self.precision, self.notes = precision, notes
 
     @abstractmethod
@@ -38,10 +40,23 @@ class Engine(ABC):
         """
 
 
+@contextmanager
+def evaluating(model: AlbertModel) -> Iterator[None]:
+    """Without dropout; afterwards as it was."""
+    training = model.training
+    if training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if training:
+            model.train()
+
+
 class ModelEngine(Engine):
     """The model itself in one precision. Its weights are cast once a batch, and are always the model's present ones."""
 
-    def __init__(self, model: AlbertModel, precision: str, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         super().__init__(precision, notes)
         self._model = model
         self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -49,12 +64,10 @@ class ModelEngine(Engine):
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """As `Engine.encode`."""
-        model = self._model
-        training, dtype = model.training, model.compute_dtype
-        model.eval()
+        model, dtype = self._model, self._model.compute_dtype
         model.compute_dtype = self._dtype
         try:
-            return model.encode(batch, positions=positions)
+            with evaluating(model):
+                return model.encode(batch, positions=positions)
         finally:
-            model.train(training)
             model.compute_dtype = dtype

@@ -50,7 +50,7 @@ def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engin
     return _packed(encoder, "bf16", tuple(notes))
 
 
-def _packed(model: AlbertModel, precision: str, notes: tuple[str, ...] = ()) -> Engine:
+def _packed(model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> Engine:
     from albertkit.engines.packed import PackedEngine  # brings numba, 0.4 s
 
     return PackedEngine(model, precision, notes)

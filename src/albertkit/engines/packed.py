@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.engines import loops
-from albertkit.engines.engine import Engine
+from albertkit.engines.engine import Engine, Precision, evaluating
 from albertkit.engines.operators import Bf16FeedForward, Bf16Linear, Int8FeedForward, Int8Linear, Product, bits
 from albertkit.model.albert import AlbertModel
 from albertkit.model.encoder import AlbertLayer
@@ -140,7 +140,7 @@ class PackedEngine(Engine):
     """
 
     @torch.no_grad()
-    def __init__(self, model: AlbertModel, precision: str, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         super().__init__(precision, notes)
         encoder, activation = model.encoder, model.config.hidden_act
         layers = [layer for layer, _ in encoder.passes(torch.float32)]
@@ -153,12 +153,8 @@ class PackedEngine(Engine):
         """As `Engine.encode`; fp32."""
         model, starts = self._model, batch.starts
         rows = None if positions is None else torch.cat([starts, positions])
-        training = model.training
-        model.eval()
-        try:
+        with evaluating(model):
             embedded = model.embeddings(batch)
-        finally:
-            model.train(training)
         hidden = self._run(model.encoder.embedding_hidden_mapping_in(embedded), batch.lengths, rows)
         first = hidden.index_select(0, starts) if rows is None else hidden[: len(starts)]
         hidden = hidden if rows is None else hidden[len(starts) :]

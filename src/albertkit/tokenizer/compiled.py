@@ -7,7 +7,7 @@ from typing import Any
 import numba
 
 
-def compiled(function: Callable[..., Any], fastmath: bool | Set[str] = False) -> Any:
+def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False) -> Any:
     """Compile with numba: no GIL, cached on disk where there is a folder to write to.
 
     The cache of a function is valid as long as its own file is unchanged, so loops that call each other across files go

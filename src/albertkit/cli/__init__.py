@@ -124,6 +124,11 @@ bench.command(
     help="Fine-tuning steps: transformers' Trainer as run_glue sets it, and at its best.",
 )
 bench.command(
+    f"{_COMMANDS}.bench:embed",
+    name="embed",
+    help="Sentences to vectors: sentence-transformers, its ONNX and OpenVINO backends.",
+)
+bench.command(
     f"{_COMMANDS}.bench:pretrain",
     name="pretrain",
     help="Training steps: transformers' Trainer, as documented and at its best.",

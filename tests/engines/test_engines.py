@@ -1,5 +1,7 @@
 """Engines against the model they were made of, and against what transformers printed for its tiny models."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import pool
-from albertkit.engines import loops, make_engine, operators
+from albertkit.engines import loops, make_engine, operators, processor
 from albertkit.engines.engine import ModelEngine
 from albertkit.engines.packed import PackedEngine
 from albertkit.errors import ConfigError
@@ -118,6 +120,13 @@ def test_a_text_has_the_same_vector_alone_and_in_company(
         assert worst_cosine(engine.encode(alone).hidden, states) > 0.99995
 
 
+def test_a_copy_packs_its_own_weights(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+    engine = make_engine(make_model(), precision)
+    expected = engine.encode(batch).hidden
+    for other in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
+        assert torch.equal(other.encode(batch).hidden, expected)
+
+
 def test_threads_and_pieces_change_nothing(make_model: MakeModel, precision: str) -> None:
     many = PackedBatch.from_sequences([[5 + n % 200] * (1 + n % 60) for n in range(60)])
     engine = make_engine(make_model(), precision)
@@ -170,14 +179,14 @@ def test_an_unknown_precision_is_named(make_model: MakeModel) -> None:
 
 
 def test_auto_is_never_int8(make_model: MakeModel) -> None:
-    native = operators.native_bf16(torch.device("cpu"))
+    native = processor.native_bf16(torch.device("cpu"))
     assert make_engine(make_model()).precision == ("bf16" if native else "fp32")
 
 
 @pytest.fixture
 def capable(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor that has everything, whatever it is; what was tried before is forgotten."""
-    monkeypatch.setattr(operators, "_has", lambda *names: True)
+    monkeypatch.setattr(processor, "has", lambda *names: True)
     operators.lacking.cache_clear()
     yield
     operators.lacking.cache_clear()
@@ -216,7 +225,7 @@ def test_an_operator_that_computes_something_else_is_not_used(
 
 
 def test_a_processor_without_the_instructions(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "_has", lambda *names: False)
+    monkeypatch.setattr(processor, "has", lambda *names: False)
     operators.lacking.cache_clear()
     engine = make_engine(make_model(), "int8")
     operators.lacking.cache_clear()

@@ -3,6 +3,7 @@
 from torch import nn
 
 from albertkit.engines.engine import PRECISIONS, Engine, ModelEngine, Precision
+from albertkit.engines.processor import native_bf16
 from albertkit.errors import ConfigError
 from albertkit.model.albert import AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
@@ -33,11 +34,9 @@ def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engin
     encoder = model.encoder_model
     if precision == "fp32":
         return ModelEngine(encoder, "fp32")
-    from albertkit.engines.operators import lacking, native_bf16
-
     notes = []
     if precision == "int8":
-        reason = _unfit(encoder) or lacking("int8") or lacking("bf16")
+        reason = _unfit(encoder) or _lacking("int8") or _lacking("bf16")
         if not reason:
             return _packed(encoder, "int8")
         notes.append(f"not int8: {reason}")
@@ -45,13 +44,19 @@ def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engin
         if precision == "bf16":
             notes.append("not bf16: the processor does not multiply it natively, fp32 is faster")
         return ModelEngine(encoder, "fp32", tuple(notes))
-    if reason := _unfit(encoder) or lacking("bf16"):
+    if reason := _unfit(encoder) or _lacking("bf16"):
         return ModelEngine(encoder, "bf16", (*notes, f"the model itself, without packed weights: {reason}"))
     return _packed(encoder, "bf16", tuple(notes))
 
 
+def _lacking(precision: str) -> str:
+    from albertkit.engines.operators import lacking  # brings numba, 0.4 s
+
+    return lacking(precision)
+
+
 def _packed(model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> Engine:
-    from albertkit.engines.packed import PackedEngine  # brings numba, 0.4 s
+    from albertkit.engines.packed import PackedEngine
 
     return PackedEngine(model, precision, notes)
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertkit.engines import loops
+from albertkit.engines import loops, processor
 
 _FUSED = {"gelu_new": ("gelu", "tanh"), "gelu": ("gelu", "none"), "relu": ("relu", ""), "none": ("none", "")}
 _KINDS = ("gelu_new", "gelu", "relu")  # of `loops.activation_to_uint8`
@@ -140,18 +140,11 @@ def bits(values: Tensor) -> np.ndarray:
 # --- what this machine and this torch can do --------------------------------------------------------------------------
 
 
-def native_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 is multiplied by the hardware: AVX512-BF16 or AMX. Emulated it is slower than fp32."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(False)
-    return device.type == "cpu" and _has("avx512_bf16", "amx_bf16")
-
-
 @cache
 def lacking(precision: str) -> str:
     """What is missing for packed weights in "bf16" or "int8" on this processor; empty if nothing is."""
     wanted = {"bf16": ("avx512_bf16", "amx_bf16"), "int8": ("avx512_vnni", "amx_int8")}[precision]
-    if not _has(*wanted):
+    if not processor.has(*wanted):
         return f"the processor has neither {wanted[0]} nor {wanted[1]}"
     name = {"bf16": "mkldnn._linear_pointwise", "int8": "onednn.qlinear_pointwise"}[precision]
     try:
@@ -170,8 +163,3 @@ def _trial(precision: str) -> float:
     found = product.values.float() * product.scale[:, None]
     found = found + product.bias
     return float((found - F.linear(rows, weight, bias)).abs().max())
-
-
-def _has(*names: str) -> bool:
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(capabilities.get(name) for name in names)

@@ -148,6 +148,9 @@ class PackedEngine(Engine):
         self._model = model
         self._passes = [ready[layer] for layer in layers]
 
+    def __reduce__(self) -> tuple:  # oneDNN's weights cannot be copied or pickled: packed again
+        return type(self), (self._model, self.precision, self.notes)
+
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """As `Engine.encode`; fp32."""

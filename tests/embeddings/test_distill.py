@@ -118,6 +118,10 @@ def test_mistakes_are_named(start, lesson, tmp_path):
     short = tmp_path / "short.npy"
     np.save(short, np.zeros((7, 4), np.float32))
     assert slug_of(start, short, texts, tmp_path / "run") == "broken-vectors"
+    holed, whole = tmp_path / "holed.npy", np.load(vectors)
+    whole[7, 3] = np.nan
+    np.save(holed, whole)
+    assert slug_of(start, holed, texts, tmp_path / "run") == "broken-vectors"
     assert slug_of(start, vectors, texts, tmp_path / "run", dev=texts) == "conflicting-options"
     assert slug_of(start, tmp_path / "none.npy", texts, tmp_path / "run") == "not-found"
     assert slug_of(start, vectors, texts, tmp_path / "run", replace(SETTINGS, select="spearman")) == "bad-settings"

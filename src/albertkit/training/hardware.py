@@ -2,6 +2,7 @@
 
 import torch
 
+from albertkit.engines.processor import native_bf16
 from albertkit.errors import ConfigError
 
 PRECISIONS = ("auto", "fp32", "bf16")
@@ -28,15 +29,8 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
             "bad-precision", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}"
         )
     if precision == "auto":
-        native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else _cpu_multiplies_bf16()
-        return torch.bfloat16 if native else torch.float32
+        return torch.bfloat16 if native_bf16(device) else torch.float32
     return torch.bfloat16 if precision == "bf16" else torch.float32
-
-
-def _cpu_multiplies_bf16() -> bool:
-    """True with AVX512-BF16 or AMX. Without them bf16 is emulated and slower than fp32."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -46,7 +46,7 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
         fp32 [E, W], a memory map.
 
     Raises:
-        DataError: broken-vectors if stored vectors are not one a text.
+        DataError: broken-vectors if stored vectors are not one a text, or not finite.
     """
     if teacher.stored is not None:
         if len(teacher.stored) != len(texts):
@@ -54,6 +54,7 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
                 "broken-vectors", f"`{teacher.name}` has {len(teacher.stored):,} rows, there are {len(texts):,} texts",
                 "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
             )  # fmt: skip
+        _check_finite(teacher.stored, teacher.name)
         return teacher.stored
     assert teacher.encode is not None
     key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
@@ -102,6 +103,17 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
             "use more texts, or leave --teacher-pca out: the student then learns a linear layer",
         )  # fmt: skip
     return PCA(dimension, svd_solver="covariance_eigh").fit(looked_at).components_.T.astype(np.float32)
+
+
+def _check_finite(vectors: np.ndarray, name: str) -> None:
+    """broken-vectors with the first row that holds NaN or infinity."""
+    for start in range(0, len(vectors), _PART):
+        finite = np.isfinite(vectors[start : start + _PART]).all(1)
+        if not finite.all():
+            raise DataError(
+                "broken-vectors", f"row {start + int(finite.argmin()):,} of `{name}`, counted from 0, holds NaN or infinity",
+                "make the vectors again, or leave such texts and their rows out",
+            )  # fmt: skip
 
 
 def _join(parts: Sequence[Path], whole: Path, count: int) -> None:

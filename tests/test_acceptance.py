@@ -119,11 +119,11 @@ def test_8_sentence_order_is_balanced_and_learned_and_segments_are_marked(tmp_pa
     build_store([tmp_path / "text.txt"], tmp_path / "store", tmp_path / "tokenizer", workers=0)
     shape = dict(
         vocab_size=len(pieces), embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=32,
+        intermediate_size=64, max_position_embeddings=32, initializer_range=0.1,
     )  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(shape))
     settings = PretrainSettings(
-        config=tmp_path / "config.json", length=16, batch_tokens=512, steps=150, lr=2e-3, optimizer="adamw",
+        config=tmp_path / "config.json", length=16, batch_tokens=512, steps=200, lr=2e-3, optimizer="adamw",
         bias_correction=True, warmup_steps=15, held_out=0.3, precision="fp32", short_seq_prob=0,
     )  # fmt: skip
     store = TokenStore.open(tmp_path / "store")

@@ -1,7 +1,7 @@
 """The decorator of all compiled loops."""
 
 import warnings
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
 import numba

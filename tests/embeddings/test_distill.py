@@ -122,6 +122,9 @@ def test_mistakes_are_named(start, lesson, tmp_path):
     whole[7, 3] = np.nan
     np.save(holed, whole)
     assert slug_of(start, holed, texts, tmp_path / "run") == "broken-vectors"
+    same = tmp_path / "same.npy"
+    np.save(same, np.ones_like(whole))
+    assert slug_of(start, same, texts, tmp_path / "run") == "constant-vectors"
     assert slug_of(start, vectors, texts, tmp_path / "run", dev=texts) == "conflicting-options"
     assert slug_of(start, tmp_path / "none.npy", texts, tmp_path / "run") == "not-found"
     assert slug_of(start, vectors, texts, tmp_path / "run", replace(SETTINGS, select="spearman")) == "bad-settings"

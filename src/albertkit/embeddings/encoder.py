@@ -174,7 +174,7 @@ class SentenceEncoder(nn.Module):
         Raises:
             ConfigError: bad-value.
         """
-        kept = dimension or self.settings.get("truncate_dim") or self.dimension
+        kept = (self.settings.get("truncate_dim") or self.dimension) if dimension is None else dimension
         if not 0 < kept <= self.dimension:
             raise ConfigError(
                 "bad-value", f"{kept} numbers of vectors that have {self.dimension}", f"use 1 to {self.dimension}"

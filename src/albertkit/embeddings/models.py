@@ -4,6 +4,7 @@ through sentence-transformers."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from albertkit.checkpoints.hub import local_folder
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
@@ -57,7 +59,8 @@ def load_embedding_model(model: str | Path, precision: Precision = "auto") -> Em
 
     Args:
         model: A sentence-transformers folder, a run of `embed train`, a plain ALBERT checkpoint, which then has mean pooling,
-            or `org/name` of the hub. What is no ALBERT is run by sentence-transformers.
+            `org/name` of the hub, or the name of an installed package that carries a model. What is no ALBERT is run by
+            sentence-transformers.
         precision: Of an ALBERT: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it natively. Others have fp32.
 
     Raises:
@@ -65,7 +68,7 @@ def load_embedding_model(model: str | Path, precision: Precision = "auto") -> Em
         DataError: not-found. CheckpointError: not-an-embedding-model, and what loading raises.
         MissingExtraError: missing-extra, for a model that is no ALBERT without sentence-transformers.
     """
-    folder = local_folder(model)
+    folder = model_in_package(str(model)) or local_folder(model)
     if (folder / "best").is_dir() and not (folder / "config.json").exists():
         folder = folder / "best"
     config = folder / "config.json"
@@ -76,6 +79,34 @@ def load_embedding_model(model: str | Path, precision: Precision = "auto") -> Em
             "bad-precision", f"`{model}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
         )
     return _other(str(model), folder)
+
+
+def model_in_package(name: str) -> Path | None:
+    """The folder of sentence embeddings that an installed package carries, found by the package's own list of files."""
+    try:
+        files = [] if Path(name).exists() else metadata.files(name) or []
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+    found = [Path(str(file.locate())) for file in files if file.name == MODULES]
+    return found[0].parent if len(found) == 1 else None
+
+
+def open_sentence_transformer(source: str, device: str | None = None) -> Any:
+    """sentence-transformers' model of a folder or of the hub, without transformers' progress bar of a fraction of a second.
+
+    Raises:
+        Whatever sentence-transformers, transformers or torch do.
+    """
+    from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return SentenceTransformer(source, device=device)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _albert(name: str, folder: Path, precision: Precision) -> EmbeddingModel:
@@ -92,11 +123,11 @@ def _albert(name: str, folder: Path, precision: Precision) -> EmbeddingModel:
 
 def _other(name: str, folder: Path) -> EmbeddingModel:
     try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
+        metadata.version("sentence-transformers")
+    except metadata.PackageNotFoundError:
         raise MissingExtraError.of("sentence-transformers", "embed", "a model that is no ALBERT") from None
     try:
-        model = SentenceTransformer(str(folder))
+        model = open_sentence_transformer(str(folder))
     except Exception as error:  # of transformers, torch or its own: they share no base class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from albertkit.embeddings.folder import MODULES
+from albertkit.embeddings.models import model_in_package, open_sentence_transformer
 from albertkit.errors import CheckpointError, DataError, MissingExtraError
 from albertkit.files import sha256_bytes, sha256_file
-
-MODULES = "modules.json"  # a folder that has it holds sentence embeddings
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def find_teacher(name: str, device: str) -> Teacher:
     path = Path(name)
     if path.suffix == ".npy":
         return Teacher(name, f"vectors {sha256_file(_existing(path))}", stored=_stored(path))
-    folder = _in_folder(path) if path.is_dir() else _in_package(name)
+    folder = _in_folder(path) if path.is_dir() else model_in_package(name)
     if folder is not None:
         return Teacher(name, f"folder {_folder_digest(folder)}", encode=_model(str(folder), name, device))
     if name.count("/") == 1 and not name.startswith((".", "/")) and not path.parent.is_dir():
@@ -86,16 +86,6 @@ def _in_folder(path: Path) -> Path:
     )  # fmt: skip
 
 
-def _in_package(name: str) -> Path | None:
-    """The folder of a model that an installed package carries, found by the package's own list of files."""
-    try:
-        files = metadata.files(name) or []
-    except (metadata.PackageNotFoundError, ValueError):
-        return None
-    found = [Path(str(file.locate())) for file in files if file.name == MODULES]
-    return found[0].parent if len(found) == 1 else None
-
-
 def _folder_digest(folder: Path) -> str:
     """SHA-256 of all files of a model."""
     files = sorted(
@@ -114,10 +104,8 @@ def _model(source: str, name: str, device: str) -> Callable[[Sequence[str]], np.
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         if not loaded:
-            from sentence_transformers import SentenceTransformer
-
             try:
-                loaded.append(SentenceTransformer(source, device=device))
+                loaded.append(open_sentence_transformer(source, device))
             except (OSError, ValueError) as error:
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 raise CheckpointError(

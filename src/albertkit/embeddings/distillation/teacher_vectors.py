@@ -11,6 +11,7 @@ from albertkit.files import atomic_file, read_json, sha256_bytes, write_json
 from albertkit.training.distributed import World
 
 _PART = 4096  # texts whose vectors are written at once
+_SAME = 1e-6  # spread of a teacher's vectors below which there is nothing to learn
 
 
 class TeacherRows:
@@ -46,7 +47,7 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
         fp32 [E, W], a memory map.
 
     Raises:
-        DataError: broken-vectors if stored vectors are not one a text, or not finite.
+        DataError: broken-vectors if stored vectors are not one a text, or not finite; constant-vectors.
     """
     if teacher.stored is not None:
         if len(teacher.stored) != len(texts):
@@ -55,7 +56,7 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
                 "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
             )  # fmt: skip
         _check_finite(teacher.stored, teacher.name)
-        return teacher.stored
+        return _varying(teacher.stored, teacher.name)
     assert teacher.encode is not None
     key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
     whole, known = folder / "vectors.npy", folder / "key.json"
@@ -74,7 +75,18 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
         if world.is_main:
             _join(parts, whole, len(texts))
         world.barrier()
-    return np.load(whole, mmap_mode="r")
+    return _varying(np.load(whole, mmap_mode="r"), teacher.name)
+
+
+def _varying(vectors: np.ndarray, name: str) -> np.ndarray:
+    """The vectors, if they tell texts apart.
+
+    Raises:
+        DataError: constant-vectors.
+    """
+    if len(vectors) > 1 and np.ptp(vectors[:1000], axis=0).max() <= _SAME:
+        raise DataError("constant-vectors", f"`{name}` gives every text the same vector", "choose another teacher")
+    return vectors
 
 
 def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:

@@ -102,6 +102,10 @@ def encode_file(
         MachineError: build-running, broken-journal, vectors-not-finite.
     """
     began = time.perf_counter()
+    if batch_tokens < 1:
+        raise ConfigError(
+            "bad-value", f"batch_tokens is {batch_tokens}, it must be at least 1", "leave it out for 8192"
+        )
     target = _target(Path(out), input)
     source = TextInput(str(input), text, id, columns, quoted)
     file = source.found()

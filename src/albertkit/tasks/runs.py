@@ -1,10 +1,7 @@
 """`finetune`: read the data, fine-tune with one seed or several, begin again where nothing was learned and that is asked for."""
 
 import dataclasses
-import math
 import shutil
-import statistics
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +14,7 @@ from albertkit.tasks.data import TaskData, read_data
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.finetune import FinetuneResult, finetune_once
 from albertkit.tasks.registry import Columns, find_task
+from albertkit.tasks.seeds import median_of_seeds
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 from albertkit.training.distributed import World, join_world
@@ -76,7 +74,7 @@ def finetune(
         results[seed] = _with_retries(examples, model, run / f"seed-{seed}", one, world, resume)
         if results[seed].model is None:  # a signal
             return results[seed]
-    return _summary(results, run, world)
+    return median_of_seeds(results, run, world)
 
 
 def _with_retries(
@@ -116,26 +114,3 @@ def _settled(result: FinetuneResult, run: Path, world: World) -> FinetuneResult:
         save_results(settled.to_dict(), run)
     world.barrier()
     return settled
-
-
-def _summary(results: dict[int, FinetuneResult], run: Path, world: World) -> FinetuneResult:
-    """Median over the seeds; the best model is copied to `best/`."""
-    values = {seed: -math.inf if math.isnan(result.value) else result.value for seed, result in results.items()}
-    best = results[max(values, key=lambda seed: values[seed])]
-    summary = dataclasses.replace(
-        best,
-        model=run / "best",
-        value=statistics.median(values.values()),
-        seeds={seed: result.value for seed, result in results.items()},
-        steps=sum(result.steps for result in results.values()),
-        seconds=sum(result.seconds for result in results.values()),
-    )
-    if world.is_main:
-        assert best.model is not None
-        with atomic_folder(run / "best") as folder:
-            shutil.copytree(best.model, folder, dirs_exist_ok=True)
-        save_results(summary.to_dict(), run)
-        spread = ", ".join(f"{value:.4f}" for value in sorted(values.values()))
-        print(f"{best.metric} of {len(values)} seeds: median {summary.value:.4f} ({spread})", file=sys.stderr)
-    world.barrier()
-    return summary

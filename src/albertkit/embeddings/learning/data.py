@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from albertkit.embeddings.evaluation.files import check_columns
 from albertkit.embeddings.learning.examples import CLASSES, Examples, entailed, hold_out, triplets_of
 from albertkit.embeddings.learning.texts import read_texts
 from albertkit.errors import ConfigError, DataError, near_miss
@@ -166,12 +167,7 @@ class _Source:
         """The task that reads its tables."""
         if self.official:
             return find_task(self.name, self.columns)
-        missing = [flag for flag in ("text", "pair", "label") if getattr(self.columns, flag) is None]
-        if missing:
-            raise ConfigError(
-                "missing-column", f"`{self.name}` reads a table, and no column is named for --{missing[0]}",
-                f"name them, for example: albertkit embed train {self.name} MODEL DATA --text first --pair second --label score",
-            )  # fmt: skip
+        check_columns(self.name, self.columns)
         return table_task(_TABLES[self.name], self.name, **self.columns.settings())  # type: ignore[arg-type]
 
     def files(self, data: Path) -> dict[str, Path]:

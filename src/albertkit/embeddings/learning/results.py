@@ -1,18 +1,14 @@
 """What a training of sentence embeddings left, of one seed or several."""
 
 import dataclasses
-import math
-import shutil
-import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from albertkit.embeddings.learning.settings import EncoderSettings
-from albertkit.files import atomic_folder
-from albertkit.report.task_results import for_json, save_results
+from albertkit.report.task_results import for_json
+from albertkit.tasks.seeds import median_of_seeds
 from albertkit.training.distributed import World
 
 REMEDY = "try a lower --lr, a longer --warmup or another --seed"
@@ -84,21 +80,4 @@ def with_seeds(
         results[seed] = once(dataclasses.replace(settings, seed=seed, seeds=1), run / f"seed-{seed}")
         if results[seed].model is None:  # a signal
             return results[seed]
-    values = {seed: -math.inf if math.isnan(result.value) else result.value for seed, result in results.items()}
-    best = results[max(values, key=lambda seed: values[seed])]
-    summary = dataclasses.replace(
-        best,
-        model=run / "best",
-        value=statistics.median(values.values()),
-        seeds={seed: result.value for seed, result in results.items()},
-        steps=sum(result.steps for result in results.values()),
-        seconds=sum(result.seconds for result in results.values()),
-    )
-    if world.is_main:
-        assert best.model is not None
-        with atomic_folder(run / "best") as folder:
-            shutil.copytree(best.model, folder, dirs_exist_ok=True)
-        save_results(summary.to_dict(), run)
-        print(summary.results()["notes"][-1], file=sys.stderr)
-    world.barrier()
-    return summary
+    return median_of_seeds(results, run, world)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.embeddings.distillation.teacher_vectors import TeacherRows
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.card import write_embedding_card
@@ -30,7 +31,6 @@ from albertkit.training.hardware import choose_precision
 from albertkit.training.loop import LoopSettings, train
 from albertkit.training.state import list_checkpoints
 
-PROVENANCE = "provenance.json"  # beside the weights: what they were trained on
 MAP = "map.html"
 _NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
 DEV_TOKENS = 8192  # of dev texts, computed at once

@@ -1,0 +1,50 @@
+"""What every backbone is: a module that turns frames into visual tokens laid out on a grid of time and space."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+
+class Grid(NamedTuple):
+    """How the M = frames x height x width visual tokens of a clip lie; they are stored in this order."""
+
+    frames: int
+    height: int
+    width: int
+
+    @property
+    def num_tokens(self) -> int:
+        """M."""
+        return self.frames * self.height * self.width
+
+
+class Backbone(nn.Module):
+    """Base of the backbones.
+
+    Attributes:
+        name: As it is written on the command line and in a captioner's folder, for example `conv3d` or `hf:FOLDER`.
+        out_dim: Width of a visual token (D).
+        frame_size: Height and width in pixels that it wants by itself.
+        trained_from_scratch: Whether it has no weights of its own and must be trained with the captioner.
+    """
+
+    name: str
+    out_dim: int
+    frame_size: int
+    trained_from_scratch: bool = False
+
+    def grid(self, num_frames: int, size: int) -> Grid:
+        """How the tokens of `num_frames` frames of `size` pixels lie."""
+        raise NotImplementedError
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """uint8 [B, T, S, S, 3], RGB, to [B, M, D]. Scaling and normalising of values is done here."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """What makes it again, with `name`; nothing by default."""
+        return {}
+
+    def fingerprint(self) -> str:
+        """Sha256 over name, settings and weights, 64 hex digits: features made by another backbone are not the same."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Captions word by word: greedy, beam and sampling over cached states."""

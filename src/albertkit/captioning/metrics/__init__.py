@@ -1,0 +1,1 @@
+"""How good captions are, by the definitions of the COCO caption scorer."""

@@ -1,0 +1,1 @@
+"""ALBERT over a caption and visual tokens."""

@@ -1,0 +1,1 @@
+"""SwinBERT's weights, arguments and code, with ALBERT in BERT's place."""

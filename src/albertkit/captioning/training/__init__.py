@@ -1,0 +1,1 @@
+"""Training a captioner on prepared clips."""

@@ -1,0 +1,1 @@
+"""Files of video to frames, by PyAV."""

@@ -1,0 +1,77 @@
+"""Pooling against the windows written out as loops, and against torch's adaptive pooling of a laid out grid."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch.nn.functional import adaptive_avg_pool3d
+
+from albertkit.captioning.backbones.backbone import Grid
+from albertkit.captioning.backbones.pooling import pool_grid, pooled_grid
+from albertkit.errors import ConfigError
+
+
+def _window(index: int, out: int, size: int) -> slice:
+    return slice(index * size // out, -((-(index + 1) * size) // out))
+
+
+def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
+    laid = features.double().unflatten(1, tuple(grid))
+    windows = (
+        tuple(_window(place, out, size) for place, out, size in zip(token, target, grid, strict=True))
+        for token in product(*map(range, target))
+    )
+    return torch.stack([laid[:, time, height, width].mean((1, 2, 3)) for time, height, width in windows], 1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "most", "expected"),
+    [
+        (Grid(8, 14, 14), 1568, (8, 14, 14)),
+        (Grid(8, 14, 14), 5000, (8, 14, 14)),
+        (Grid(8, 14, 14), 1567, (8, 13, 14)),
+        (Grid(8, 14, 14), 196, (8, 4, 5)),
+        (Grid(16, 7, 7), 196, (16, 3, 4)),
+        (Grid(64, 14, 14), 196, (64, 1, 2)),
+        (Grid(64, 14, 14), 64, (64, 1, 1)),
+        (Grid(64, 14, 14), 20, (20, 1, 1)),
+        (Grid(8, 3, 9), 100, (8, 3, 4)),
+        (Grid(3, 2, 2), 1, (1, 1, 1)),
+    ],
+)
+def test_space_goes_first_then_time(grid: Grid, most: int, expected: tuple[int, int, int]) -> None:
+    assert pooled_grid(grid, most) == expected
+    features = torch.randn(2, grid.num_tokens, 5, generator=torch.Generator().manual_seed(0))
+    pooled, target = pool_grid(features, grid, most)
+    assert target == expected
+    assert pooled.shape == (2, target.num_tokens, 5)
+    torch.testing.assert_close(pooled.double(), _by_loops(features, grid, target), atol=1e-6, rtol=0)
+    laid = features.unflatten(1, tuple(grid)).permute(0, 4, 1, 2, 3)
+    by_torch = adaptive_avg_pool3d(laid, expected).permute(0, 2, 3, 4, 1).flatten(1, 3)
+    torch.testing.assert_close(pooled, by_torch, atol=1e-6, rtol=0)
+
+
+def test_a_grid_read_in_another_order_is_noticed() -> None:
+    grid = Grid(4, 6, 6)
+    features = torch.randn(1, grid.num_tokens, 3, generator=torch.Generator().manual_seed(0))
+    wrong = features.unflatten(1, (6, 6, 4)).permute(0, 3, 1, 2, 4).flatten(1, 3)  # as if time were the last
+    target = pooled_grid(grid, 20)
+    difference = pool_grid(wrong, grid, 20)[0].double() - _by_loops(features, grid, target)
+    assert difference.abs().max() > 0.1
+
+
+def test_gradients_flow_and_half_precision_stays() -> None:
+    features = torch.randn(1, 32, 4, requires_grad=True)
+    pool_grid(features, Grid(2, 4, 4), 2)[0].sum().backward()
+    assert features.grad is not None
+    torch.testing.assert_close(features.grad, torch.full_like(features, 1 / 16))
+    for dtype in (torch.float16, torch.bfloat16):
+        assert pool_grid(torch.ones(1, 32, 4, dtype=dtype), Grid(2, 4, 4), 8)[0].dtype == dtype
+
+
+def test_wrong_numbers_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"most_tokens is 0") as told:
+        pool_grid(torch.ones(1, 8, 4), Grid(2, 2, 2), 0)
+    assert told.value.slug == "bad-value"
+    with pytest.raises(ConfigError, match=r"features are \[1, 9, 4\]"):
+        pool_grid(torch.ones(1, 9, 4), Grid(2, 2, 2), 4)

@@ -24,7 +24,7 @@ FOREIGN_KEYS = frozenset(
     is_decoder is_encoder_decoder add_cross_attention chunk_size_feed_forward _name_or_path use_bfloat16
     position_embedding_type sep_token_id cls_token_id unk_token_id mask_token_id decoder_start_token_id
     tf_legacy_loss summary_type summary_use_proj summary_activation summary_last_dropout summary_first_dropout
-    task_specific_params cross_attention_hidden_size tokenizer_class prefix ln_type language name auto_map
+    task_specific_params cross_attention_hidden_size tokenizer_class prefix ln_type language name auto_map captioning
     """.split()
 )
 

@@ -132,6 +132,10 @@ class AlbertLayer(nn.Module):
         context = packed_attention(weights.qkv(hidden), batch, self.num_heads, dropout)
         if positions is not None:
             context, hidden = context.index_select(0, positions), hidden.index_select(0, positions)
+        return self.after_attention(context, hidden, weights)
+
+    def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
+        """The rest of a pass, from what attention gave and the pass's input: [..., H] both, to [..., H]."""
         hidden = weights.attention_norm(hidden + self._drop(weights.attention_output(context)))
         inner = self.activation(weights.ffn(hidden))
         return weights.ffn_norm(hidden + self._drop(weights.ffn_output(inner)))

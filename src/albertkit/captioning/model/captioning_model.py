@@ -1,0 +1,156 @@
+"""`AlbertForImageCaptioning`: a caption from visual tokens; arguments and outputs of SwinBERT's `BertForImageCaptioning`."""
+
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.captioning.model.config import CaptionConfig
+from albertkit.captioning.model.image_model import AlbertImgModel
+from albertkit.captioning.model.losses import keep_easiest, smoothed_losses
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
+from albertkit.model.heads import MaskedLMHead
+from albertkit.model.pretrained import PretrainedAlbert
+
+
+class CaptionHead(MaskedLMHead):
+    """The masked-LM head; its output matrix may be one of its own."""
+
+    def __init__(self, config: AlbertConfig, word_embeddings: nn.Embedding, tied: bool) -> None:
+        super().__init__(config, word_embeddings)
+        self.tied = tied
+        if not tied:
+            self.decoder = nn.Linear(config.embedding_size, config.vocab_size, bias=False)  # type: ignore[assignment]
+
+    def tie(self, word_embeddings: nn.Embedding) -> None:
+        """Use the word embeddings; an output matrix of its own stays."""
+        if getattr(self, "tied", True):
+            super().tie(word_embeddings)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits [..., V] for hidden states [..., H]."""
+        logits = super().forward(hidden)
+        return logits if self.tied else logits + self.bias.to(logits.dtype)
+
+
+class AlbertForImageCaptioning(PretrainedAlbert):
+    """ALBERT that puts what visual tokens show into words.
+
+    Args:
+        config: What to build; its `captioning` is a `CaptionConfig`.
+
+    Attributes:
+        caption: The `CaptionConfig`.
+        updates: Losses computed in training so far, which `drop_worst_after` counts.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__(config)
+        self.caption = CaptionConfig.of(config)
+        self.albert = AlbertImgModel(config)
+        words = self.albert.embeddings.word_embeddings
+        self.predictions = CaptionHead(config, words, self.caption.tie_weights)
+        words.weight.requires_grad = not self.caption.freeze_embedding
+        self.updates = 0
+        self.initialize(ready=self.albert.parameters())
+
+    @property
+    def bert(self) -> AlbertImgModel:
+        """The encoder under the name that SwinBERT's VideoTransformer uses."""
+        return self.albert
+
+    @property
+    def encoder_model(self) -> AlbertImgModel:  # type: ignore[override]
+        """The encoder."""
+        return self.albert
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The output matrix."""
+        return self.predictions.decoder
+
+    def initialize(self, ready=()) -> None:  # type: ignore[no-untyped-def]
+        """As every ALBERT; what the encoder starts otherwise, it starts itself."""
+        ready = list(ready)
+        inner = set(self.albert.parameters())
+        if not inner <= set(ready):
+            self.albert.initialize([parameter for parameter in ready if parameter in inner])
+        super().initialize([*ready, *inner])
+
+    def caption_loss(self, logits: Tensor, labels: Tensor, update: int) -> tuple[Tensor, int]:
+        """Sum of the losses that count, and how many they are.
+
+        Args:
+            logits: [P, V].
+            labels: int64 [P].
+            update: Updates before this one.
+        """
+        losses = smoothed_losses(logits, labels, self.caption.label_smoothing)
+        if self.caption.drop_worst_ratio and update >= self.caption.drop_worst_after:
+            losses = keep_easiest(losses, self.caption.drop_worst_ratio)
+        return losses.sum(), len(losses)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        img_feats: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        masked_pos: Tensor | None = None,
+        masked_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        is_training: bool = True,
+        is_decode: bool = False,
+        **generation: Any,
+    ) -> tuple[Tensor, ...]:
+        """As SwinBERT's: the loss, the logits, or captions.
+
+        Args:
+            input_ids: int64 [B, S]: the caption, and after it a second text.
+            img_feats: [B, M, D].
+            attention_mask: As `AlbertImgModel.forward`.
+            masked_pos: [B, T], 1 where a piece is to be predicted; T is the length of the caption's part.
+            masked_ids: [B, P], the pieces to predict in order, then -1.
+            token_type_ids: int64 [B, S].
+            position_ids: int64 [S] or [B, S].
+            is_training: Whether the loss is wanted.
+            is_decode: Generate captions.
+            **generation: Of generation: SwinBERT's `num_beams`, `max_length`, `bos_token_id` and so on.
+
+        Returns:
+            Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training: logits [B, S, V]. Generation:
+            ids int64 [B, K, L], mean log-probabilities [B, K].
+
+        Raises:
+            ConfigError: bad-shape, bad-argument. DataError: too-long, id-out-of-range.
+        """
+        if is_decode:
+            decode = import_module("albertkit.captioning.generation.swinbert").generate_like_swinbert
+            return decode(
+                self, input_ids, img_feats, attention_mask, token_type_ids=token_type_ids, position_ids=position_ids,
+                **generation,
+            )  # fmt: skip
+        if generation:
+            raise ConfigError(
+                "bad-argument", f"`{min(generation)}` is an argument of generation", "give it with is_decode=True"
+            )
+        if input_ids is None:
+            raise ConfigError("bad-argument", "input_ids is not given", "give the ids of the caption")
+        hidden, _, *rest = self.albert(input_ids, img_feats, attention_mask, token_type_ids, position_ids)
+        if not is_training:
+            return (self.predictions(hidden[:, : input_ids.shape[1]]), *rest)
+        if masked_pos is None or masked_ids is None:
+            raise ConfigError(
+                "bad-argument", "masked_pos and masked_ids are not both given", "give both, or is_training=False"
+            )
+        logits = self.predictions(hidden[:, : masked_pos.shape[1]][masked_pos == 1])
+        labels = masked_ids[masked_ids >= 0].long()
+        if len(logits) != len(labels):
+            raise ConfigError(
+                "bad-shape", f"masked_pos marks {len(logits)} places, masked_ids has {len(labels)} pieces",
+                "give one piece for each marked place, then -1",
+            )  # fmt: skip
+        total, count = self.caption_loss(logits, labels, self.updates)
+        self.updates += torch.is_grad_enabled()
+        return (total / count, logits, *rest)

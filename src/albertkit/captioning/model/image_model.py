@@ -1,0 +1,223 @@
+"""`AlbertImgModel`: embeddings of a caption and projected visual tokens, run together through ALBERT's one layer."""
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.captioning.backbones.backbone import Grid
+from albertkit.captioning.model.config import CaptionConfig
+from albertkit.captioning.model.masks import NEVER, gate_values, score_bias, sparsity
+from albertkit.captioning.model.passes import (
+    CaptionState,
+    Context,
+    Passes,
+    encode_context,
+    masked_passes,
+    read_caption,
+)
+from albertkit.captioning.model.visual import VisualProjector
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
+from albertkit.model.encoder import AlbertEmbeddings, AlbertEncoder
+from albertkit.model.padded import PaddedBatch
+from albertkit.model.pretrained import PretrainedAlbert, Unfilled
+from albertkit.model.projections import linear
+
+
+class ImageEncoder(AlbertEncoder):
+    """The passes, with the switch that SwinBERT's VideoTransformer sets.
+
+    Attributes:
+        output_attentions: Whether `AlbertImgModel.forward` returns attentions.
+    """
+
+    output_attentions = False
+
+    def set_output_attentions(self, on: bool) -> None:
+        """Return attentions from now on, or no more."""
+        self.output_attentions = on
+
+
+class AlbertImgModel(PretrainedAlbert):
+    """ALBERT over text and visual tokens.
+
+    Visual tokens join at the hidden size, after the projection from E to H, and get neither positions of the text nor its
+    normalisation.
+
+    Args:
+        config: What to build; its `captioning` is a `CaptionConfig`.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__(config)
+        self.caption = CaptionConfig.of(config)
+        self.embeddings = AlbertEmbeddings(config)
+        self.img_embedding = VisualProjector(config, self.caption)
+        self.encoder = ImageEncoder(config)
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        if self.caption.learned:
+            self.video_gate = nn.Parameter(torch.zeros(self.caption.num_visual_tokens**2, 1))
+        self._compute_dtype: torch.dtype | None = None
+        self.initialize()
+
+    def initialize(self, ready=()) -> None:  # type: ignore[no-untyped-def]
+        """As every ALBERT; places begin at 0, SwinBERT's gate at normal(0, 1), the gate of `log` at one half."""
+        super().initialize(ready)
+        done = set(ready)
+        if Unfilled.active:
+            return
+        if self.img_embedding.grid is not None:
+            for table in (self.img_embedding.time_embeddings, self.img_embedding.space_embeddings):
+                if table not in done:
+                    nn.init.zeros_(table)
+        if self.caption.learned and self.video_gate not in done:
+            nn.init.normal_(self.video_gate, std=float(self.caption.video_attention == "legacy"))
+
+    @property
+    def encoder_model(self) -> "AlbertImgModel":  # type: ignore[override]
+        """This model itself."""
+        return self
+
+    def embed(
+        self, input_ids: Tensor, position_ids: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Text [B, S] to [B, S, H]; positions 0 to S - 1 and type 0 by default.
+
+        Raises:
+            DataError: too-long, id-out-of-range.
+        """
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids.long()
+        positions = position_ids.expand_as(input_ids)
+        rows = PaddedBatch(
+            input_ids.flatten(), types.flatten(), positions.flatten(), torch.ones_like(input_ids, dtype=torch.bool)
+        )
+        embedded = self.embeddings(rows)
+        embedded = embedded.to(self.compute_dtype or embedded.dtype)
+        return linear(embedded.dtype, self.encoder.embedding_hidden_mapping_in)(embedded).view(*input_ids.shape, -1)
+
+    def project(self, img_feats: Tensor, grid: Grid | None = None) -> Tensor:
+        """Visual tokens [B, M, D] to [B, M, H]."""
+        return self.img_embedding(img_feats.to(self.compute_dtype or self.dtype), grid)
+
+    def encode_context(
+        self,
+        visual: Tensor,
+        visual_mask: Tensor | None = None,
+        second_text: Tensor | None = None,
+        second_mask: Tensor | None = None,
+    ) -> Context:
+        """Run projected visual tokens, and a second text, through all passes: once for all words of all captions.
+
+        Args:
+            visual: [B, M, H], from `project`.
+            visual_mask: bool [B, M], False at padding.
+            second_text: [B, S, H], from `embed`.
+            second_mask: bool [B, S].
+
+        Raises:
+            ConfigError: bad-shape.
+        """
+        none = visual.new_zeros(len(visual), 0, visual.shape[2])
+        second = none if second_text is None else second_text
+        hidden = torch.cat([second, visual], 1)
+        padding = None
+        if visual_mask is not None or second_mask is not None:
+            masks = [
+                torch.ones(part.shape[:2], dtype=torch.bool, device=part.device) if mask is None else mask != 0
+                for part, mask in ((second, second_mask), (visual, visual_mask))
+            ]
+            padding = score_bias(torch.cat(masks, 1), hidden.dtype)
+        diagonal = self.caption.video_attention == "diagonal"
+        if diagonal and not second.shape[1]:
+            return encode_context(self.encoder, hidden, None, True, padding)
+        bias = padding
+        block = self.video_bias(visual.shape[1], hidden.dtype)
+        if block is not None:
+            inner = hidden.new_zeros(hidden.shape[1], hidden.shape[1])
+            inner[second.shape[1] :, second.shape[1] :] = block
+            bias = inner[None, None] if padding is None else inner + padding
+        return encode_context(self.encoder, hidden, bias, False, padding)
+
+    def video_bias(self, tokens: int, dtype: torch.dtype) -> Tensor | None:
+        """[M, M]: what is added to the scores between visual tokens; None for nothing.
+
+        Raises:
+            ConfigError: bad-shape if a learned gate has another number of tokens.
+        """
+        kind = self.caption.video_attention
+        if kind == "full":
+            return None
+        if kind == "diagonal":
+            return (1.0 - torch.eye(tokens, dtype=dtype, device=self.device)) * NEVER
+        if tokens != self.caption.num_visual_tokens:
+            raise ConfigError(
+                "bad-shape", f"{tokens} visual tokens, the learned gate has {self.caption.num_visual_tokens}",
+                "use as many frames as the model was trained with, or video_attention full or diagonal",
+            )  # fmt: skip
+        gate = gate_values(self.video_gate, self.caption.hard_gate)
+        # Not below 1e-4 for `log`: a gate that is shut must keep a gradient.
+        added = gate.clamp(min=1e-4).log() if kind == "log" else (1 - gate) * NEVER
+        return added.to(dtype)
+
+    def sparsity_loss(self) -> Tensor:
+        """0-d: how much the learned gate lets through between different tokens."""
+        return sparsity(self.video_gate)
+
+    def read(
+        self,
+        hidden: Tensor,
+        context: Context,
+        before: CaptionState | None = None,
+        attentions: list[Tensor] | None = None,
+        ready: Passes | None = None,
+    ) -> tuple[Tensor, CaptionState]:
+        """Read places of captions, [R, S, H] from `embed`, against a context; see `read_caption`."""
+        return read_caption(self.encoder, hidden, context, before, attentions, ready)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        img_feats: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Run text and video together under any mask, with the arguments and outputs of BERT's `BertImgModel`.
+
+        Args:
+            input_ids: int64 [B, S].
+            img_feats: [B, M, D]. Default: no video.
+            attention_mask: [B, N], [B, N, N] or [B, 1, N, N] with N = S + M, text first; 1 where a row may look at a column,
+                0 where not, in between as SwinBERT counts it. Default: everybody sees all. It alone says who sees whom:
+                `video_attention` is not looked at.
+            token_type_ids: int64 [B, S]. Default: 0.
+            position_ids: int64 [S] or [B, S]. Default: 0 to S - 1.
+            output_hidden_states: Also return the input and the output of every pass.
+
+        Returns:
+            Last states [B, N, H]; pooled [B, H]; on request a tuple of passes + 1 states; if `encoder.output_attentions` a
+            tuple of probabilities [B, A, N, N].
+
+        Raises:
+            ConfigError: bad-shape. DataError: too-long, id-out-of-range.
+        """
+        hidden = self.embed(input_ids, position_ids, token_type_ids)
+        if img_feats is not None:
+            hidden = torch.cat([hidden, self.project(img_feats)], 1)
+        if attention_mask is not None and attention_mask.shape[-1] != hidden.shape[1]:
+            raise ConfigError(
+                "bad-shape",
+                f"attention_mask has shape {list(attention_mask.shape)}, text and video {hidden.shape[1]} places",
+            )
+        bias = None if attention_mask is None else score_bias(attention_mask, hidden.dtype)
+        states: list[Tensor] = []
+        attentions: list[Tensor] | None = [] if self.encoder.output_attentions else None
+        hidden = masked_passes(self.encoder, hidden, bias, states, attentions)
+        outputs: list = [hidden, torch.tanh(linear(hidden.dtype, self.pooler)(hidden[:, 0]))]
+        if output_hidden_states:
+            outputs.append(tuple(states))
+        if attentions is not None:
+            outputs.append(tuple(attentions))
+        return tuple(outputs)

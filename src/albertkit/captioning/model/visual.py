@@ -1,0 +1,78 @@
+"""Visual tokens as the backbone gives them to the width of ALBERT's passes, and where in time and space they lie."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertkit.captioning.backbones.backbone import Grid
+from albertkit.captioning.model.config import CaptionConfig
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
+from albertkit.model.projections import layer_norm, linear
+
+
+class VisualProjector(nn.Module):
+    """Layer norm, linear D to H, plus an embedding of the frame and one of the place in it; then dropout.
+
+    The tables begin at zero, so a captioner begins as one that knows no places. Without norm and tables it is SwinBERT's
+    `img_embedding`.
+
+    Args:
+        config: Of the encoder.
+        caption: D, norm and grid.
+    """
+
+    def __init__(self, config: AlbertConfig, caption: CaptionConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.grid = None if caption.grid is None else Grid(*caption.grid)
+        self.LayerNorm = nn.LayerNorm(caption.img_feature_dim, eps=1e-6) if caption.visual_norm else None
+        self.projection = nn.Linear(caption.img_feature_dim, width)
+        if self.grid is not None:
+            self.time_embeddings = nn.Parameter(torch.zeros(self.grid.frames, width))
+            self.space_embeddings = nn.Parameter(torch.zeros(self.grid.height * self.grid.width, width))
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, visual: Tensor, grid: Grid | None = None) -> Tensor:
+        """[B, M, D] to [B, M, H], in the dtype of `visual`.
+
+        Args:
+            visual: Tokens in the order frames, height, width.
+            grid: How they lie. Default: as the tables were made for.
+
+        Raises:
+            ConfigError: bad-shape.
+        """
+        if visual.shape[-1] != self.projection.in_features:
+            raise ConfigError(
+                "bad-shape", f"visual tokens have width {visual.shape[-1]}, the model reads {self.projection.in_features}",
+                "use the backbone that the model was trained with",
+            )  # fmt: skip
+        if self.LayerNorm is not None:
+            visual = layer_norm(visual.dtype, self.LayerNorm)(visual)
+        hidden = linear(visual.dtype, self.projection)(visual)
+        if self.grid is not None:
+            hidden = hidden + self.places(grid or self.grid, visual.shape[1]).to(hidden.dtype)
+        return self.dropout(hidden)
+
+    def places(self, grid: Grid, tokens: int) -> Tensor:
+        """[M, H]: what is added to the tokens of a grid. Times are interpolated to another number of frames.
+
+        Args:
+            grid: The grid. Its frames may be more than `tokens` has: padded rows of a batch end early.
+            tokens: M, how many there are.
+        """
+        assert self.grid is not None
+        if grid[1:] != self.grid[1:]:
+            raise ConfigError(
+                "bad-shape",
+                f"frames have {grid.height} x {grid.width} visual tokens, the model has places for "
+                f"{self.grid.height} x {self.grid.width}",
+                "prepare the clips with the frame size and pooling that the model was trained with",
+            )
+        if grid.num_tokens != tokens:
+            raise ConfigError("bad-shape", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
+        times = self.time_embeddings
+        if grid.frames != len(times):
+            times = F.interpolate(times.t()[None], size=grid.frames, mode="linear", align_corners=False)[0].t()
+        return (times[:, None] + self.space_embeddings).flatten(0, 1)

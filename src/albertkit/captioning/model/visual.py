@@ -72,7 +72,7 @@ class VisualProjector(nn.Module):
             )
         if grid.num_tokens != tokens:
             raise ConfigError("bad-shape", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
-        times = self.time_embeddings
+        times: Tensor = self.time_embeddings
         if grid.frames != len(times):
             times = F.interpolate(times.t()[None], size=grid.frames, mode="linear", align_corners=False)[0].t()
         return (times[:, None] + self.space_embeddings).flatten(0, 1)

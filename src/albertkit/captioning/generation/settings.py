@@ -1,0 +1,82 @@
+"""How captions are generated."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from albertkit.errors import ConfigError
+
+
+class CaptionIds(NamedTuple):
+    """The pieces that a generation must know.
+
+    Attributes:
+        start: [CLS].
+        end: [SEP].
+        mask: [MASK]; a captioner of the objective `mlm` predicts where it stands.
+        padding: What follows the end.
+    """
+
+    start: int
+    end: int
+    mask: int
+    padding: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationSettings:
+    """Settings of a generation.
+
+    Attributes:
+        max_length: Most pieces of a caption, [CLS] and [SEP] included.
+        num_beams: Captions kept in the search; 1 is greedy.
+        num_captions: Captions returned for a clip, the best first.
+        length_penalty: A caption's score is its log-probability over its length to this power.
+        repetition_penalty: What the logits of pieces that a caption has already are divided by (multiplied, below 0).
+        sample: Draw words in place of searching.
+        temperature: Logits are divided by it before a draw.
+        top_k: Draw from the k likeliest pieces; 0 for all.
+        top_p: Draw from the likeliest pieces that have this probability together.
+        seed: Of the draws.
+        bad_endings: Words after which no caption may end, unless it reaches its longest: "a", "the", "with".
+        swinbert: SwinBERT's search: as many finished captions as are returned, a length that is reached ends a caption in place
+            of its last word.
+    """
+
+    max_length: int = 24
+    num_beams: int = 4
+    num_captions: int = 1
+    length_penalty: float = 1.0
+    repetition_penalty: float = 1.0
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    bad_endings: tuple[str, ...] = ()
+    swinbert: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = [
+            f"{name} is {value!r}, it must be at least {least}"
+            for name, value, least in (
+                ("max_length", self.max_length, 2), ("num_beams", self.num_beams, 1),
+                ("num_captions", self.num_captions, 1), ("top_k", self.top_k, 0), ("seed", self.seed, 0),
+            )
+            if not isinstance(value, int) or value < least
+        ]  # fmt: skip
+        for name in ("length_penalty", "repetition_penalty", "temperature", "top_p"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not value > 0:
+                found.append(f"{name} is {value!r}, it must be above 0")
+        if not found and self.top_p > 1:
+            found.append(f"top_p is {self.top_p}, it must be at most 1")
+        if not found and not self.sample and self.num_captions > self.num_beams:
+            found.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
+        if found:
+            raise ConfigError("bad-settings", "; ".join(found), "change these settings of generation")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is set otherwise than by itself, for JSON."""
+        plain = {name: field.default for name, field in self.__dataclass_fields__.items()}
+        own = {name: getattr(self, name) for name in plain}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in own.items() if v != plain[name]}

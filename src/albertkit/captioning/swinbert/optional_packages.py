@@ -1,0 +1,102 @@
+"""Packages that SwinBERT imports first and mostly does without: apex, deepspeed, fairscale, azureml.
+
+`albertkit migrate swinbert --portable` writes `name = optional(…)` in place of their imports. Nothing is imported until the
+name is used. Where a package is missing then, two have a stand-in: `apex.amp` at level O0, which is plain float32, and
+azureml's run, which only reports scores to a service.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from albertkit.errors import ConfigError, MissingExtraError
+
+
+def optional(module: str, name: str = "") -> Any:
+    """What `import module` or `from module import name` would give, imported when it is used.
+
+    Args:
+        module: For example `apex.parallel`.
+        name: Of something in it.
+
+    Returns:
+        Something with the same attributes, which can be called as the original can.
+    """
+    return _Optional(module, name)
+
+
+class _Optional:
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def _found(self) -> Any:
+        try:
+            module = import_module(self._module)
+        except ImportError as error:
+            package = self._module.split(".")[0]
+            if error.name is None or error.name.split(".")[0] != package:
+                raise
+            stand_in = _STAND_INS.get((self._module, self._name))
+            if stand_in is None:
+                raise MissingExtraError(
+                    "missing-extra",
+                    f"this part of SwinBERT needs `{self._module}`, which is not installed",
+                    "train with --mixed_precision_method apex --amp_opt_level 0 --use_checkpoint false, which needs neither "
+                    f"apex nor deepspeed nor fairscale; or install {package}",
+                ) from None
+            return stand_in
+        return getattr(module, self._name) if self._name else module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by the machinery of Python, not by a user
+            raise AttributeError(name)
+        return getattr(self._found(), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._found()(*args, **kwargs)
+
+
+class _PlainFloat32:
+    """`apex.amp` at level O0, "FP32 training": everything stays as it is."""
+
+    @staticmethod
+    def initialize(model: Any, optimizer: Any, enabled: bool = True, opt_level: str = "O1", **options: Any) -> tuple:
+        if enabled and opt_level != "O0":
+            raise ConfigError(
+                "bad-argument",
+                f"amp level {opt_level} needs apex, which is not installed; without it there is O0, float32",
+                "--amp_opt_level 0",
+            )
+        return model, optimizer
+
+    @staticmethod
+    @contextmanager
+    def scale_loss(loss: Any, optimizer: Any, **options: Any) -> Iterator[Any]:
+        yield loss
+
+    @staticmethod
+    def master_params(optimizer: Any) -> Iterator[Any]:
+        return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+    @staticmethod
+    def state_dict() -> dict:
+        return {}
+
+    @staticmethod
+    def load_state_dict(state: dict) -> None:
+        """Nothing was kept."""
+
+
+class _NoRun:
+    """azureml's `Run`, which there is none of."""
+
+    @classmethod
+    def get_context(cls) -> "_NoRun":
+        return cls()
+
+    def log(self, name: str, value: Any, **options: Any) -> None:
+        """Nobody listens."""
+
+
+_STAND_INS = {("apex", "amp"): _PlainFloat32, ("azureml.core.run", "Run"): _NoRun}

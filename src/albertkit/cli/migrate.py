@@ -1,0 +1,66 @@
+"""albertkit migrate"""
+
+import sys
+from pathlib import Path
+
+
+def swinbert(
+    checkout: Path,
+    *,
+    diff: bool = False,
+    apply: bool = False,
+    revert: bool = False,
+    check: bool = False,
+    portable: bool = False,
+    force: bool = False,
+    json: bool = False,
+) -> int:
+    """Put ALBERT into BERT's place in a checkout of SwinBERT. Without an action: show what would change, and write nothing.
+
+    Tokens of the two task scripts are replaced, and files are added: `src/layers/albert`, `src/modeling/load_albert.py`, a
+    configuration beside each of SwinBERT's, and the guide ALBERT.md. `src/layers/bert` is never touched.
+
+    Args:
+        checkout: Folder with `src/tasks/run_caption_VidSwinBert.py`.
+        diff: Show the changes as a unified diff. The default.
+        apply: Make them. Twice is the same as once; interrupted, the same command goes on.
+        revert: Give every file its original bytes again.
+        check: Exit with status 1 if there is anything left to apply.
+        portable: Also let SwinBERT run on any device and start without apex, deepspeed, fairscale and azureml.
+        force: Go on where a file is not as in SwinBERT, is in the way, or was edited since.
+        json: Print one JSON object.
+    """
+    from albertkit.captioning.swinbert.migration.migrate import migrate
+    from albertkit.cli.printing import print_result
+    from albertkit.errors import ConfigError
+
+    asked = [name for name, on in (("diff", diff), ("apply", apply), ("revert", revert), ("check", check)) if on]
+    if len(asked) > 1:
+        raise ConfigError("bad-argument", f"--{' and --'.join(asked)} at once", "choose one of them")
+    report = migrate(checkout, asked[0] if asked else "diff", portable=portable, force=force)  # type: ignore[arg-type]
+    if not json and report.action == "diff":
+        _print_diff(report.diff)
+    shown = report.to_dict()
+    if json:
+        print_result(shown, json)
+    else:
+        for note in shown.pop("notes"):
+            print(note, file=sys.stderr)
+        if report.action != "diff":
+            print_result({name: value for name, value in shown.items() if name != "diff"}, json)
+        elif report.migrated:
+            print("nothing left to change", file=sys.stderr)
+    return 1 if report.action == "check" and not report.migrated else 0
+
+
+def _print_diff(diff: str) -> None:
+    """In colours on a terminal; elsewhere to the byte, for `git apply`."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.syntax import Syntax
+
+        readable = diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        Console().print(Syntax(readable, "diff", theme="ansi_dark", background_color="default"))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,151 @@
+"""The models of transformers that make visual tokens, as data: how each is loaded, what it takes and what it gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from albertkit.captioning.backbones.pixels import PixelValues
+from albertkit.errors import CheckpointError, ConfigError
+
+_IMAGENET = PixelValues((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_STANDARD = PixelValues((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_CLIP = PixelValues((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+_INTERPOLATE = {"interpolate_pos_encoding": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionKind:
+    """One type of model.
+
+    Attributes:
+        model_class: transformers' class.
+        video: Whether it sees a clip at once; else each frame by itself.
+        frames: Which numbers of frames a clip may have: `own`, that of the configuration, where the table of positions in time
+            cannot be stretched; `tubelets`, any multiple of the frames that become one; `any`.
+        sizes: Which sizes of a frame: `own`, or `patches`: also any multiple of a patch, positions being interpolated.
+        class_tokens: Tokens before the patches, beside the registers that the configuration counts; they are dropped.
+        published: What the published models of this type did to pixels, for folders that do not say.
+        init: Arguments of the class.
+        call: Arguments of its forward beside the pixels.
+        config: Values put in place of the configuration's: a head that is not needed is not made.
+        unused: Parts and parameters that have no effect on the tokens. They are dropped, so that every parameter has a gradient.
+    """
+
+    model_class: str
+    video: bool = False
+    frames: Literal["own", "tubelets", "any"] = "any"
+    sizes: Literal["own", "patches"] = "patches"
+    class_tokens: int = 0
+    published: PixelValues = _IMAGENET
+    init: Mapping[str, Any] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+
+
+_NO_POOLER = {"add_pooling_layer": False}
+_SIGLIP = VisionKind(
+    model_class="SiglipVisionModel", published=_STANDARD, call=_INTERPOLATE, config={"vision_use_head": False}
+)
+_CLIP_VISION = VisionKind(
+    model_class="CLIPVisionModel", class_tokens=1, published=_CLIP, call=_INTERPOLATE, unused=("post_layernorm",)
+)
+_MASK_TOKEN = ("embeddings.mask_token",)
+
+KINDS = {
+    "videomae": VisionKind(model_class="VideoMAEModel", video=True, frames="own", sizes="own"),
+    "timesformer": VisionKind(
+        model_class="TimesformerModel", video=True, class_tokens=1, published=PixelValues((0.45,) * 3, (0.225,) * 3)
+    ),
+    "vivit": VisionKind(
+        model_class="VivitModel", video=True, frames="own", sizes="own", class_tokens=1, init=_NO_POOLER,
+        published=PixelValues((0.5,) * 3, (0.5,) * 3, 1 / 127.5, -1.0),
+    ),
+    # its rotary positions are counted on the grid of `crop_size`: another size would be another place, silently
+    "vjepa2": VisionKind(
+        model_class="VJEPA2Model", video=True, frames="tubelets", sizes="own", call={"skip_predictor": True},
+        unused=("predictor",),
+    ),
+    "videoprism_vision_model": VisionKind(
+        model_class="VideoPrismVisionModel", video=True, frames="tubelets", call=_INTERPOLATE,
+        published=PixelValues((0.0,) * 3, (1.0,) * 3),
+    ),
+    "siglip": _SIGLIP,
+    "siglip_vision_model": _SIGLIP,
+    "clip": _CLIP_VISION,
+    "clip_vision_model": _CLIP_VISION,
+    "dinov2": VisionKind(model_class="Dinov2Model", class_tokens=1, unused=_MASK_TOKEN),
+    "dinov2_with_registers": VisionKind(model_class="Dinov2WithRegistersModel", class_tokens=1, unused=_MASK_TOKEN),
+    "dinov3_vit": VisionKind(model_class="DINOv3ViTModel", class_tokens=1, unused=_MASK_TOKEN),
+    "swin": VisionKind(model_class="SwinModel", init=_NO_POOLER, call=_INTERPOLATE),
+    "vit": VisionKind(model_class="ViTModel", class_tokens=1, published=_STANDARD, init=_NO_POOLER, call=_INTERPOLATE),
+    "beit": VisionKind(
+        model_class="BeitModel", class_tokens=1, published=_STANDARD, init=_NO_POOLER, call=_INTERPOLATE,
+        unused=_MASK_TOKEN,
+    ),
+}  # fmt: skip
+
+
+def find_kind(model_type: Any, name: str) -> VisionKind:
+    """The kind of a configuration's `model_type`.
+
+    Args:
+        model_type: As config.json has it.
+        name: Of the backbone, for the error.
+
+    Raises:
+        CheckpointError: not-a-vision-model.
+    """
+    if model_type in KINDS:
+        return KINDS[model_type]
+    known = ", ".join(kind for kind in KINDS if not kind.startswith(("siglip_", "clip_")))
+    raise CheckpointError(
+        "not-a-vision-model", f"`{name}` is a model of type {model_type!r}, which gives no visual tokens here",
+        f"name a model of one of these types: {known}",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a model wants of a clip and how many pixels and frames become one token.
+
+    Attributes:
+        size: Height and width of a frame in pixels that the configuration names.
+        patch: Height and width of a token in pixels.
+        num_frames: Frames that the configuration names, 1 where it names none.
+        tubelet: Frames of a token.
+        leading: Class and register tokens before the patches.
+    """
+
+    size: int
+    patch: int
+    num_frames: int
+    tubelet: int
+    leading: int
+
+    @classmethod
+    def of(cls, config: Any, kind: VisionKind, name: str) -> "Extent":
+        """Read from transformers' configuration.
+
+        Raises:
+            ConfigError: bad-config.
+        """
+        tubelet = getattr(config, "tubelet_size", 1)
+        if not isinstance(tubelet, int):  # frames, height, width
+            tubelet, *patch = tubelet
+        else:
+            patch = config.patch_size
+        size = config.crop_size if hasattr(config, "crop_size") else config.image_size
+        frames = getattr(config, "num_frames", getattr(config, "frames_per_clip", 1))
+        merged = 2 ** (len(config.depths) - 1) if hasattr(config, "depths") else 1  # Swin merges patches between stages
+        leading = kind.class_tokens + getattr(config, "num_register_tokens", 0)
+        return cls(_square(size, name), _square(patch, name) * merged, frames, tubelet, leading)
+
+
+def _square(value: Any, name: str) -> int:
+    sides = [value] if isinstance(value, int) else list(value)
+    if len(set(sides)) != 1:
+        raise ConfigError(
+            "bad-config", f"`{name}` takes frames or patches of {sides} pixels", "use a model of square ones"
+        )
+    return int(sides[0])

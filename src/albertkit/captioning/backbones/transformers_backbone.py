@@ -1,0 +1,250 @@
+"""A video or image model of transformers as a backbone: from a folder or the hub, never with code from there."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.captioning.backbones.backbone import Backbone, Grid
+from albertkit.captioning.backbones.kinds import Extent, VisionKind, find_kind
+from albertkit.captioning.backbones.pixels import PixelValues, read_preprocessing
+from albertkit.checkpoints.hub import local_folder
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from albertkit.files import read_json
+
+_AT_ONCE = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# What a configuration says that changes no number.
+_NO_MATTER = {
+    "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "id2label", "label2id", "num_labels",
+    "problem_type", "transformers_version", "output_attentions", "output_hidden_states", "return_dict",
+}  # fmt: skip
+
+
+class TransformersBackbone(Backbone):
+    """One of `kinds.KINDS`. Visual tokens are the last states of the patches; class and register tokens are dropped.
+
+    Frozen and in eval mode until `requires_grad_()`; while frozen, `train()` leaves it in eval mode, because dropout in it would
+    only be noise.
+
+    Args:
+        name: `hf:` and a folder or a model of the hub.
+        model: transformers' model.
+        kind: Its type.
+        pixels: Its scaling of pixels.
+        frame_size: Size of a frame in pixels that its folder names; None for the configuration's.
+    """
+
+    def __init__(self, name: str, model: Any, kind: VisionKind, pixels: PixelValues, frame_size: int | None) -> None:
+        super().__init__()
+        self.name, self.model, self.kind, self.pixels = name, model, kind, pixels
+        self.config = model.config
+        self.extent = Extent.of(self.config, kind, name)
+        self.out_dim = int(self.config.hidden_size)
+        self.frame_size = frame_size if frame_size and self._fits(frame_size) else self.extent.size
+        self._hashed: tuple[int, str] | None = None
+        for path in kind.unused:
+            _drop(model, path)
+        self.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> "TransformersBackbone":
+        """Training mode, unless frozen."""
+        super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
+        return self
+
+    def grid(self, num_frames: int, size: int) -> Grid:
+        """How the tokens lie.
+
+        Raises:
+            ConfigError: unsuitable-frames, with what is suitable.
+        """
+        extent, rule = self.extent, self.kind.frames
+        if num_frames < 1 or num_frames % extent.tubelet or (rule == "own" and num_frames != extent.num_frames):
+            many = extent.num_frames if rule == "own" else f"a multiple of {extent.tubelet}"
+            raise ConfigError(
+                "unsuitable-frames", f"`{self.name}` ({self.config.model_type}) cannot take {num_frames} frames a clip",
+                f"give it {many}" + f", {extent.num_frames} is what it was trained with" * (rule != "own"),
+            )  # fmt: skip
+        if not self._fits(size):
+            what = extent.size if self.kind.sizes == "own" else f"{extent.size}, or a multiple of {extent.patch}"
+            raise ConfigError(
+                "unsuitable-frames", f"`{self.name}` ({self.config.model_type}) cannot take frames of {size} pixels",
+                f"give it {what}",
+            )  # fmt: skip
+        return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """uint8 [B, T, S, S, 3], RGB, to fp32 [B, M, D], as many at once as memory bears.
+
+        Raises:
+            ConfigError: bad-value; unsuitable-frames.
+        """
+        if (
+            frames.ndim != 5
+            or frames.shape[4] != 3
+            or frames.shape[2] != frames.shape[3]
+            or frames.dtype != torch.uint8
+        ):
+            raise ConfigError(
+                "bad-value", f"frames are {frames.dtype} {list(frames.shape)}", "give uint8 [clips, frames, S, S, 3]"
+            )
+        batch, num_frames, size = frames.shape[:3]
+        grid = self.grid(num_frames, size)
+        inputs = frames if self.kind.video else frames.flatten(0, 1)
+        at_once = _AT_ONCE // (size * size * (num_frames if self.kind.video else 1))
+        tokens = torch.cat([self._tokens(part) for part in inputs.split(max(1, at_once))])
+        return tokens.reshape(batch, grid.num_tokens, self.out_dim)
+
+    def _tokens(self, frames: Tensor) -> Tensor:
+        hidden = self.model(self.pixels.apply(frames), **self.kind.call).last_hidden_state[:, self.extent.leading :]
+        if getattr(self.config, "attention_type", "space_only") != "space_only":  # TimeSformer: time is the inner order
+            hidden = hidden.unflatten(1, (-1, frames.shape[1])).transpose(1, 2).flatten(1, 2)
+        return hidden
+
+    def _fits(self, size: int) -> bool:
+        multiple = size >= self.extent.patch and size % self.extent.patch == 0
+        return size == self.extent.size or (self.kind.sizes == "patches" and multiple)
+
+    def settings(self) -> dict[str, Any]:
+        """`config`, what differs from transformers' defaults; `pixels`; `frame_size`."""
+        config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _NO_MATTER}
+        model_type = {"model_type": self.config.model_type}
+        return {"config": {**config, **model_type}, "pixels": self.pixels.to_dict(), "frame_size": self.frame_size}
+
+    def fingerprint(self) -> str:
+        """Sha256 over settings and weights, not over where they lie. Computed when it is first asked for, and again only if
+        weights were written since."""
+        state = self.model.state_dict(keep_vars=True)
+        written = sum(tensor._version for tensor in state.values())
+        if self._hashed is None or self._hashed[0] != written:
+            digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode())
+            for key, tensor in sorted(state.items()):
+                digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
+                digest.update(tensor.detach().cpu().contiguous().numpy())
+            self._hashed = written, digest.hexdigest()
+        return self._hashed[1]
+
+
+def load_transformers_backbone(
+    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
+) -> TransformersBackbone:
+    """Load from a folder or the hub, or make again from settings and weights, which needs neither.
+
+    Args:
+        name: `hf:` and a folder or `org/name`.
+        settings: As `TransformersBackbone.settings` gave them. Default: the folder's. Without weights they only say how pixels
+            are scaled; the folder must hold the same configuration.
+        weights: As its `state_dict` gave them. Default: the folder's.
+
+    Raises:
+        MissingExtraError: missing-extra. DataError: not-found, broken-json. MachineError: hub-unreachable.
+        CheckpointError: not-a-vision-model, no-config, no-weights, broken-weights, other-backbone. ConfigError: bad-config,
+            bad-settings.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise MissingExtraError.of("transformers", "caption", f"the backbone `{name}`") from None
+    if weights is not None:
+        if settings is None or not {"config", "pixels", "frame_size"} <= set(settings):
+            raise ConfigError("bad-settings", f"`{name}`: weights without settings", "give the settings beside them")
+        kind = find_kind(settings["config"].get("model_type"), name)
+        config_class = getattr(transformers, kind.model_class).config_class
+        config = _made("bad-config", name, config_class.from_dict, dict(settings["config"]))
+        state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
+        model = _model(name, kind, config, None, state)
+        return TransformersBackbone(
+            name, model, kind, PixelValues.from_dict(settings["pixels"]), settings["frame_size"]
+        )
+    folder = local_folder(name.removeprefix("hf:"))
+    if not (folder / "config.json").exists():
+        raise CheckpointError("no-config", f"`{folder}` holds no config.json", "name a folder that transformers wrote")
+    kind = find_kind(_model_type(folder / "config.json"), name)
+    if not any((folder / file).exists() for file in _WEIGHTS):
+        raise CheckpointError(
+            "no-weights", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
+        )
+    config_class = getattr(transformers, kind.model_class).config_class
+    config = _made("bad-config", name, config_class.from_pretrained, folder, local_files_only=True)
+    for key, value in kind.config.items():
+        setattr(config, key, value)
+    wanted = read_preprocessing(folder, kind.published)
+    backbone = TransformersBackbone(name, _model(name, kind, config, folder, None), kind, wanted.values, wanted.size)
+    if settings is not None and dict(settings) != backbone.settings():
+        own = backbone.settings()
+        differing = sorted(key for key in {*settings, *own} if settings.get(key) != own.get(key))
+        raise CheckpointError(
+            "other-backbone", f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
+            "name the model that the captioner was made with, or prepare and train anew",
+        )  # fmt: skip
+    return backbone
+
+
+def _model(
+    name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
+) -> nn.Module:
+    """transformers' model with every weight that the tokens need.
+
+    Raises:
+        CheckpointError: broken-weights.
+    """
+    import transformers
+
+    load = getattr(transformers, kind.model_class).from_pretrained
+    how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
+    with _quiet():
+        model, found = _made("broken-weights", name, load, folder, config=config, state_dict=state, **how, **kind.init)
+    missing = sorted(key for key in found["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
+    if missing:
+        raise CheckpointError(
+            "broken-weights", f"`{name}` lacks {len(missing)} of its weights, the first is `{missing[0]}`",
+            "copy or download the whole model",
+        )  # fmt: skip
+    return model
+
+
+def _model_type(file: Path) -> Any:
+    config = read_json(file)
+    return config.get("model_type") if isinstance(config, dict) else None
+
+
+def _made(slug: str, name: str, make: Any, *arguments: Any, **named: Any) -> Any:
+    """Call transformers; what it raises shares no base class.
+
+    Raises:
+        CheckpointError: of that slug.
+    """
+    try:
+        return make(*arguments, **named)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            slug, f"transformers cannot load `{name}`: {reason}", "check its files, or copy or download them again"
+        ) from None  # fmt: skip
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bar of a second and no table of heads that are left out on purpose."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _drop(model: nn.Module, path: str) -> None:
+    *parents, leaf = path.split(".")
+    parent = model.get_submodule(".".join(parents))
+    setattr(parent, leaf, None if isinstance(getattr(parent, leaf), nn.Parameter | None) else nn.Identity())

@@ -1,0 +1,240 @@
+"""Which folders load, what is said of those that do not, and when two backbones are the same."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from albertkit.captioning.backbones.pixels import PixelValues, read_preprocessing
+from albertkit.captioning.backbones.registry import load_backbone
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, MissingExtraError
+
+STANDARD = PixelValues((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+
+@pytest.fixture
+def clip(tiny: Callable[..., Any], tmp_path: Path) -> Path:
+    """A copy of a tiny CLIP that a test may spoil."""
+    return Path(shutil.copytree(tiny("clip").folder, tmp_path / "clip"))
+
+
+def _slug(name: str | Path, *arguments: Any) -> str:
+    with pytest.raises(AlbertKitError) as told:
+        load_backbone(name if isinstance(name, str) else f"hf:{name}", *arguments)
+    assert told.value.hint
+    return told.value.slug
+
+
+def _change(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_importing_the_package_imports_no_transformers() -> None:
+    code = (
+        "import sys, albertkit.captioning.backbones, albertkit.captioning.backbones.registry, "
+        "albertkit.captioning.backbones.transformers_backbone; print('transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) -> None:
+    assert _slug("resnet") == _slug("hf:") == "unknown-backbone"
+    with pytest.raises(ConfigError, match=r"write `hf:org/model`"):
+        load_backbone("org/model")
+    assert _slug(tmp_path / "nowhere") == "not-found"
+    assert _slug(tmp_path) == "no-config"
+    text = tmp_path / "text"
+    text.mkdir()
+    (text / "config.json").write_text('{"model_type": "albert"}')
+    with pytest.raises(CheckpointError, match="of type 'albert'") as told:
+        load_backbone(f"hf:{text}")
+    assert told.value.slug == "not-a-vision-model"
+    assert all(name in told.value.hint for name in ("videomae", "vjepa2", "siglip", "dinov3_vit", "swin"))
+    for broken in ("[1]", "{}"):
+        (text / "config.json").write_text(broken)
+        assert _slug(text) == "not-a-vision-model"
+    (text / "config.json").write_text("{")
+    assert _slug(text) == "broken-json"
+    weights = clip / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    assert _slug(clip) == "broken-weights"
+    weights.unlink()
+    assert _slug(clip) == "no-weights"
+    weights.write_bytes(whole)
+    tensors = load_file(weights)
+    name = next(name for name in tensors if name.endswith("vision_model.pre_layrnorm.weight"))
+    save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks 1 of its weights, the first is `.*pre_layrnorm.weight`"):
+        load_backbone(f"hf:{clip}")
+    save_file({**tensors, name: torch.ones(25)}, weights, {"format": "pt"})
+    assert _slug(clip) == "broken-weights"
+    weights.write_bytes(whole)
+    oblong = Path(shutil.copytree(tiny("videomae").folder, tmp_path / "oblong"))
+    _change(oblong / "config.json", image_size=[32, 64])
+    assert _slug(oblong) == "bad-config"
+    _change(oblong / "config.json", image_size="large")
+    assert _slug(oblong) == "bad-config"
+    assert load_backbone(f"hf:{clip}").frame_size == 32
+
+
+def test_without_transformers_the_extra_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match="needs the package `transformers`") as told:
+        load_backbone(f"hf:{clip}")
+    assert "albertkit[caption]" in told.value.hint
+
+
+def test_pickled_weights_load_only_as_weights(clip: Path) -> None:
+    expected = load_backbone(f"hf:{clip}").fingerprint()
+    state = load_file(clip / "model.safetensors")
+    (clip / "model.safetensors").unlink()
+    torch.save(state, clip / "pytorch_model.bin")
+    assert load_backbone(f"hf:{clip}").fingerprint() == expected
+    torch.save({**state, "code": Path("anything")}, clip / "pytorch_model.bin")  # an object is no weight
+    assert _slug(clip) == "broken-weights"
+
+
+def test_code_of_a_folder_is_never_run(clip: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (clip / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
+    _change(clip / "config.json", auto_map={"AutoConfig": "evil.Config", "AutoModel": "evil.Model"})
+    expected = load_backbone(f"hf:{clip}").fingerprint()
+    assert not ran.exists()
+    assert len(expected) == 64
+
+
+@pytest.mark.parametrize(
+    ("model_type", "frames", "size", "fact", "hint"),
+    [
+        ("videomae", 8, 32, "cannot take 8 frames", "give it 4"),
+        ("videomae", 4, 40, "cannot take frames of 40 pixels", "give it 32"),
+        ("vivit", 3, 32, "cannot take 3 frames", "give it 4"),
+        ("vivit", 4, 40, "cannot take frames of 40 pixels", "give it 32"),
+        ("vjepa2", 5, 32, "cannot take 5 frames", "give it a multiple of 2, 4 is what it was trained with"),
+        ("vjepa2", 4, 64, "cannot take frames of 64 pixels", "give it 32"),
+        ("timesformer", 0, 32, "cannot take 0 frames", "give it a multiple of 1, 4 is"),
+        ("clip", 4, 33, "cannot take frames of 33 pixels", "give it 32, or a multiple of 8"),
+        ("swin", 4, 36, "cannot take frames of 36 pixels", "give it 32, or a multiple of 8"),
+    ],
+)
+def test_frames_that_cannot_work_are_refused_with_those_that_do(
+    model_type: str, frames: int, size: int, fact: str, hint: str, tiny: Callable[..., Any]
+) -> None:
+    backbone = load_backbone(f"hf:{tiny(model_type).folder}")
+    with pytest.raises(ConfigError, match=fact) as told:
+        backbone.grid(frames, size)
+    assert told.value.slug == "unsuitable-frames"
+    assert hint in told.value.hint
+    with pytest.raises(ConfigError, match=fact):
+        backbone(torch.zeros(1, frames, size, size, 3, dtype=torch.uint8))
+
+
+def test_frames_of_another_form_are_refused(tiny: Callable[..., Any]) -> None:
+    backbone = load_backbone(f"hf:{tiny('clip').folder}")
+    frames = torch.zeros(1, 4, 32, 32, 3, dtype=torch.uint8)
+    for wrong in (frames.float(), frames[0], frames[:, :, :16], frames.movedim(-1, 2)):
+        with pytest.raises(ConfigError, match=r"frames are torch\.") as told:
+            backbone(wrong)
+        assert told.value.slug == "bad-value"
+
+
+def test_fingerprint_is_of_weights_settings_and_pixels(clip: Path, tmp_path: Path) -> None:
+    backbone = load_backbone(f"hf:{clip}")
+    fingerprint = backbone.fingerprint()
+    moved = Path(shutil.copytree(clip, tmp_path / "elsewhere"))
+    assert load_backbone(f"hf:{moved}").fingerprint() == fingerprint  # the place does not matter
+    _change(clip / "config.json", architectures=["Anything"], transformers_version="1")
+    tensors = load_file(clip / "model.safetensors")
+    text = next(name for name in tensors if name.startswith("text_model"))
+    save_file({**tensors, text: tensors[text] + 1}, clip / "model.safetensors", {"format": "pt"})
+    assert load_backbone(f"hf:{clip}").fingerprint() == fingerprint  # nor what makes no token
+    with torch.no_grad():
+        next(backbone.parameters()).view(-1)[3] += 1e-3
+    changed = backbone.fingerprint()
+    assert changed != fingerprint
+    assert backbone.fingerprint() == changed
+    (moved / "preprocessor_config.json").write_text('{"image_mean": [0.5, 0.5, 0.5]}')
+    rescaled = load_backbone(f"hf:{moved}")
+    assert rescaled.fingerprint() not in (fingerprint, changed)
+    assert _slug(moved, backbone.settings()) == "other-backbone"
+    assert load_backbone(f"hf:{moved}", rescaled.settings()).fingerprint() == rescaled.fingerprint()
+
+
+def test_weights_need_their_settings(clip: Path, tiny: Callable[..., Any]) -> None:
+    backbone = load_backbone(f"hf:{clip}")
+    assert _slug("hf:x", None, backbone.state_dict()) == _slug("hf:x", {}, backbone.state_dict()) == "bad-settings"
+    other = load_backbone(f"hf:{tiny('dinov2').folder}")
+    assert _slug("hf:x", backbone.settings(), other.state_dict()) == "broken-weights"
+
+
+def test_half_precision_checkpoints_compute_in_fp32(clip: Path) -> None:
+    halves = {name: tensor.half() for name, tensor in load_file(clip / "model.safetensors").items()}
+    save_file(halves, clip / "model.safetensors", {"format": "pt"})
+    _change(clip / "config.json", dtype="float16")
+    backbone = load_backbone(f"hf:{clip}")
+    assert {parameter.dtype for parameter in backbone.parameters()} == {torch.float32}
+    assert backbone(torch.zeros(1, 2, 32, 32, 3, dtype=torch.uint8)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "values", "size"),
+    [
+        ("", {}, STANDARD, None),
+        (
+            "preprocessor_config.json",  # as feature extractors of transformers 4.20 wrote it
+            {"do_resize": True, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "size": 224},
+            PixelValues((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)), 224,
+        ),
+        (
+            "preprocessor_config.json",
+            {"do_center_crop": True, "crop_size": {"height": 224, "width": 224}, "size": {"shortest_edge": 256}, "offset": True,
+             "rescale_factor": 1 / 127.5},
+            PixelValues(STANDARD.mean, STANDARD.std, 1 / 127.5, -1.0), 224,
+        ),
+        (
+            "preprocessor_config.json",
+            {"do_center_crop": False, "crop_size": {"height": 224, "width": 224}, "size": {"height": 384, "width": 384},
+             "do_normalize": False},
+            PixelValues((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), 384,
+        ),
+        ("video_preprocessor_config.json", {"crop_size": 256, "do_rescale": False},
+         PixelValues(STANDARD.mean, STANDARD.std, 1.0), 256),
+        ("processor_config.json", {"image_processor": {"image_mean": 0.25, "size": {"height": 64, "width": 64}}},
+         PixelValues((0.25, 0.25, 0.25), STANDARD.std), 64),
+    ],
+)  # fmt: skip
+def test_processors_files_of_every_age(
+    file: str, written: dict[str, Any], values: PixelValues, size: int | None, tmp_path: Path
+) -> None:
+    if file:
+        (tmp_path / file).write_text(json.dumps(written))
+    found = read_preprocessing(tmp_path, STANDARD)
+    assert (found.values, found.size) == (values, size)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['{"image_mean": [1, 2]}', '{"image_std": [0, 1, 1]}', '{"size": {"height": 2, "width": 3}}', "[1]", '{"size": "big"}',
+     '{"rescale_factor": null}'],
+)  # fmt: skip
+def test_broken_processors_files_are_named(written: str, tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(written)
+    with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is no image processor") as told:
+        read_preprocessing(tmp_path, STANDARD)
+    assert told.value.slug == "bad-config"
+
+
+def test_a_folders_size_counts_where_the_model_can_take_it(clip: Path) -> None:
+    (clip / "preprocessor_config.json").write_text('{"size": 48}')
+    assert load_backbone(f"hf:{clip}").frame_size == 48
+    (clip / "preprocessor_config.json").write_text('{"size": 50}')  # no multiple of 8
+    assert load_backbone(f"hf:{clip}").frame_size == 32

@@ -1,0 +1,214 @@
+"""Visual tokens against transformers' own models, fed by its own processors, or by pixels normalised by hand."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.captioning.backbones.backbone import Grid
+from albertkit.captioning.backbones.registry import load_backbone
+
+TYPES = (
+    "videomae timesformer vivit vjepa2 videoprism_vision_model "
+    "siglip clip dinov2 dinov2_with_registers dinov3_vit swin vit beit"
+).split()
+VIDEO = TYPES[:5]
+TUBELET = {"videomae": 2, "vivit": 2, "vjepa2": 2}
+LEADING = {
+    "timesformer": 1, "vivit": 1, "clip": 1, "dinov2": 1, "dinov2_with_registers": 5, "dinov3_vit": 4, "vit": 1, "beit": 1
+}  # fmt: skip
+PROCESSORS = {
+    "videomae": "VideoMAEImageProcessorPil", "timesformer": "VideoMAEImageProcessorPil", "vivit": "VivitImageProcessor",
+    "siglip": "SiglipImageProcessorPil", "clip": "CLIPImageProcessorPil", "dinov2": "BitImageProcessorPil",
+    "dinov2_with_registers": "BitImageProcessorPil", "swin": "ViTImageProcessorPil", "vit": "ViTImageProcessorPil",
+    "beit": "BeitImageProcessorPil",
+}  # fmt: skip
+# What the published models of a type do to pixels; none of these is a class's default everywhere.
+BY_HAND = {
+    "vjepa2": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+    "videoprism_vision_model": ([0.0] * 3, [1.0] * 3),
+    "dinov3_vit": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+}
+MEAN, STD = [0.41, 0.52, 0.33], [0.21, 0.32, 0.27]  # nobody's
+
+
+def _frames(batch: int, frames: int, size: int = 32, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (batch, frames, size, size, 3), dtype=torch.uint8, generator=generator)
+
+
+def _processor(model_type: str, **changes: Any) -> Any:
+    import transformers
+
+    processor = getattr(transformers, PROCESSORS[model_type])
+    square = {"height": 32, "width": 32}
+    size = (
+        {"size": {"shortest_edge": 32}, "crop_size": square}
+        if "crop_size" in processor().to_dict()
+        else {"size": square}
+    )
+    return processor(image_mean=MEAN, image_std=STD, **size, **changes)
+
+
+def _pixels(model_type: str, frames: torch.Tensor, processor: Any) -> torch.Tensor:
+    """fp32 [B, T, 3, S, S], by transformers' processor or by hand in float64."""
+    if processor is None:
+        mean, std = (np.asarray(values) for values in BY_HAND[model_type])
+        values = (frames.numpy() / 255.0 - mean) / std
+        return torch.from_numpy(values).permute(0, 1, 4, 2, 3).float()
+    clips = [list(clip.numpy()) for clip in frames]
+    if model_type in ("videomae", "timesformer", "vivit"):
+        return torch.as_tensor(np.asarray(processor(clips, return_tensors="np")["pixel_values"])).float()
+    made = [np.asarray(processor(clip, return_tensors="np")["pixel_values"]) for clip in clips]
+    return torch.from_numpy(np.stack(made)).float()
+
+
+def _core(model_type: str, model: Any) -> Any:
+    """The part of a saved model that makes tokens."""
+    if model_type == "dinov3_vit":
+        return model  # whose base_model_prefix is a part of it
+    return getattr(model, "vision_model", None) or getattr(model, model.base_model_prefix, model)
+
+
+def _by_transformers(model_type: str, model: Any, pixels: torch.Tensor) -> torch.Tensor:
+    """[B, T', H, W, D] of the model as it was before it was saved, laid out by loops over its documented order."""
+    core = _core(model_type, model)
+    with torch.no_grad():
+        if model_type in VIDEO:
+            hidden = core(pixels).last_hidden_state[:, LEADING.get(model_type, 0) :]
+            frames = pixels.shape[1] // TUBELET.get(model_type, 1)
+            if model_type == "timesformer":  # its embeddings are "(patches frames)" behind the class token
+                return torch.stack([hidden[:, t::frames] for t in range(frames)], 1).unflatten(2, (4, 4))
+            return hidden.unflatten(1, (frames, 4, 4))
+        each = [core(pixels[:, t]).last_hidden_state[:, LEADING.get(model_type, 0) :] for t in range(pixels.shape[1])]
+        return torch.stack(each, 1).unflatten(2, (4, 4))
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_tokens_are_transformers_own(model_type: str, tiny: Callable[..., Any], tmp_path: Any) -> None:
+    made = tiny(model_type)
+    processor = _processor(model_type) if model_type in PROCESSORS else None
+    if processor is not None:
+        processor.save_pretrained(made.folder)
+    backbone = load_backbone(f"hf:{made.folder}")
+    frames = _frames(2, 4)
+    tokens = backbone(frames)
+    grid = backbone.grid(4, 32)
+    assert grid == Grid(4 // TUBELET.get(model_type, 1), 4, 4)
+    assert tokens.shape == (2, grid.num_tokens, backbone.out_dim)
+    assert backbone.frame_size == 32
+    expected = _by_transformers(model_type, made.model, _pixels(model_type, frames, processor))
+    torch.testing.assert_close(tokens.unflatten(1, tuple(grid)), expected, atol=1e-5, rtol=1e-5)
+    # it would be noticed: one level of one pixel, and rows for columns
+    frames[1, 2, 5, 6, 0] ^= 1
+    assert (backbone(frames).unflatten(1, tuple(grid)) - expected).abs().max() > 1e-5
+    assert (tokens.unflatten(1, tuple(grid)).transpose(2, 3) - expected).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_a_changed_patch_moves_the_token_at_its_place(model_type: str, tiny: Callable[..., Any]) -> None:
+    backbone = load_backbone(f"hf:{tiny(model_type).folder}")
+    grid, tubelet = backbone.grid(4, 32), TUBELET.get(model_type, 1)
+    for frame, row, column in ((0, 0, 3), (1, 2, 0), (2, 3, 1), (3, 1, 2)):
+        frames = _frames(1, 4)
+        before = backbone(frames)
+        frames[0, frame, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8] = 255
+        moved = (backbone(frames) - before).norm(dim=-1)[0].unflatten(0, tuple(grid))
+        assert np.unravel_index(int(moved.argmax()), tuple(grid)) == (frame // tubelet, row, column)
+        if model_type not in VIDEO:  # a frame by itself: nothing else moves
+            assert [t for t in range(4) if moved[t].max() > 0] == [frame]
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_frozen_at_first_and_trained_when_asked(model_type: str, tiny: Callable[..., Any]) -> None:
+    made = tiny(model_type)
+    backbone = load_backbone(f"hf:{made.folder}")
+    frames = _frames(1, 4)
+    assert not backbone(frames).requires_grad
+    assert not any(module.training for module in backbone.train().modules())
+    backbone.requires_grad_(True).train()
+    assert all(module.training for module in backbone.modules())
+    backbone.eval()
+    fingerprint, before = backbone.fingerprint(), backbone(frames).detach()
+    backbone(frames).square().sum().backward()
+    assert [name for name, parameter in backbone.named_parameters() if parameter.grad is None] == []
+    torch.optim.SGD(backbone.parameters(), lr=1e-3).step()
+    assert (backbone(frames) - before).abs().max() > 1e-4
+    assert backbone.fingerprint() != fingerprint
+    # settings and weights alone make it again, wherever its folder has gone, through JSON
+    backbone.requires_grad_(False)  # with a gradient attention is another kernel: 1e-7
+    settings = json.loads(json.dumps(backbone.settings()))
+    again = load_backbone(
+        "hf:gone/away", settings, {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    )
+    assert torch.equal(again(frames), backbone(frames))
+    assert again.fingerprint() == backbone.fingerprint()
+    assert again.settings() == backbone.settings()
+    assert again.frame_size == backbone.frame_size
+
+
+@pytest.mark.parametrize("model_type", [name for name in TYPES if name not in ("videomae", "vivit", "vjepa2")])
+def test_another_size_is_interpolated_as_transformers_does_it(model_type: str, tiny: Callable[..., Any]) -> None:
+    made = tiny(model_type)
+    backbone = load_backbone(f"hf:{made.folder}")
+    frames = _frames(1, 4, size=48)
+    assert backbone.grid(4, 48) == (4, 6, 6)
+    tokens = backbone(frames)
+    core = _core(model_type, made.model)
+    told = (
+        {}
+        if model_type in ("timesformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
+        else dict(interpolate_pos_encoding=True)
+    )
+    pixels = backbone.pixels.apply(frames)
+    with torch.no_grad():
+        hidden = core(pixels if model_type in VIDEO else pixels[0], **told).last_hidden_state[
+            :, LEADING.get(model_type, 0) :
+        ]
+    if model_type == "timesformer":
+        hidden = hidden.unflatten(1, (36, 4)).transpose(1, 2)
+    torch.testing.assert_close(tokens, hidden.reshape(1, 144, -1), atol=1e-5, rtol=1e-5)
+
+
+def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny: Callable[..., Any]) -> None:
+    for model_type, numbers in {
+        "timesformer": (1, 6),
+        "videoprism_vision_model": (1, 6),
+        "vjepa2": (2, 8),
+        "clip": (1, 7),
+    }.items():
+        made = tiny(model_type)
+        backbone = load_backbone(f"hf:{made.folder}")
+        for number in numbers:
+            frames = _frames(1, number)
+            tokens = backbone(frames)
+            assert tokens.shape[1] == backbone.grid(number, 32).num_tokens == number * 16 // TUBELET.get(model_type, 1)
+            if model_type == "vjepa2":
+                with torch.no_grad():
+                    expected = made.model.get_vision_features(backbone.pixels.apply(frames))
+                torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_timesformer_of_space_only_is_in_the_same_order(tiny: Callable[..., Any]) -> None:
+    backbone = load_backbone(f"hf:{tiny('timesformer', attention_type='space_only').folder}")
+    frames = _frames(2, 4)
+    before = backbone(frames)
+    frames[1, 2, 24:, :8] = 255
+    moved = (backbone(frames) - before).norm(dim=-1).unflatten(1, (4, 4, 4))
+    assert np.unravel_index(int(moved.argmax()), moved.shape) == (1, 2, 3, 0)
+
+
+def test_many_frames_in_parts_are_the_same(tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for model_type in ("clip", "videomae"):
+        backbone = load_backbone(f"hf:{tiny(model_type).folder}")
+        frames = _frames(3, 4)
+        whole = backbone(frames)
+        calls: list[int] = []
+        backbone.model.register_forward_pre_hook(lambda _, pixels, calls=calls: calls.append(len(pixels[0])))
+        monkeypatch.setattr("albertkit.captioning.backbones.transformers_backbone._AT_ONCE", 5 * 32 * 32)
+        torch.testing.assert_close(backbone(frames), whole, atol=1e-6, rtol=0)
+        assert calls == ([5, 5, 2] if model_type == "clip" else [1, 1, 1])
+        monkeypatch.undo()

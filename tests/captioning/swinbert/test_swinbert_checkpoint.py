@@ -1,0 +1,151 @@
+"""SwinBERT's state dicts as ours: golden losses and logits of the original, its arguments, its broken files."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.captioning.swinbert.checkpoint import convert_swinbert, load_swinbert
+from albertkit.errors import CheckpointError, DataError
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+FOLDERS = [
+    "untied_seq2seq", "tied_text_b_smoothing_dropworst", "learned_mask_soft_initlike", "learned_mask_soft_near_one",
+    "learned_mask_hard",
+]  # fmt: skip
+
+
+def logits_of(model, folder):
+    """What a model says of the golden inputs, with the mask as SwinBERT's VideoTransformer makes it."""
+    with np.load(folder / "train.npz") as stored:
+        given = {name: torch.from_numpy(stored[name]) for name in stored}
+    visual = given["img_feats"] if "img_feats" in given else given["swin_features"].flatten(1, 3)
+    mask = given["attention_mask"].to(model.dtype)
+    if "video_attention_block" in given:
+        tokens = len(given["video_attention_block"])
+        mask[:, -tokens:, -tokens:] = given["video_attention_block"].to(model.dtype)
+    model.updates = 1
+    with torch.no_grad():
+        loss, logits = model(
+            given["input_ids"].long(), visual.to(model.dtype), mask, given["masked_pos"], given["masked_ids"].long(),
+            given["token_type_ids"].long(),
+        )  # fmt: skip
+    return float(loss), logits, given
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_losses_and_logits_are_those_of_the_original(golden, name):
+    folder = golden / "captioning" / name
+    soft = name == "learned_mask_soft_near_one"  # its float32 numbers are only good to 2e-3, as the golden README says
+    model, report = load_swinbert(folder)
+    loss, logits, given = logits_of(model, folder)
+    assert abs(loss - float(given["loss"])) < (2e-4 if soft else 2e-5)
+    assert (logits - given["logits"]).abs().max() < (2e-3 if soft else 5e-5)
+    assert report.tied == name.startswith("tied")
+    assert report.folded == name.startswith("learned")
+
+    with torch.no_grad():  # the comparison notices one weight
+        model.albert.img_embedding.projection.weight[0, 0] += 0.1
+    assert (logits_of(model, folder)[1] - given["logits"]).abs().max() > 5e-3 * (1 + soft)
+
+
+def test_in_double_precision_the_folded_projection_is_exact(golden):
+    folder = golden / "captioning" / "learned_mask_hard"
+    model, _ = load_swinbert(folder, dtype=torch.float64)
+    loss, logits, given = logits_of(model, folder)
+    assert abs(loss - float(given["loss_float64"])) < 1e-12
+    assert (logits - given["logits_float64"]).abs().max() < 1e-12
+
+
+def test_every_tensor_is_accounted_for(golden):
+    _, plain = load_swinbert(golden / "captioning" / "untied_seq2seq")
+    assert plain.left_out == {"cls_img_feat.*": 6}
+    model, learned = load_swinbert(golden / "captioning" / "learned_mask_hard")
+    assert (learned.gate_tokens, model.caption.video_attention, model.caption.hard_gate) == (6, "legacy", True)
+    stored = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
+    assert torch.equal(model.albert.video_gate, stored["learn_vid_att.weight"])
+
+
+@pytest.fixture
+def training(golden, tmp_path):
+    """What a training of SwinBERT leaves: a checkpoint in half precision with the backbone, its arguments, its vocabulary."""
+    state = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
+    state = {name: tensor.half() for name, tensor in state.items()} | {
+        "swin.backbone.norm.weight": torch.ones(13).half()
+    }
+    folder = tmp_path / "output" / "checkpoint-1-20"
+    folder.mkdir(parents=True)
+    torch.save(state, folder / "model.bin")
+    arguments = dict(max_num_frames=32, img_res=224, num_attention_heads=4, drop_out=0.2, sparse_mask_soft2hard=True)
+    (tmp_path / "output" / "log").mkdir()
+    (tmp_path / "output" / "log" / "args.json").write_text(json.dumps(arguments))
+    (tmp_path / "output" / "tokenizer").mkdir()
+    vocabulary = (golden / "captioning" / "vocab.txt").read_bytes()
+    (tmp_path / "output" / "tokenizer" / "vocab.txt").write_bytes(vocabulary)
+    return folder
+
+
+def test_a_training_without_configuration(training, tmp_path):
+    report = convert_swinbert(training, tmp_path / "captioner")
+    assert report.max_abs_diff == 0
+    assert report.left_out == {"swin.*": 1}
+    assert (report.training["max_num_frames"], report.training["img_res"]) == (32, 224)
+    model = AlbertForImageCaptioning.from_pretrained(tmp_path / "captioner")
+    config = model.config
+    assert (config.num_attention_heads, config.num_hidden_layers, config.num_hidden_groups) == (4, 2, 2)
+    assert (config.embedding_size, config.intermediate_size, config.hidden_dropout_prob) == (32, 48, 0.2)
+    assert model.caption.hard_gate
+    assert AlbertTokenizer.from_pretrained(tmp_path / "captioner").vocab_size == config.vocab_size == 58
+    assert json.loads((tmp_path / "captioner" / "provenance.json").read_text())["swinbert"]["img_res"] == 224
+    with pytest.raises(CheckpointError, match="folder-not-empty"):
+        convert_swinbert(training, tmp_path / "captioner")
+
+
+def test_what_no_file_says_is_noted(training):
+    (training.parent / "log" / "args.json").unlink()
+    model, report = load_swinbert(training / "model.bin")
+    assert model.config.num_attention_heads == 1  # one for 64 of 32
+    assert "1 attention heads" in report.notes[0]
+
+
+def test_a_file_of_something_else_is_refused(training, tmp_path):
+    with pytest.raises(DataError, match="not-found"):
+        load_swinbert(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="no-weights"):
+        load_swinbert(tmp_path)
+    model_file = training / "model.bin"
+    state = torch.load(model_file, weights_only=True)
+    for change, slug, fact in (
+        ({"trans_encoder.bert.adapter.weight": torch.ones(3)}, "weights-mismatch", "not in the model"),
+        ({"signal_head.weight": torch.ones(3)}, "weights-mismatch", "signal_head.weight"),
+        ({"fc.weight": torch.ones(3, 3)}, "weights-mismatch", "fc and img_embedding"),
+    ):
+        torch.save({**state, **change}, model_file)
+        with pytest.raises(CheckpointError, match=slug) as raised:
+            load_swinbert(training)
+        assert fact in str(raised.value)
+    for name, slug in (("bert.embeddings.word_embeddings.weight", "lacks"), ("fc.bias", "only a part")):
+        torch.save({key: value for key, value in state.items() if not key.endswith(name)}, model_file)
+        with pytest.raises(CheckpointError, match=slug):
+            load_swinbert(training)
+    torch.save({"linear.weight": torch.ones(2, 2)}, model_file)
+    with pytest.raises(CheckpointError, match="not of SwinBERT"):
+        load_swinbert(training)
+    torch.save(torch.nn.Linear(2, 2), model_file)  # a pickled object is never executed
+    with pytest.raises(CheckpointError, match="broken-weights"):
+        load_swinbert(training)
+    model_file.write_bytes(b"PK\x03\x04 cut off")
+    with pytest.raises(CheckpointError, match="broken-weights"):
+        load_swinbert(training)
+
+
+def test_a_vocabulary_of_another_size_is_refused(training, tmp_path):
+    vocabulary = training.parent / "tokenizer" / "vocab.txt"
+    vocabulary.write_text(vocabulary.read_text() + "beyond\n")
+    with pytest.raises(CheckpointError, match="vocab-mismatch"):
+        convert_swinbert(training, tmp_path / "captioner")
+    assert not (tmp_path / "captioner").exists()

@@ -201,6 +201,18 @@ def test_timesformer_of_space_only_is_in_the_same_order(tiny: Callable[..., Any]
     assert np.unravel_index(int(moved.argmax()), moved.shape) == (1, 2, 3, 0)
 
 
+def test_a_size_that_is_no_multiple_of_a_patch_loses_its_rim(tiny: Callable[..., Any]) -> None:
+    """As SigLIP so400m: 384 pixels in patches of 14 are 27 places."""
+    towers = {"image_size": 30, "patch_size": 8, "hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
+    made = tiny("siglip", vision_config=towers)
+    backbone = load_backbone(f"hf:{made.folder}")
+    assert backbone.grid(2, 30) == (2, 3, 3)
+    frames = _frames(1, 2, size=30)
+    with torch.no_grad():
+        expected = made.model.vision_model(backbone.pixels.apply(frames)[0]).last_hidden_state
+    torch.testing.assert_close(backbone(frames)[0], expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
+
+
 def test_many_frames_in_parts_are_the_same(tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for model_type in ("clip", "videomae"):
         backbone = load_backbone(f"hf:{tiny(model_type).folder}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from albertkit.captioning.backbones.pixels import PixelValues
 from albertkit.errors import CheckpointError, ConfigError
@@ -20,9 +20,9 @@ class VisionKind:
     Attributes:
         model_class: transformers' class.
         video: Whether it sees a clip at once; else each frame by itself.
-        frames: Which numbers of frames a clip may have: `own`, that of the configuration, where the table of positions in time
-            cannot be stretched; `tubelets`, any multiple of the frames that become one; `any`.
-        sizes: Which sizes of a frame: `own`, or `patches`: also any multiple of a patch, positions being interpolated.
+        fixed_frames: Whether a clip must have the configuration's number of frames, because transformers does not stretch the
+            positions in time; else any multiple of a tubelet.
+        fixed_size: Whether a frame must have the configuration's size; else also any multiple of a patch.
         class_tokens: Tokens before the patches, beside the registers that the configuration counts; they are dropped.
         published: What the published models of this type did to pixels, for folders that do not say.
         init: Arguments of the class.
@@ -33,8 +33,8 @@ class VisionKind:
 
     model_class: str
     video: bool = False
-    frames: Literal["own", "tubelets", "any"] = "any"
-    sizes: Literal["own", "patches"] = "patches"
+    fixed_frames: bool = False
+    fixed_size: bool = False
     class_tokens: int = 0
     published: PixelValues = _IMAGENET
     init: Mapping[str, Any] = field(default_factory=dict)
@@ -53,21 +53,21 @@ _CLIP_VISION = VisionKind(
 _MASK_TOKEN = ("embeddings.mask_token",)
 
 KINDS = {
-    "videomae": VisionKind(model_class="VideoMAEModel", video=True, frames="own", sizes="own"),
+    "videomae": VisionKind(model_class="VideoMAEModel", video=True, fixed_frames=True, fixed_size=True),
     "timesformer": VisionKind(
         model_class="TimesformerModel", video=True, class_tokens=1, published=PixelValues((0.45,) * 3, (0.225,) * 3)
     ),
     "vivit": VisionKind(
-        model_class="VivitModel", video=True, frames="own", sizes="own", class_tokens=1, init=_NO_POOLER,
+        model_class="VivitModel", video=True, fixed_frames=True, fixed_size=True, class_tokens=1, init=_NO_POOLER,
         published=PixelValues((0.5,) * 3, (0.5,) * 3, 1 / 127.5, -1.0),
     ),
     # its rotary positions are counted on the grid of `crop_size`: another size would be another place, silently
     "vjepa2": VisionKind(
-        model_class="VJEPA2Model", video=True, frames="tubelets", sizes="own", call={"skip_predictor": True},
+        model_class="VJEPA2Model", video=True, fixed_size=True, call={"skip_predictor": True},
         unused=("predictor",),
     ),
     "videoprism_vision_model": VisionKind(
-        model_class="VideoPrismVisionModel", video=True, frames="tubelets", call=_INTERPOLATE,
+        model_class="VideoPrismVisionModel", video=True, call=_INTERPOLATE,
         published=PixelValues((0.0,) * 3, (1.0,) * 3),
     ),
     "siglip": _SIGLIP,

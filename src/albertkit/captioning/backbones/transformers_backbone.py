@@ -1,24 +1,18 @@
-"""A video or image model of transformers as a backbone: from a folder or the hub, never with code from there."""
+"""A video or image model of transformers as a backbone."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid
-from albertkit.captioning.backbones.kinds import Extent, VisionKind, find_kind
-from albertkit.captioning.backbones.pixels import PixelValues, read_preprocessing
-from albertkit.checkpoints.hub import local_folder
-from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import read_json
+from albertkit.captioning.backbones.kinds import Extent, VisionKind
+from albertkit.captioning.backbones.pixels import PixelValues
+from albertkit.errors import ConfigError
 
 _AT_ONCE = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 # What a configuration says that changes no number.
 _NO_MATTER = {
     "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "id2label", "label2id", "num_labels",
@@ -63,19 +57,19 @@ class TransformersBackbone(Backbone):
         Raises:
             ConfigError: unsuitable-frames, with what is suitable.
         """
-        extent, rule = self.extent, self.kind.frames
-        if num_frames < 1 or num_frames % extent.tubelet or (rule == "own" and num_frames != extent.num_frames):
-            many = extent.num_frames if rule == "own" else f"a multiple of {extent.tubelet}"
+        extent, who = self.extent, f"`{self.name}` ({self.config.model_type})"
+        fixed = self.kind.fixed_frames and num_frames != extent.num_frames
+        if num_frames < 1 or num_frames % extent.tubelet or fixed:
+            many = f"a multiple of {extent.tubelet} frames" if extent.tubelet > 1 else "at least 1 frame"
             raise ConfigError(
-                "unsuitable-frames", f"`{self.name}` ({self.config.model_type}) cannot take {num_frames} frames a clip",
-                f"give it {many}" + f", {extent.num_frames} is what it was trained with" * (rule != "own"),
+                "unsuitable-frames", f"{who} cannot take {num_frames} frames a clip",
+                f"give it {extent.num_frames} frames" if self.kind.fixed_frames else f"give it {many}",
             )  # fmt: skip
         if not self._fits(size):
-            what = extent.size if self.kind.sizes == "own" else f"{extent.size}, or a multiple of {extent.patch}"
+            also = "" if self.kind.fixed_size else f", or a multiple of {extent.patch}"
             raise ConfigError(
-                "unsuitable-frames", f"`{self.name}` ({self.config.model_type}) cannot take frames of {size} pixels",
-                f"give it {what}",
-            )  # fmt: skip
+                "unsuitable-frames", f"{who} cannot take frames of {size} pixels", f"give it {extent.size}{also}"
+            )
         return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -108,19 +102,20 @@ class TransformersBackbone(Backbone):
 
     def _fits(self, size: int) -> bool:
         multiple = size >= self.extent.patch and size % self.extent.patch == 0
-        return size == self.extent.size or (self.kind.sizes == "patches" and multiple)
+        return size == self.extent.size or (not self.kind.fixed_size and multiple)
 
     def settings(self) -> dict[str, Any]:
         """`config`, what differs from transformers' defaults; `pixels`; `frame_size`."""
         config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _NO_MATTER}
         model_type = {"model_type": self.config.model_type}
-        return {"config": {**config, **model_type}, "pixels": self.pixels.to_dict(), "frame_size": self.frame_size}
+        settings = {"config": {**config, **model_type}, "pixels": self.pixels.to_dict(), "frame_size": self.frame_size}
+        return json.loads(json.dumps(settings))  # lists for tuples: as they come back from a file
 
     def fingerprint(self) -> str:
         """Sha256 over settings and weights, not over where they lie. Computed when it is first asked for, and again only if
         weights were written since."""
         state = self.model.state_dict(keep_vars=True)
-        written = sum(tensor._version for tensor in state.values())
+        written = sum(0 if tensor.is_inference() else tensor._version for tensor in state.values())
         if self._hashed is None or self._hashed[0] != written:
             digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode())
             for key, tensor in sorted(state.items()):
@@ -128,120 +123,6 @@ class TransformersBackbone(Backbone):
                 digest.update(tensor.detach().cpu().contiguous().numpy())
             self._hashed = written, digest.hexdigest()
         return self._hashed[1]
-
-
-def load_transformers_backbone(
-    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
-) -> TransformersBackbone:
-    """Load from a folder or the hub, or make again from settings and weights, which needs neither.
-
-    Args:
-        name: `hf:` and a folder or `org/name`.
-        settings: As `TransformersBackbone.settings` gave them. Default: the folder's. Without weights they only say how pixels
-            are scaled; the folder must hold the same configuration.
-        weights: As its `state_dict` gave them. Default: the folder's.
-
-    Raises:
-        MissingExtraError: missing-extra. DataError: not-found, broken-json. MachineError: hub-unreachable.
-        CheckpointError: not-a-vision-model, no-config, no-weights, broken-weights, other-backbone. ConfigError: bad-config,
-            bad-settings.
-    """
-    try:
-        import transformers
-    except ImportError:
-        raise MissingExtraError.of("transformers", "caption", f"the backbone `{name}`") from None
-    if weights is not None:
-        if settings is None or not {"config", "pixels", "frame_size"} <= set(settings):
-            raise ConfigError("bad-settings", f"`{name}`: weights without settings", "give the settings beside them")
-        kind = find_kind(settings["config"].get("model_type"), name)
-        config_class = getattr(transformers, kind.model_class).config_class
-        config = _made("bad-config", name, config_class.from_dict, dict(settings["config"]))
-        state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
-        model = _model(name, kind, config, None, state)
-        return TransformersBackbone(
-            name, model, kind, PixelValues.from_dict(settings["pixels"]), settings["frame_size"]
-        )
-    folder = local_folder(name.removeprefix("hf:"))
-    if not (folder / "config.json").exists():
-        raise CheckpointError("no-config", f"`{folder}` holds no config.json", "name a folder that transformers wrote")
-    kind = find_kind(_model_type(folder / "config.json"), name)
-    if not any((folder / file).exists() for file in _WEIGHTS):
-        raise CheckpointError(
-            "no-weights", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
-        )
-    config_class = getattr(transformers, kind.model_class).config_class
-    config = _made("bad-config", name, config_class.from_pretrained, folder, local_files_only=True)
-    for key, value in kind.config.items():
-        setattr(config, key, value)
-    wanted = read_preprocessing(folder, kind.published)
-    backbone = TransformersBackbone(name, _model(name, kind, config, folder, None), kind, wanted.values, wanted.size)
-    if settings is not None and dict(settings) != backbone.settings():
-        own = backbone.settings()
-        differing = sorted(key for key in {*settings, *own} if settings.get(key) != own.get(key))
-        raise CheckpointError(
-            "other-backbone", f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
-            "name the model that the captioner was made with, or prepare and train anew",
-        )  # fmt: skip
-    return backbone
-
-
-def _model(
-    name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
-) -> nn.Module:
-    """transformers' model with every weight that the tokens need.
-
-    Raises:
-        CheckpointError: broken-weights.
-    """
-    import transformers
-
-    load = getattr(transformers, kind.model_class).from_pretrained
-    how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
-    with _quiet():
-        model, found = _made("broken-weights", name, load, folder, config=config, state_dict=state, **how, **kind.init)
-    missing = sorted(key for key in found["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
-    if missing:
-        raise CheckpointError(
-            "broken-weights", f"`{name}` lacks {len(missing)} of its weights, the first is `{missing[0]}`",
-            "copy or download the whole model",
-        )  # fmt: skip
-    return model
-
-
-def _model_type(file: Path) -> Any:
-    config = read_json(file)
-    return config.get("model_type") if isinstance(config, dict) else None
-
-
-def _made(slug: str, name: str, make: Any, *arguments: Any, **named: Any) -> Any:
-    """Call transformers; what it raises shares no base class.
-
-    Raises:
-        CheckpointError: of that slug.
-    """
-    try:
-        return make(*arguments, **named)
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(
-            slug, f"transformers cannot load `{name}`: {reason}", "check its files, or copy or download them again"
-        ) from None  # fmt: skip
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bar of a second and no table of heads that are left out on purpose."""
-    from transformers.utils import logging
-
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _drop(model: nn.Module, path: str) -> None:

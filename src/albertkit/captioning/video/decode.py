@@ -1,0 +1,147 @@
+"""The frames of a clip that a model sees, out of a file of any length."""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albertkit.captioning.video.file import VideoFile
+from albertkit.captioning.video.length import check_decoded, check_length, no_frame
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.captioning.video.square import Squares
+from albertkit.captioning.video.timeline import Bounds, Timeline, read_timeline
+
+# Codecs of which every packet is one frame and what is called a keyframe needs nothing before it. Not so GIF and APNG, whose
+# frames are painted over each other, and VP8, which has packets that are never shown.
+_SOUGHT = frozenset("h264 hevc vp9 av1 mpeg4 mpeg2video mpeg1video mjpeg ffv1 prores".split())
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of a clip.
+
+    Attributes:
+        pixels: uint8 [T, S, S, 3], RGB.
+        times: float64 [T], when each is shown, in seconds from the start of the file.
+        notes: What was not as the file says, in words: frames that cannot be decoded, an early end.
+    """
+
+    pixels: np.ndarray
+    times: np.ndarray
+    notes: tuple[str, ...] = ()
+
+
+def sample_frames(
+    path: str | os.PathLike[str], sampling: FrameSampling, start: float | None = None, end: float | None = None
+) -> Frames:
+    """Decode the frames of a clip that `sampling` names.
+
+    Its places are counted over the frames whose presentation time lies in [start, end], as SwinBERT counts the frames it
+    decoded. They are found by the times that packets tell, and only what leads to them from a keyframe is decoded. Where
+    that does not work out to the frame (times are missing, a frame cannot be decoded, the codec has no such keyframes),
+    everything is decoded, once to count where the packets tell it wrong, and the places are counted over what could be decoded.
+
+    Memory: the T frames [T, S, S, 3], one decoded frame with its scaled copy, what the decoder keeps to refer to (at most 17
+    frames), and 8 bytes a frame of the file.
+
+    Args:
+        path: A file of video, or of pictures that move, in any format PyAV reads.
+        sampling: How many frames, which, and how large. Fewer frames than that are taken more than once.
+        start: First moment of the clip, in seconds from the start of the file. Default: the beginning.
+        end: Its last. Default: the end of the file.
+
+    Raises:
+        DataError: bad-clip, empty-video, no-permission, no-video-stream, not-found, too-large-video, truncated-video,
+            undecodable-video, wrong-kind.
+        MissingExtraError: missing-extra.
+    """
+    bounds = Bounds(start, end)
+    timeline = read_timeline(path, bounds)
+    with VideoFile(path) as video:
+        sought = video.codec in _SOUGHT and timeline.unambiguous
+        frames = _by_time(video, timeline, sampling) if sought else None
+        if frames is not None:
+            return Frames(*frames, check_length(video, bounds, timeline.until))
+    return _by_number(path, timeline, bounds, sampling)
+
+
+def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> tuple[np.ndarray, np.ndarray] | None:
+    """Frames and times; None where the frames decoded are not those that the packets announced."""
+    pts, keys = timeline.pts, timeline.keys
+    if pts is None or not len(pts) or not keys:
+        return None
+    places = sampling.places(len(pts))
+    pixels, squares = _canvas(sampling), Squares(sampling.size)
+    frames: Iterator[Any] = iter(())
+    expected = -1  # the number of the frame that must come next
+    for place in np.unique(places):
+        shown, decoded = keys[max(bisect_right(keys, pts[place], key=lambda key: key[0]) - 1, 0)]
+        leads_from = int(np.searchsorted(pts, shown))
+        if leads_from > expected:
+            if not video.seek(decoded):
+                return None
+            frames, expected = video.frames(), leads_from
+        for frame in frames:
+            if frame.pts < pts[expected]:
+                continue  # it is shown before the keyframe, and may refer to what was not decoded
+            if frame.pts != pts[expected]:
+                return None
+            expected += 1
+            if expected > place:
+                pixels[places == place] = squares.of(frame)
+                break
+        else:
+            return None
+    return pixels, np.array([video.seconds(int(time)) for time in pts[places]])
+
+
+def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
+    """Frames by decoding everything, a second time where there are not as many as packets."""
+    count = timeline.packets
+    while True:
+        with VideoFile(path) as video:
+            pixels, times, counted = _numbered(video, timeline, bounds, sampling, max(count, 1))
+            if not counted.in_clip:
+                raise no_frame(video, bounds, counted.until)
+            if counted.in_clip == count:
+                lost = check_decoded(video, counted.in_clip if timeline.timed else counted.decoded, timeline.packets)
+                short = check_length(video, bounds, counted.until) if timeline.timed else (_untimed(video),)
+                return Frames(pixels, times, (*lost, *short))
+        count = counted.in_clip
+
+
+class _Counted(NamedTuple):
+    in_clip: int
+    decoded: int
+    until: float  # seconds
+
+
+def _numbered(
+    video: VideoFile, timeline: Timeline, bounds: Bounds, sampling: FrameSampling, count: int
+) -> tuple[np.ndarray, np.ndarray, _Counted]:
+    places, (low, high) = sampling.places(count), bounds.ticks(video)
+    pixels, times, squares = _canvas(sampling), np.zeros(sampling.num_frames), Squares(sampling.size)
+    wanted = set(places.tolist())
+    in_clip, decoded, until = 0, 0, 0.0
+    for frame in video.frames():
+        if not timeline.timed:  # PyAV numbers such frames from what it decoded last, in ticks
+            frame.pts = round((video.zero + decoded / video.rate) / video.tick)
+        decoded += 1
+        until = max(until, video.end_of(frame))
+        if low <= frame.pts <= high:
+            if in_clip in wanted:
+                pixels[places == in_clip] = squares.of(frame)
+                times[places == in_clip] = video.seconds(frame.pts)
+            in_clip += 1
+    return pixels, times, _Counted(in_clip, decoded, until)
+
+
+def _canvas(sampling: FrameSampling) -> np.ndarray:
+    return np.empty((sampling.num_frames, sampling.size, sampling.size, 3), dtype=np.uint8)
+
+
+def _untimed(video: VideoFile) -> str:
+    return f"the file tells no presentation times: counted at {float(video.rate):g} frames a second"

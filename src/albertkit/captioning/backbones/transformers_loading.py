@@ -25,8 +25,7 @@ def load_transformers_backbone(
 
     Args:
         name: `hf:` and a folder or `org/name`.
-        settings: As `TransformersBackbone.settings` gave them. Default: the folder's. Without weights they only say how pixels
-            are scaled; the folder must hold the same configuration.
+        settings: As `TransformersBackbone.settings` gave them. Default: the folder's. Without weights the folder must agree.
         weights: As its `state_dict` gave them. Default: the folder's.
 
     Raises:
@@ -35,20 +34,11 @@ def load_transformers_backbone(
             bad-settings.
     """
     try:
-        import transformers
+        import transformers  # noqa: F401
     except ImportError:
         raise MissingExtraError.of("transformers", "caption", f"the backbone `{name}`") from None
     if weights is not None:
-        if settings is None or not {"config", "pixels", "frame_size"} <= set(settings):
-            raise ConfigError("bad-settings", f"`{name}`: weights without settings", "give the settings beside them")
-        kind = find_kind(settings["config"].get("model_type"), name)
-        config_class = getattr(transformers, kind.model_class).config_class
-        config = _made("bad-config", name, config_class.from_dict, dict(settings["config"]))
-        state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
-        model = _model(name, kind, config, None, state)
-        return TransformersBackbone(
-            name, model, kind, PixelValues.from_dict(settings["pixels"]), settings["frame_size"]
-        )
+        return _made_again(name, settings or {}, weights)
     folder = local_folder(name.removeprefix("hf:"))
     if not (folder / "config.json").exists():
         raise CheckpointError("no-config", f"`{folder}` holds no config.json", "name a folder that transformers wrote")
@@ -57,8 +47,8 @@ def load_transformers_backbone(
         raise CheckpointError(
             "no-weights", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
         )
-    config_class = getattr(transformers, kind.model_class).config_class
-    config = _made("bad-config", name, config_class.from_pretrained, folder, local_files_only=True)
+    read = _model_class(kind, name).config_class.from_pretrained
+    config = _made("bad-config", name, read, folder, local_files_only=True)
     for key, value in kind.config.items():
         setattr(config, key, value)
     wanted = read_preprocessing(folder, kind.published)
@@ -73,6 +63,32 @@ def load_transformers_backbone(
     return backbone
 
 
+def _made_again(name: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> TransformersBackbone:
+    try:
+        values, pixels = dict(settings["config"]), PixelValues.from_dict(settings["pixels"])
+        frame_size = settings["frame_size"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            "bad-settings", f"`{name}`: settings of no backbone beside the weights: {error!r}",
+            "give what `settings()` gave with the weights",
+        ) from None  # fmt: skip
+    kind = find_kind(values.get("model_type"), name)
+    config = _made("bad-config", name, _model_class(kind, name).config_class.from_dict, values)
+    state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
+    return TransformersBackbone(name, _model(name, kind, config, None, state), kind, pixels, frame_size)
+
+
+def _model_class(kind: VisionKind, name: str) -> Any:
+    import transformers
+
+    if not hasattr(transformers, kind.model_class):  # VideoPrism is younger than the oldest version that is allowed
+        raise CheckpointError(
+            "not-a-vision-model", f"`{name}` needs {kind.model_class}, which transformers {transformers.__version__} lacks",
+            "pip install -U -c constraints.txt 'albertkit[caption]'",
+        )  # fmt: skip
+    return getattr(transformers, kind.model_class)
+
+
 def _model(
     name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
 ) -> nn.Module:
@@ -81,9 +97,7 @@ def _model(
     Raises:
         CheckpointError: broken-weights.
     """
-    import transformers
-
-    load = getattr(transformers, kind.model_class).from_pretrained
+    load = _model_class(kind, name).from_pretrained
     how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
     with _quiet():
         model, found = _made("broken-weights", name, load, folder, config=config, state_dict=state, **how, **kind.init)

@@ -96,6 +96,7 @@ class LoopSettings:
     save_every: int = 0
     keep: int = 2
     patience: int = 0  # evaluations in a row without a better one that end the run; 0: none do
+    lr_factors: dict[str, float] = field(default_factory=dict)  # as `DecoupledAdam`
 
 
 @dataclass
@@ -205,6 +206,7 @@ def train(
     optimizer = make_optimizer(
         settings.optimizer, parameters.items(), settings.lr,
         weight_decay=settings.weight_decay, bias_correction=settings.bias_correction,
+        lr_factors=settings.lr_factors,
     )  # fmt: skip
     average = MovingAverage(parameters, settings.ema_decay) if settings.ema_decay else None
     state = TrainingState(threads=torch.get_num_threads())

@@ -1,7 +1,7 @@
 """LAMB and AdamW, in Google's form and in the bias-corrected one."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class DecoupledAdam(torch.optim.Optimizer):
         eps: Added to the root of the second moment.
         weight_decay: λ.
         bias_correction: Model Garden's form.
+        lr_factors: Beginnings of names and what the learning rate of these parameters is multiplied by.
 
     Source: google-research/albert lamb_optimizer.py, optimization.py; You et al. 2019, algorithm 2; Model Garden
     official/modeling/optimization/lamb.py, legacy_adamw.py.
@@ -51,20 +52,20 @@ class DecoupledAdam(torch.optim.Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
         bias_correction: bool = False,
+        lr_factors: Mapping[str, float] | None = None,
     ) -> None:
         named = list(named_parameters)
         self.names = {id(parameter): name for name, parameter in named}
         self.trust_ratio = trust_ratio
-        groups = [
-            {
-                "params": [p for n, p in named if not EXCLUDED.search(n)],
-                "adapt": trust_ratio,
-                "weight_decay": weight_decay,
-            },
-            {"params": [p for n, p in named if EXCLUDED.search(n)], "adapt": False, "weight_decay": 0.0},
-        ]
+        groups: dict[tuple[float, bool], dict[str, Any]] = {}
+        for name, parameter in named:
+            factor = next((f for start, f in (lr_factors or {}).items() if name.startswith(start)), 1.0)
+            excluded = bool(EXCLUDED.search(name))
+            adapt, decay = (False, 0.0) if excluded else (trust_ratio, weight_decay)
+            group = dict(params=[], adapt=adapt, weight_decay=decay, lr=lr * factor, lr_factor=factor)
+            groups.setdefault((factor, excluded), group)["params"].append(parameter)
         defaults = dict(lr=lr, betas=betas, eps=eps, bias_correction=bias_correction)
-        super().__init__([group for group in groups if group["params"]], defaults)
+        super().__init__([groups[key] for key in sorted(groups)], defaults)
         self.num_updates = 0
 
     @torch.no_grad()
@@ -137,7 +138,7 @@ class DecoupledAdam(torch.optim.Optimizer):
     def set_learning_rate(self, lr: float) -> None:
         """Use this learning rate from the next step on."""
         for group in self.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["lr_factor"]
 
     def tensors(self) -> dict[str, Tensor]:
         """The moments under `<parameter name>/m` and `/v`, for saving."""

@@ -1,5 +1,6 @@
 """`AlbertForImageCaptioning`: a caption from visual tokens; arguments and outputs of SwinBERT's `BertForImageCaptioning`."""
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ from albertkit.captioning.model.image_model import AlbertImgModel
 from albertkit.captioning.model.losses import keep_easiest, smoothed_losses
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
+from albertkit.model.albert import TIED
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.pretrained import PretrainedAlbert
 
@@ -53,6 +55,8 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         words = self.albert.embeddings.word_embeddings
         self.predictions = CaptionHead(config, words, self.caption.tie_weights)
         words.weight.requires_grad = not self.caption.freeze_embedding
+        if self.caption.tie_weights:
+            self.tied = TIED  # type: ignore[misc]
         self.updates = 0
         self.initialize(ready=self.albert.parameters())
 
@@ -70,7 +74,7 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         """The output matrix."""
         return self.predictions.decoder
 
-    def initialize(self, ready=()) -> None:  # type: ignore[no-untyped-def]
+    def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
         """As every ALBERT; what the encoder starts otherwise, it starts itself."""
         ready = list(ready)
         inner = set(self.albert.parameters())

@@ -1,5 +1,7 @@
 """`AlbertImgModel`: embeddings of a caption and projected visual tokens, run together through ALBERT's one layer."""
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -59,10 +61,10 @@ class AlbertImgModel(PretrainedAlbert):
         self._compute_dtype: torch.dtype | None = None
         self.initialize()
 
-    def initialize(self, ready=()) -> None:  # type: ignore[no-untyped-def]
+    def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
         """As every ALBERT; places begin at 0, SwinBERT's gate at normal(0, 1), the gate of `log` at one half."""
-        super().initialize(ready)
         done = set(ready)
+        super().initialize(done)
         if Unfilled.active:
             return
         if self.img_embedding.grid is not None:
@@ -96,7 +98,7 @@ class AlbertImgModel(PretrainedAlbert):
         embedded = embedded.to(self.compute_dtype or embedded.dtype)
         return linear(embedded.dtype, self.encoder.embedding_hidden_mapping_in)(embedded).view(*input_ids.shape, -1)
 
-    def project(self, img_feats: Tensor, grid: Grid | None = None) -> Tensor:
+    def project(self, img_feats: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
         """Visual tokens [B, M, D] to [B, M, H]."""
         return self.img_embedding(img_feats.to(self.compute_dtype or self.dtype), grid)
 

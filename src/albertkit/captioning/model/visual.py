@@ -1,5 +1,7 @@
 """Visual tokens as the backbone gives them to the width of ALBERT's passes, and where in time and space they lie."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,12 +35,12 @@ class VisualProjector(nn.Module):
             self.space_embeddings = nn.Parameter(torch.zeros(self.grid.height * self.grid.width, width))
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, visual: Tensor, grid: Grid | None = None) -> Tensor:
+    def forward(self, visual: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
         """[B, M, D] to [B, M, H], in the dtype of `visual`.
 
         Args:
             visual: Tokens in the order frames, height, width.
-            grid: How they lie. Default: as the tables were made for.
+            grid: How they lie, for all clips or for each. Default: as the tables were made for.
 
         Raises:
             ConfigError: bad-shape.
@@ -52,15 +54,23 @@ class VisualProjector(nn.Module):
             visual = layer_norm(visual.dtype, self.LayerNorm)(visual)
         hidden = linear(visual.dtype, self.projection)(visual)
         if self.grid is not None:
-            hidden = hidden + self.places(grid or self.grid, visual.shape[1]).to(hidden.dtype)
+            hidden = hidden + self._places(grid or self.grid, visual.shape[1]).to(hidden.dtype)
         return self.dropout(hidden)
 
-    def places(self, grid: Grid, tokens: int) -> Tensor:
+    def _places(self, grid: Grid | Sequence[Grid], tokens: int) -> Tensor:
+        """[M, H], or [B, M, H] with zeros where a clip has fewer tokens than M."""
+        if isinstance(grid, Grid):
+            if grid.num_tokens != tokens:
+                raise ConfigError("bad-shape", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
+            return self.places(grid)
+        known = {of_clip: self.places(of_clip) for of_clip in dict.fromkeys(grid)}
+        return torch.stack([F.pad(known[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid])
+
+    def places(self, grid: Grid) -> Tensor:
         """[M, H]: what is added to the tokens of a grid. Times are interpolated to another number of frames.
 
-        Args:
-            grid: The grid. Its frames may be more than `tokens` has: padded rows of a batch end early.
-            tokens: M, how many there are.
+        Raises:
+            ConfigError: bad-shape for frames of another height or width.
         """
         assert self.grid is not None
         if grid[1:] != self.grid[1:]:
@@ -70,8 +80,6 @@ class VisualProjector(nn.Module):
                 f"{self.grid.height} x {self.grid.width}",
                 "prepare the clips with the frame size and pooling that the model was trained with",
             )
-        if grid.num_tokens != tokens:
-            raise ConfigError("bad-shape", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
         times: Tensor = self.time_embeddings
         if grid.frames != len(times):
             times = F.interpolate(times.t()[None], size=grid.frames, mode="linear", align_corners=False)[0].t()

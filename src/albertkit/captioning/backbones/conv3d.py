@@ -1,0 +1,68 @@
+"""A small 3-D convolution network, trained along with the captioner: for machines without any weights, and for tests."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.captioning.backbones.backbone import Backbone, Grid
+from albertkit.errors import ConfigError
+from albertkit.files import sha256_bytes
+
+
+class Conv3dBackbone(Backbone):
+    """Three convolutions over time, height and width; frames come out halved in number, places 16 times coarser.
+
+    The first reads colours and edges at a quarter of the size, the two others halve the size, the last also sees how
+    things move: 3 frames each, so a token knows about 7 frames around its own.
+
+    Args:
+        width: Width of a visual token; the layers before have a quarter and a half of it.
+    """
+
+    trained_from_scratch = True
+    frame_size = 64
+
+    def __init__(self, width: int = 192) -> None:
+        super().__init__()
+        if width < 32 or width % 32:
+            raise ConfigError("bad-settings", f"width is {width}, it must be a multiple of 32", "use 128, 192 or 256")
+        self.name, self.out_dim = "conv3d", width
+        narrow, middle = width // 4, width // 2
+        self.layers = nn.Sequential(
+            nn.Conv3d(3, narrow, (1, 7, 7), (1, 4, 4), (0, 3, 3)),
+            nn.GroupNorm(8, narrow),
+            nn.GELU(),
+            nn.Conv3d(narrow, middle, 3, 2, 1),
+            nn.GroupNorm(8, middle),
+            nn.GELU(),
+            nn.Conv3d(middle, width, 3, (1, 2, 2), 1),
+        )
+
+    def grid(self, num_frames: int, size: int) -> Grid:
+        """Frames halved, rounded up; a place is 16 pixels wide."""
+        places = -(-size // 16)
+        return Grid(-(-num_frames // 2), places, places)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """uint8 [B, T, S, S, 3] to [B, M, D]."""
+        values = frames.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
+        return self.layers(values).flatten(2).transpose(1, 2)
+
+    def settings(self) -> dict[str, Any]:
+        """The width."""
+        return {"width": self.out_dim}
+
+    def fingerprint(self) -> str:
+        """Of the settings alone: the frames that are prepared for it do not depend on its weights."""
+        return sha256_bytes(f"conv3d {self.settings()}".encode())
+
+
+def load_conv3d(settings: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> Conv3dBackbone:
+    """With weights of its own, or fresh ones from torch's generator."""
+    backbone = Conv3dBackbone(**settings)
+    if weights is not None:
+        with torch.no_grad():
+            backbone.load_state_dict(dict(weights))
+    return backbone

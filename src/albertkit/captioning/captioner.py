@@ -1,0 +1,182 @@
+"""`VideoCaptioner`: a backbone, ALBERT and a tokenizer, from files of video to captions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from albertkit.captioning.backbones.backbone import Backbone, Grid
+from albertkit.captioning.backbones.pooling import pool_grid
+from albertkit.captioning.generation import CaptionIds, GenerationSettings, generate
+from albertkit.captioning.model import AlbertForImageCaptioning, Context
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import ConfigError
+from albertkit.tokenizer import AlbertTokenizer
+
+_CLIPS_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What a clip is said to show.
+
+    Attributes:
+        text: In words.
+        score: Log-probability over length to the power of the length penalty.
+        log_probability: Natural logarithm, of the whole caption with its end.
+        ids: Its pieces, without [CLS] and [SEP].
+    """
+
+    text: str
+    score: float
+    log_probability: float
+    ids: tuple[int, ...]
+
+
+class VideoCaptioner:
+    """Puts videos into words.
+
+    Args:
+        model: The captioning model.
+        tokenizer: Of its vocabulary.
+        backbone: Makes the visual tokens; None where they come from somebody else.
+        sampling: Which frames the backbone sees; None without one.
+        grid: Of the visual tokens as the model reads them; None where each clip has its own.
+        generation: How captions are generated if nothing else is said.
+    """
+
+    def __init__(
+        self,
+        model: AlbertForImageCaptioning,
+        tokenizer: AlbertTokenizer,
+        backbone: Backbone | None = None,
+        sampling: FrameSampling | None = None,
+        grid: Grid | None = None,
+        generation: GenerationSettings | None = None,
+    ) -> None:
+        self.model, self.tokenizer, self.backbone = model, tokenizer, backbone
+        self.sampling, self.grid = sampling, grid
+        self.generation = generation or GenerationSettings(
+            max_length=min(GenerationSettings.max_length, model.config.max_position_embeddings)
+        )
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """Load a folder that `save_pretrained` or `caption train` wrote; a run means its `best`.
+
+        Raises:
+            CheckpointError: no-captioner, other-backbone, and what loading a checkpoint and a backbone raises.
+        """
+        from albertkit.captioning.folder import load_captioner
+
+        return cls(**load_captioner(folder))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write model, tokenizer, how frames are sampled, and the weights of a backbone that was trained along."""
+        from albertkit.captioning.folder import save_captioner
+
+        save_captioner(folder, self)
+
+    @property
+    def caption_ids(self) -> CaptionIds:
+        """The special pieces that generation knows."""
+        tokenizer = self.tokenizer
+        return CaptionIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id)
+
+    def visual_tokens(self, frames: Tensor) -> Tensor:
+        """Frames uint8 [B, T, S, S, 3] to visual tokens [B, M, D], pooled to the model's grid.
+
+        Raises:
+            ConfigError: no-backbone.
+        """
+        if self.backbone is None:
+            raise ConfigError(
+                "no-backbone", "this captioner was trained on features of somebody else's backbone",
+                "prepare features of the clips with that backbone, and caption the prepared folder",
+            )  # fmt: skip
+        tokens = self.backbone(frames.to(self.model.device))
+        grid = self.backbone.grid(frames.shape[1], frames.shape[2])
+        if self.grid is None or grid[1:] == self.grid[1:]:
+            return tokens
+        return pool_grid(tokens, grid, grid.frames * self.grid.height * self.grid.width)[0]
+
+    @torch.inference_mode()
+    def context(self, visual: Tensor, mask: Tensor | None = None, grid: Grid | Sequence[Grid] | None = None) -> Context:
+        """What the model reads a caption against, from frames uint8 [B, T, S, S, 3] or visual tokens [B, M, D].
+
+        Args:
+            visual: Frames or tokens.
+            mask: bool [B, M], False at padding.
+            grid: How tokens lie. Default: as the model's, with as many frames as there are.
+        """
+        if visual.dim() == 5:
+            visual = self.visual_tokens(visual)
+        visual = visual.to(self.model.device)
+        if grid is None and self.grid is not None and mask is None:
+            grid = self.grid._replace(frames=visual.shape[1] // (self.grid.height * self.grid.width))
+        mask = None if mask is None else mask.to(self.model.device)
+        return self.model.albert.encode_context(self.model.albert.project(visual, grid), mask)
+
+    def describe(self, context: Context, settings: GenerationSettings | None = None) -> list[list[Caption]]:
+        """Captions of the clips of a context, the best first.
+
+        Args:
+            context: Of B clips.
+            settings: Default: the captioner's own.
+        """
+        settings = settings or self.generation
+        self.model.eval()
+        bad = torch.tensor(self._last_pieces(settings.bad_endings), dtype=torch.int64, device=self.model.device)
+        found = generate(self.model, context, settings, self.caption_ids, bad)
+        return [
+            [
+                self._caption(ids, score, total)
+                for ids, score, total in zip(*rows, strict=True)
+                if score > -np.inf  # a search may find fewer than were asked for
+            ]
+            for rows in zip(found.ids.tolist(), found.scores.tolist(), found.log_probabilities.tolist(), strict=True)
+        ]
+
+    def caption(
+        self,
+        videos: str | Path | Sequence[str | Path],
+        settings: GenerationSettings | None = None,
+        **changes: Any,
+    ) -> list[list[Caption]]:
+        """Captions of files of video.
+
+        Args:
+            videos: One file or several.
+            settings: Default: the captioner's own.
+            **changes: Settings of generation to set otherwise, for example `num_captions=3`.
+
+        Returns:
+            For each video its captions, the best first.
+
+        Raises:
+            DataError: undecodable-video, no-video-stream, empty-video and what else `sample_frames` raises.
+            ConfigError: no-backbone, bad-settings.
+        """
+        from albertkit.captioning.video import sample_frames
+
+        if self.sampling is None:
+            self.visual_tokens(torch.empty(0))  # says that there is no backbone
+        assert self.sampling is not None
+        settings = replace(settings or self.generation, **changes)
+        files = [videos] if isinstance(videos, str | Path) else list(videos)
+        captions: list[list[Caption]] = []
+        for start in range(0, len(files), _CLIPS_AT_ONCE):
+            pixels = [sample_frames(file, self.sampling).pixels for file in files[start : start + _CLIPS_AT_ONCE]]
+            captions += self.describe(self.context(torch.from_numpy(np.stack(pixels))), settings)
+        return captions
+
+    def _caption(self, ids: list[int], score: float, total: float) -> Caption:
+        pieces = ids[1 : ids.index(self.tokenizer.sep_id)]
+        return Caption(self.tokenizer.decode(pieces).strip(), score, total, tuple(pieces))
+
+    def _last_pieces(self, words: Sequence[str]) -> list[int]:
+        return sorted({self.tokenizer.encode(word)[-1] for word in words if word})

@@ -1,0 +1,95 @@
+"""Captions of dev clips while a captioner is trained, and how good they are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from albertkit.captioning.captioner import Caption, VideoCaptioner
+from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.metrics import CaptionScores, score_captions
+from albertkit.captioning.training.batch import stack_visual
+from albertkit.training.distributed import World
+
+CLIPS_AT_ONCE = 32
+
+
+@torch.inference_mode()
+def caption_clips(
+    captioner: VideoCaptioner,
+    clips: PreparedClips,
+    split: str,
+    settings: GenerationSettings,
+    world: World | None = None,
+) -> list[list[Caption]]:
+    """Captions of all clips of a split, in their order; several processes share the work and all get the whole.
+
+    Args:
+        captioner: In evaluation mode.
+        clips: Prepared for its backbone.
+        split: One of theirs.
+        settings: Of generation.
+        world: The processes.
+    """
+    rank, size = (world.rank, world.size) if world else (0, 1)
+    count = len(clips.clips(split))
+    starts = range(0, count, CLIPS_AT_ONCE)
+    own: dict[int, list[list[Caption]]] = {}
+    for start in starts[rank::size]:
+        numbers = range(start, min(start + CLIPS_AT_ONCE, count))
+        visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
+        grids = None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
+        own[start] = captioner.describe(captioner.context(visual, mask, grids), settings)
+    if size > 1:
+        gathered: list[Any] = [None] * size
+        dist.all_gather_object(gathered, own)
+        own = {start: captions for part in gathered for start, captions in part.items()}
+    return [caption for start in starts for caption in own[start]]
+
+
+class CaptionJudge:
+    """Scores a captioner on the clips of a split that have captions.
+
+    Args:
+        captioner: Under training.
+        clips: Prepared.
+        split: Whose captions are the references.
+        settings: Of generation.
+        world: The processes.
+    """
+
+    def __init__(
+        self, captioner: VideoCaptioner, clips: PreparedClips, split: str, settings: GenerationSettings, world: World
+    ) -> None:
+        self.captioner, self.clips, self.split, self.settings, self.world = captioner, clips, split, settings, world
+        self.references = {clip.key: clip.captions for clip in clips.clips(split)}
+
+    def captions(self) -> dict[str, Caption]:
+        """The best caption of each clip."""
+        found = caption_clips(self.captioner, self.clips, self.split, self.settings, self.world)
+        return {key: captions[0] for key, captions in zip(self.references, found, strict=True)}
+
+    def scores(self) -> dict[str, float]:
+        """Those of `caption_scores`."""
+        return caption_scores(self.references, {key: caption.text for key, caption in self.captions().items()})[0]
+
+
+def caption_scores(
+    references: Mapping[str, Any], captions: Mapping[str, str]
+) -> tuple[dict[str, float], CaptionScores]:
+    """Scores by the names of `CaptionSettings.metric`, and all there is.
+
+    `exact_match` is the share of captions that are one of their references, letter for letter but for case and outer blanks.
+    """
+    full = score_captions(references, captions)
+    exact = sum(
+        caption.strip().lower() in {reference.strip().lower() for reference in references[key]}
+        for key, caption in captions.items()
+    )
+    named = {
+        "cider": full["CIDEr"], "bleu_4": full["Bleu_4"], "rouge_l": full["ROUGE_L"], "exact_match": exact / len(captions),
+        **full.diversity,
+    }  # fmt: skip
+    return named, full

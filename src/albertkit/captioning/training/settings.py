@@ -1,0 +1,126 @@
+"""Everything that decides the training of a captioner, that the command line shows without loading torch."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from albertkit.errors import ConfigError
+from albertkit.training.settings import Settings
+
+_LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionSettings(Settings):
+    """Settings of the training of a captioner. What is None follows from the data and the model, and is said.
+
+    Attributes:
+        objective: mlm: masked pieces are predicted, half of them at once; causal: each piece from those before.
+        video_attention: What visual tokens see of each other: full, diagonal (only themselves), log (a learned gate), legacy
+            (SwinBERT's gate).
+        sparsity_weight: Of the loss that shuts a learned gate.
+        mask_prob: Of mlm: share of a caption's pieces, [SEP] included, that is predicted.
+        max_masked: Most predicted pieces of a caption.
+        length: Longest caption in pieces, [CLS] and [SEP] included; longer ones are cut.
+        label_smoothing: Probability given to all other pieces together.
+        drop_worst_ratio: Share of an update's predictions, those with the highest loss, that does not count.
+        drop_worst_after: Updates after which that begins.
+        epochs: Passes over the training captions.
+        steps: Updates, in place of epochs.
+        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay. An ALBERT that knows nothing yet
+            takes ten times as much.
+        backbone_lr_factor: What the rate is multiplied by for a backbone that is trained along and had weights before.
+        weight_decay: Of AdamW.
+        warmup: Share of the steps with a rising rate.
+        batch_size: Captions an update, over all processes.
+        micro_batch: Most captions computed at once on a device.
+        dropout: In ALBERT. Default: the model's own.
+        metric: What the best model is chosen by: cider, bleu_4, rouge_l or exact_match, on dev.
+        num_beams: Of the captions of dev.
+        patience: Evaluations in a row without a better one that end the training; 0 for none.
+        eval_every: Updates between two evaluations. Default: ten in a run.
+        seed: Of the order, of masks, of dropout and of fresh layers.
+        precision: Of ALBERT: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
+        device: auto, cpu, cuda or cuda:N.
+    """
+
+    free: ClassVar[frozenset[str]] = frozenset({"device"})
+
+    objective: Literal["mlm", "causal"] = "mlm"
+    video_attention: Literal["full", "diagonal", "log", "legacy"] = "full"
+    sparsity_weight: float = 0.5
+    mask_prob: float = 0.5
+    max_masked: int = 45
+    length: int = 50
+    label_smoothing: float = 0.0
+    drop_worst_ratio: float = 0.0
+    drop_worst_after: int = 0
+    epochs: float | None = None
+    steps: int | None = None
+    lr: float = _LR
+    backbone_lr_factor: float = 0.05
+    weight_decay: float = 0.05
+    warmup: float = 0.1
+    batch_size: int = 32
+    micro_batch: int = 32
+    dropout: float | None = None
+    metric: Literal["cider", "bleu_4", "rouge_l", "exact_match"] = "cider"
+    num_beams: int = 1
+    patience: int = 0
+    eval_every: int | None = None
+    seed: int = 0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    gradient_checkpointing: bool = False
+    device: str = "auto"
+
+    def check(self) -> None:
+        """Raise one error that lists everything impossible.
+
+        Raises:
+            ConfigError: bad-settings.
+        """
+        at_least = dict(
+            sparsity_weight=0, max_masked=1, length=3, steps=1, batch_size=1, micro_batch=1, drop_worst_after=0, patience=0,
+            eval_every=1, seed=0, num_beams=1, backbone_lr_factor=0, weight_decay=0,
+        )  # fmt: skip
+        shares = ("mask_prob", "label_smoothing", "drop_worst_ratio", "warmup", "dropout")
+        found = self.problems(at_least, below_one=shares)
+        if self.epochs is not None and not self.epochs > 0:
+            found.append(f"epochs must be above 0, it is {self.epochs}")
+        if self.epochs is not None and self.steps is not None:
+            found.append("epochs and steps are both given; one follows from the other")
+        if not 0 < self.lr < 10:
+            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
+        if found:
+            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+
+    def resolve(self, num_captions: int) -> tuple["CaptionSettings", list[str]]:
+        """Fill in what was left open.
+
+        Args:
+            num_captions: Training captions.
+
+        Returns:
+            The settings with every default a number, and a line for each that says where it is from.
+        """
+        self.check()
+        changes: dict[str, Any] = {}
+        reasons = []
+        steps = self.steps
+        if steps is None:
+            epochs = self.epochs or 15.0
+            steps = max(1, math.ceil(epochs * num_captions / self.batch_size))
+            source = "" if self.epochs else " (SwinBERT's)"
+            reasons.append(
+                f"steps: {steps:,} = {epochs:g} epochs{source} of {num_captions:,} captions at {self.batch_size}"
+            )
+        if self.eval_every is None:
+            changes["eval_every"] = max(1, math.ceil(steps / 10))
+        return dataclasses.replace(self, steps=steps, epochs=None, **changes), reasons
+
+    @property
+    def warmup_steps(self) -> int:
+        """Updates with a rising rate."""
+        return round(self.warmup * (self.steps or 0))

@@ -1,0 +1,80 @@
+"""Items: one array a file, named by the hash of what it was made from, so that nothing is computed twice."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertkit.errors import DataError
+from albertkit.files import atomic_file, remove_leftovers
+
+ITEMS = "items"
+
+
+def item_name(facts: dict[str, Any]) -> str:
+    """Sha256 over everything that decides an item's numbers, 64 hex digits."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def item_file(folder: Path, name: str) -> Path:
+    """Where an item lies."""
+    return folder / ITEMS / name[:2] / f"{name}.npy"
+
+
+def write_item(folder: Path, name: str, array: np.ndarray) -> None:
+    """Write an item, whole or not at all."""
+    with atomic_file(item_file(folder, name)) as stream:
+        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def item_shape(folder: Path, name: str, dtype: str) -> tuple[int, ...] | None:
+    """The shape of an item by its first bytes; None where it is missing, cut off, or of another dtype."""
+    file = item_file(folder, name)
+    try:
+        with open(file, "rb") as stream:
+            shape, found = _header(stream)
+            size = stream.tell() + int(np.prod(shape)) * found.itemsize
+    except (OSError, ValueError):
+        return None
+    return shape if found == np.dtype(dtype) and file.stat().st_size == size else None
+
+
+def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
+    """Read an item.
+
+    Raises:
+        DataError: missing-item, broken-item.
+    """
+    file, hint = item_file(folder, name), "run the same `albertkit caption prepare` again: it makes what is missing"
+    try:
+        with open(file, "rb") as stream:
+            shape, found = _header(stream)
+            values = np.fromfile(stream, found)
+    except FileNotFoundError:
+        raise DataError("missing-item", f"`{file}` is not there", hint) from None
+    except ValueError as error:
+        raise DataError("broken-item", f"`{file}` is no array of numbers: {error}", hint) from None
+    if found != np.dtype(dtype) or values.size != np.prod(shape):
+        raise DataError(
+            "broken-item",
+            f"`{file}` holds {values.size:,} numbers of {found}, not {int(np.prod(shape)):,} of {dtype}",
+            hint,
+        )
+    return values.reshape(shape)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what a killed process left half-written."""
+    for place in (folder, *(folder / ITEMS).glob("*")):
+        remove_leftovers(place)
+
+
+def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("another version of .npy")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    if is_fortran or dtype.hasobject:
+        raise ValueError("another layout")
+    return shape, dtype

@@ -1,0 +1,144 @@
+"""Makes items that are not there yet: clips are read in threads, and computed in batches that are always the same.
+
+A batch is a fixed run of the clips, and all of it is computed if one of it is missing, because a backbone's last bits depend
+on the batch: so what was killed and run again ends with the bytes of a run that nothing disturbed. Memory: the frames of two
+batches and of as many clips as there are threads.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.items import item_shape, write_item
+from albertkit.captioning.data.progress import PrepareProgress
+from albertkit.captioning.data.recipe import Recipe
+from albertkit.errors import DataError, explain
+
+Group = list[tuple[str, Clip]]
+
+
+def name_items(
+    recipe: Recipe, clips: Sequence[tuple[str, Clip]], settings: dict[str, Any], *, workers: int, stop: bool
+) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], DataError]]:
+    """Read every file and name its item.
+
+    Args:
+        recipe: How items are made.
+        clips: Split and clip.
+        settings: Of the recipe.
+        workers: Threads that read.
+        stop: Raise the first error.
+
+    Returns:
+        (split, key) to the name of the item, and to what is wrong with the file.
+
+    Raises:
+        DataError: with `stop`, what is wrong.
+    """
+
+    def name(pair: tuple[str, Clip]) -> str | DataError:
+        try:
+            return recipe.item(pair[1], settings)
+        except (DataError, OSError) as error:
+            return _as_data_error(error, stop)
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="hash") as pool:
+        found = {(part, clip.key): name for (part, clip), name in zip(clips, pool.map(name, clips), strict=True)}
+    names = {place: name for place, name in found.items() if isinstance(name, str)}
+    return names, {place: error for place, error in found.items() if isinstance(error, DataError)}
+
+
+def make_items(
+    recipe: Recipe,
+    items: Mapping[str, Clip],
+    folder: Path,
+    display: PrepareProgress,
+    *,
+    batch_size: int,
+    workers: int,
+    stop: bool,
+) -> tuple[int, dict[str, DataError]]:
+    """Make every item that is not there.
+
+    Args:
+        recipe: How.
+        items: Name to a clip that has it.
+        folder: Of the prepared clips.
+        display: Told of what is done.
+        batch_size: Clips that go through the backbone at once.
+        workers: Threads that read.
+        stop: Raise the first error.
+
+    Returns:
+        How many were made, and the errors of those that cannot be.
+
+    Raises:
+        MachineError: disk-full, features-not-finite. DataError: with `stop`, what is wrong with a clip.
+    """
+    made, failed = 0, dict[str, DataError]()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
+
+    def outcomes(pairs: Group, results: Sequence[Future[np.ndarray]]) -> dict[str, np.ndarray]:
+        found = {}
+        for (name, _), result in zip(pairs, results, strict=True):
+            try:
+                found[name] = result.result()
+            except (DataError, OSError) as error:
+                failed[name] = _as_data_error(error, stop)
+        return found
+
+    groups = _groups(items, 1 if recipe.is_read_only else batch_size)
+    try:
+        for group, missing, results in _read_ahead(recipe, groups, folder, pool, workers + batch_size):
+            frames = outcomes(missing, results)
+            new = set(frames)
+            if new and len(missing) < len(group):
+                others = [pair for pair in group if pair not in missing]
+                frames |= outcomes(others, [pool.submit(recipe.read, clip) for _, clip in others])
+            names = [name for name, _ in group if name in frames]
+            arrays = [frames[name] for name in names]
+            if names and not recipe.is_read_only:
+                arrays = recipe.computed(arrays)
+            for name, array in zip(names, arrays, strict=True):
+                if name in new:
+                    write_item(folder, name, array)
+            made += len(new)
+            display.update(len(group), sum(name in failed for name, _ in group))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return made, failed
+
+
+def _groups(items: Mapping[str, Clip], size: int) -> Iterator[Group]:
+    pairs = iter(items.items())
+    while group := list(islice(pairs, size)):
+        yield group
+
+
+def _read_ahead(
+    recipe: Recipe, groups: Iterator[Group], folder: Path, pool: ThreadPoolExecutor, most: int
+) -> Iterator[tuple[Group, Group, list[Future[np.ndarray]]]]:
+    """Groups, what of each is missing, and that being read; of `most` clips and one group at a time."""
+    waiting: deque[tuple[Group, Group, list[Future[np.ndarray]]]] = deque()
+    for group in groups:
+        missing = [pair for pair in group if not recipe.fits(item_shape(folder, pair[0], recipe.dtype))]
+        waiting.append((group, missing, [pool.submit(recipe.read, clip) for _, clip in missing]))
+        while sum(len(entry[2]) for entry in waiting) >= most or not waiting[0][1]:
+            yield waiting.popleft()
+            if not waiting:
+                break
+    yield from waiting
+
+
+def _as_data_error(error: DataError | OSError, stop: bool) -> DataError:
+    """What is wrong with a file; a fault of the machine, and with `stop` any, is raised."""
+    explained = explain(error)
+    if stop or not isinstance(explained, DataError):
+        raise explained or error
+    return explained

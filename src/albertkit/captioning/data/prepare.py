@@ -1,0 +1,232 @@
+"""`prepare`: clips to features, or frames, on the disk, once for each content; killed anywhere, it goes on where it was."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from albertkit.captioning.backbones.backbone import Backbone
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.items import item_shape, remove_unfinished
+from albertkit.captioning.data.making import make_items, name_items
+from albertkit.captioning.data.prepared import PREPARED, clips_file
+from albertkit.captioning.data.progress import PrepareProgress
+from albertkit.captioning.data.recipe import Recipe
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import atomic_file, read_json, write_json
+
+SKIPPED = "skipped.jsonl"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A clip that could not be used.
+
+    Attributes:
+        split: Where it belongs.
+        key: Its name.
+        slug: Of the error.
+        reason: The error.
+    """
+
+    split: str
+    key: str
+    slug: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PrepareReport:
+    """What `prepare` did.
+
+    Attributes:
+        out: The folder.
+        kind: "features" or "frames".
+        clips: Usable ones, by split.
+        captions: Of these.
+        tokens: Visual tokens of a clip; None where clips differ.
+        computed: Items made by this call; clips of the same content share one.
+        reused: Items that were there.
+        skipped: Clips that could not be used.
+        seconds: Of this call.
+    """
+
+    out: Path
+    kind: str
+    clips: dict[str, int]
+    captions: int
+    tokens: int | None
+    computed: int
+    reused: int
+    skipped: tuple[Skipped, ...]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self) | {"out": str(self.out)}
+
+
+def prepare(
+    clips: Mapping[str, Sequence[Clip]] | Sequence[Clip],
+    out: str | Path,
+    backbone: Backbone | None,
+    sampling: FrameSampling | None = None,
+    *,
+    max_tokens: int = 196,
+    batch_size: int = 8,
+    workers: int | None = None,
+    on_error: Literal["stop", "skip"] = "skip",
+    progress: bool = False,
+) -> PrepareReport:
+    """Bring the visual side of clips to the disk.
+
+    An item is named by the content of its file, the span, the sampling and the backbone: called again, it makes only what is
+    missing or has changed; killed at any moment and called again, it ends with the same bytes. Splits that are in the folder
+    already and are not among `clips` stay.
+
+    Args:
+        clips: By split, or those of train.
+        out: The folder: `items/`, `clips-SPLIT.jsonl`, `skipped.jsonl` and, written last, `prepared.json`.
+        backbone: On its device. None for clips that are files of features.
+        sampling: Which frames, and how large; needed with a backbone.
+        max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours (`pool_grid`).
+        batch_size: Clips that go through the backbone at once.
+        workers: Threads that decode. Default: one a core, 8 at most.
+        on_error: Clips that cannot be read: skip and name them, or stop at the first.
+        progress: Show it on stderr.
+
+    Raises:
+        ConfigError: bad-value, conflicting-options.
+        DataError: duplicate-clip, other-preparation, no-usable-clips; with on_error "stop" what reading a clip raises.
+        MachineError: features-not-finite, disk-full.
+    """
+    began = time.perf_counter()
+    if batch_size < 1 or (workers is not None and workers < 1):
+        raise ConfigError("bad-value", f"batch_size is {batch_size}, workers {workers}", "both must be at least 1")
+    splits = {name: list(part) for name, part in (clips if isinstance(clips, Mapping) else {"train": clips}).items()}
+    folder, recipe = Path(out), Recipe.of(backbone, sampling, max_tokens)
+    _check(splits, recipe)
+    settings = recipe.settings()
+    before = _splits_before(folder, settings)
+    remove_unfinished(folder)
+    threads = workers or min(8, os.cpu_count() or 1)
+    stop = on_error == "stop"
+    each = [(part, clip) for part, clips in splits.items() for clip in clips]
+    names, failed = name_items(recipe, each, settings, workers=threads, stop=stop)
+    items = {names[part, clip.key]: clip for part, clip in each if (part, clip.key) in names}
+    with PrepareProgress(len(items), progress) as display:
+        made, broken = make_items(recipe, items, folder, display, batch_size=batch_size, workers=threads, stop=stop)
+    broken |= _other_widths(recipe, items, folder, broken)
+    if broken and stop:
+        raise next(iter(broken.values()))
+    failed |= {place: broken[name] for place, name in names.items() if name in broken}
+    skipped = tuple(
+        Skipped(part, clip.key, error.slug, error.message)
+        for part, clip in each
+        if (error := failed.get((part, clip.key)))
+    )
+    counts = _write(folder, settings, splits, names, skipped, before)
+    return PrepareReport(
+        folder, recipe.kind, {name: counts[name]["clips"] for name in splits},
+        sum(counts[name]["captions"] for name in splits), recipe.grid and recipe.grid.num_tokens,
+        made, len(items) - made - len(broken), skipped, round(time.perf_counter() - began, 3),
+    )  # fmt: skip
+
+
+def _check(splits: Mapping[str, Sequence[Clip]], recipe: Recipe) -> None:
+    for part, clips in splits.items():
+        if not part.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError("bad-value", f"`{part}` cannot name a split", "use letters, digits, - and _")
+        seen = Counter(clip.key for clip in clips)
+        if seen and seen.most_common(1)[0][1] > 1:
+            raise DataError(
+                "duplicate-clip",
+                f"two clips of {part} have the key `{seen.most_common(1)[0][0]}`",
+                "give each its own key",
+            )
+        for clip in clips:
+            recipe.check(clip)
+
+
+def _splits_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the folder holds, if it was made in the same way."""
+    if not (folder / PREPARED).exists():
+        return {}
+    before = read_json(folder / PREPARED, "prepared clips")
+    differing = [name for name in settings if before.get(name) != settings[name]]
+    if differing:
+        shown = "; ".join(f"{name} was {before.get(name)}, is {settings[name]}" for name in differing)
+        raise DataError("other-preparation", f"`{folder}` was prepared otherwise: {shown}", "choose another --out")
+    return dict(before["splits"])
+
+
+def _other_widths(
+    recipe: Recipe, items: Mapping[str, Clip], folder: Path, broken: Mapping[str, DataError]
+) -> dict[str, DataError]:
+    """Files of features that are not as wide as the first."""
+    if recipe.backbone is not None:
+        return {}
+    shapes = {name: item_shape(folder, name, recipe.dtype) or (0, 0) for name in items if name not in broken}
+    first = next(iter(shapes), None)
+    return {
+        name: DataError(
+            "wrong-width", f"`{items[name].source}` is {shape[1]} wide, `{items[first].source}` {shapes[first][1]}",
+            "features of one model have one width",
+        )
+        for name, shape in shapes.items()
+        if first is not None and shape[1] != shapes[first][1]
+    }  # fmt: skip
+
+
+def _write(
+    folder: Path,
+    settings: dict[str, Any],
+    splits: Mapping[str, Sequence[Clip]],
+    names: Mapping[tuple[str, str], str],
+    skipped: Sequence[Skipped],
+    before: dict[str, Any],
+) -> dict[str, Any]:
+    """The lists of clips and, last, `prepared.json`; the counts of all splits."""
+    left_out = {(clip.split, clip.key) for clip in skipped}
+    kept = [line for line in _lines(folder / SKIPPED) if json.loads(line)["split"] not in splits]
+    _write_lines(folder / SKIPPED, kept + [json.dumps(asdict(clip), ensure_ascii=False) for clip in skipped])
+    counts = dict(before)
+    for part, clips in splits.items():
+        usable = [clip for clip in clips if (part, clip.key) not in left_out]
+        if not usable:
+            slugs = Counter(clip.slug for clip in skipped if clip.split == part)
+            reasons = ", ".join(f"{count:,} {slug}" for slug, count in slugs.most_common())
+            raise DataError(
+                "no-usable-clips", f"none of the {len(clips):,} clips of {part} can be used: {reasons or 'there are none'}",
+                f"`{folder / SKIPPED}` says what is wrong with each",
+            )  # fmt: skip
+        _write_lines(folder / clips_file(part), [_line(clip, names[part, clip.key]) for clip in usable])
+        captions = sum(len(clip.captions) for clip in usable)
+        counts[part] = {"clips": len(usable), "captions": captions, "skipped": len(clips) - len(usable)}
+    if settings | {"splits": counts} != settings | {"splits": before}:
+        write_json(folder / PREPARED, settings | {"splits": counts})
+    return counts
+
+
+def _line(clip: Clip, item: str) -> str:
+    origin = {"source": str(clip.source), "start": clip.start, "end": clip.end, "row": clip.row}
+    values = {"key": clip.key, "captions": list(clip.captions), "item": item}
+    return json.dumps(
+        values | {"origin": {name: value for name, value in origin.items() if value is not None}}, ensure_ascii=False
+    )
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+def _write_lines(file: Path, lines: Sequence[str]) -> None:
+    text = "".join(line + "\n" for line in lines)
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        with atomic_file(file, "w") as stream:
+            stream.write(text)

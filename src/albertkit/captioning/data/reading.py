@@ -1,0 +1,156 @@
+"""`read_clips`: manifests, folders, SwinBERT's and other annotations, by what lies there."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TypeVar
+
+from albertkit.captioning.data.annotations import read_annotations
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.fields import VIDEO_ENDINGS, as_captions, as_key
+from albertkit.captioning.data.manifest import read_manifest
+from albertkit.captioning.data.swinbert_files import read_swinbert
+from albertkit.errors import DataError
+from albertkit.tasks.faults import Faults
+
+SPLITS = {"train": ("train",), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test",)}
+_ENDINGS = (".jsonl", ".yaml", ".yml")
+_T = TypeVar("_T")
+
+
+def read_clips(path: str | Path, split: str | None = None, faults: Faults | None = None) -> list[Clip]:
+    """Read the clips of one split.
+
+    Args:
+        path: A manifest (`.jsonl`), a SwinBERT YAML, a JSON of MSR-VTT or COCO, a folder of videos with their captions beside
+            them (`clip.txt` of `clip.mp4`, one a line); or a folder with one of these for each split: train, dev (or val), test.
+        split: Which one of them. Default: there is one only.
+        faults: Told of what is no clip. Default: stop at the first.
+
+    Raises:
+        DataError: not-found, unknown-layout, unknown-split, several-splits, empty-input; bad-row, if the faults are to stop;
+            what the readers raise.
+    """
+    splits = read_splits(path, split, faults)
+    if len(splits) > 1:
+        raise DataError(
+            "several-splits", f"`{path}` has {', '.join(splits)}", f"name one, for example {next(iter(splits))}"
+        )
+    return next(iter(splits.values()))
+
+
+def read_splits(path: str | Path, split: str | None = None, faults: Faults | None = None) -> dict[str, list[Clip]]:
+    """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says.
+
+    Args:
+        path, split, faults: As `read_clips`.
+
+    Raises:
+        DataError: as `read_clips`, but several-splits.
+    """
+    place, faults = Path(path), Faults() if faults is None else faults
+    if not place.exists():
+        raise DataError("not-found", f"no such file or folder: `{place}`", "check the path")
+    if place.is_file() and place.suffix.lower() == ".json":
+        named = {_standard(name): clips for name, clips in read_annotations(place, faults).items()}
+        found = named if list(named) != [""] else {_named_by(place) or split or "train": named[""]}
+        found = _one(place, found, split)
+    else:
+        places = {_named_by(place) or split or "train": place} if place.is_file() else _places(place, split)
+        found = {name: _read(part, faults) for name, part in _one(place, places, split).items()}
+    for name, clips in found.items():
+        if not clips:
+            raise DataError("empty-input", f"`{place}` has no clip that can be used for {name}", "name data with clips")
+    return found
+
+
+def _one(place: Path, found: dict[str, _T], split: str | None) -> dict[str, _T]:
+    if split is None:
+        return found
+    if _standard(split) not in found:
+        raise DataError(
+            "unknown-split", f"`{place}` has no {split}, only {', '.join(found) or 'nothing'}", "name one of these"
+        )
+    return {_standard(split): found[_standard(split)]}
+
+
+def _standard(name: str) -> str:
+    """dev for val, validate and so on."""
+    return next((split for split, names in SPLITS.items() if name in names), name)
+
+
+def _named_by(place: Path) -> str | None:
+    name = _standard(place.stem)
+    return name if name in SPLITS else None
+
+
+def _places(folder: Path, split: str | None) -> dict[str, Path]:
+    """The file or folder of each split; the folder itself where its own videos are the data."""
+    found: dict[str, Path] = {}
+    for name, stems in SPLITS.items():
+        files = [folder / f"{stem}{ending}" for stem in stems for ending in _ENDINGS]
+        there = [file for file in files if file.is_file()] or [
+            folder / stem for stem in stems if (folder / stem).is_dir()
+        ]
+        if len(there) > 1:
+            listed = " and ".join(f"`{place.name}`" for place in there)
+            raise DataError("several-files", f"`{folder}` has {listed} for {name}", "keep one, or name the file itself")
+        if there:
+            found[name] = there[0]
+    return found or {_named_by(folder) or split or "train": folder}
+
+
+def _read(place: Path, faults: Faults) -> list[Clip]:
+    if place.is_dir():
+        return read_video_folder(place, faults)
+    if place.suffix.lower() == ".jsonl":
+        return read_manifest(place, faults)
+    if place.suffix.lower() in (".yaml", ".yml"):
+        return read_swinbert(place, faults)
+    raise DataError(
+        "unknown-layout",
+        f"`{place}` is no data of clips",
+        "name a .jsonl, a SwinBERT .yaml, an MSR-VTT or COCO .json, or a folder",
+    )
+
+
+def read_video_folder(folder: Path, faults: Faults) -> list[Clip]:
+    """Read the videos of a folder and those below, sorted by path; the captions of `a.mp4` are the lines of `a.txt` beside it.
+
+    Args:
+        folder: The folder.
+        faults: Told of a text without a video, without captions, and of two videos with one name.
+
+    Raises:
+        DataError: bad-row, if the faults are to stop.
+    """
+    videos: dict[Path, list[Path]] = defaultdict(list)
+    texts: set[Path] = set()
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() in VIDEO_ENDINGS and not file.name.startswith("."):
+            videos[file.with_suffix("")].append(file)
+        elif file.suffix == ".txt":
+            texts.add(file)
+    for text in sorted(texts):
+        if text.with_suffix("") not in videos:
+            faults.add(text, 1, "captions without a video of that name beside them")
+    clips = []
+    for stem, files in videos.items():
+        beside = stem.with_suffix(".txt") if stem.with_suffix(".txt") in texts else None
+        try:
+            if len(files) > 1:
+                raise ValueError(f"{' and '.join(file.name for file in files)} have one name")
+            key = as_key(stem.relative_to(folder).as_posix())
+            clips.append(Clip(key=key, source=files[0], captions=() if beside is None else _lines(beside)))
+        except ValueError as error:
+            faults.add(beside or files[0], 1, str(error))
+    return clips
+
+
+def _lines(text: Path) -> tuple[str, ...]:
+    try:
+        captions = [line for line in text.read_bytes().decode("utf-8-sig").splitlines() if line.strip()]
+    except UnicodeDecodeError:
+        raise ValueError("bytes that are not UTF-8") from None
+    if not captions:
+        raise ValueError("no caption")
+    return as_captions(captions)

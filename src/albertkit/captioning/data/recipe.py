@@ -1,0 +1,145 @@
+"""What an item is made of and how: frames as they are, frames through a frozen backbone, or features of somebody else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from albertkit.captioning.backbones.backbone import Backbone, Grid
+from albertkit.captioning.backbones.pooling import pool_grid, pooled_grid
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.feature_files import read_features
+from albertkit.captioning.data.fields import FEATURE_ENDINGS
+from albertkit.captioning.data.frames import content_hash, frames_of
+from albertkit.captioning.data.items import item_name
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import ConfigError, MachineError
+
+FORMAT = 1  # of the folder and of what is hashed; another number makes everything anew
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the visual side of clips becomes items.
+
+    Attributes:
+        kind: "frames", uint8 [T, S, S, 3], for a backbone that is trained along; else "features", float16 [M, D].
+        sampling: Of the frames; None for features of somebody else.
+        backbone: None for these.
+        grid: Of the tokens of a clip, after pooling; None for these, each clip then having its own.
+    """
+
+    kind: Literal["features", "frames"]
+    sampling: FrameSampling | None
+    backbone: Backbone | None
+    grid: Grid | None
+
+    @classmethod
+    def of(cls, backbone: Backbone | None, sampling: FrameSampling | None, max_tokens: int) -> "Recipe":
+        """The recipe for a backbone.
+
+        Raises:
+            ConfigError: bad-value, conflicting-options, and what the backbone raises for such frames.
+        """
+        if backbone is None:
+            return cls("features", None, None, None)
+        if sampling is None:
+            raise ConfigError(
+                "bad-value",
+                f"the backbone `{backbone.name}` needs frames, no sampling is given",
+                "give a FrameSampling",
+            )
+        grid = backbone.grid(sampling.num_frames, sampling.size)
+        if backbone.trained_from_scratch:
+            return cls("frames", sampling, backbone, grid)
+        return cls("features", sampling, backbone.eval(), pooled_grid(grid, max_tokens))
+
+    @property
+    def dtype(self) -> str:
+        """Of the items."""
+        return "uint8" if self.kind == "frames" else "float16"
+
+    def settings(self) -> dict[str, Any]:
+        """What `prepared.json` says of it. Random weights are no part: frames are the same whoever looks at them."""
+        backbone, trains = self.backbone, self.kind == "frames"
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "backbone": "features" if backbone is None else backbone.name,
+            "backbone_fingerprint": None if backbone is None or trains else backbone.fingerprint(),
+            "backbone_settings": {} if backbone is None else backbone.settings(),
+            "sampling": None if self.sampling is None else self.sampling.to_dict(),
+            "grid": None if self.grid is None else list(self.grid),
+        }
+
+    def check(self, clip: Clip) -> None:
+        """Is the clip of the kind that the recipe takes?
+
+        Raises:
+            ConfigError: conflicting-options.
+        """
+        if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
+            what, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
+            name = "features" if self.backbone is None else self.backbone.name
+            raise ConfigError(
+                "conflicting-options", f"the clip `{clip.key}` is a file of {what}, the backbone is `{name}`",
+                f"--backbone {say}; clips of features and of videos are prepared into two folders",
+            )  # fmt: skip
+
+    def item(self, clip: Clip, settings: dict[str, Any]) -> str:
+        """The name of a clip's item, by the content of its file.
+
+        Args:
+            clip: The clip.
+            settings: `settings()`, whose fingerprint takes a while.
+
+        Raises:
+            DataError: no-row, wrong-index. OSError: what opening a file raises.
+        """
+        decisive = ("format", "kind", "sampling") if self.kind == "frames" else (*settings,)
+        own = {"content": content_hash(clip), "start": clip.start, "end": clip.end}
+        return item_name(own | {name: settings[name] for name in decisive})
+
+    def fits(self, shape: tuple[int, ...] | None) -> bool:
+        """Whether an item of this shape can be one of its own."""
+        if shape is None or self.backbone is None or self.sampling is None or self.grid is None:
+            return shape is not None and len(shape) == 2
+        if self.kind == "frames":
+            return shape == (self.sampling.num_frames, self.sampling.size, self.sampling.size, 3)
+        return shape == (self.grid.num_tokens, self.backbone.out_dim)
+
+    def read(self, clip: Clip) -> np.ndarray:
+        """The frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D].
+
+        Raises:
+            DataError: what `frames_of` and `read_features` raise.
+        """
+        return read_features(clip.source) if self.sampling is None else frames_of(clip, self.sampling).pixels
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether what is read are the items already."""
+        return self.backbone is None or self.kind == "frames"
+
+    def computed(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Clips through the backbone, pooled: B times float16 [M, D] of B times uint8 [T, S, S, 3].
+
+        Raises:
+            MachineError: features-not-finite.
+        """
+        assert self.backbone is not None
+        assert self.sampling is not None
+        assert self.grid is not None
+        device = next((parameter.device for parameter in self.backbone.parameters()), torch.device("cpu"))
+        with torch.inference_mode():
+            features = self.backbone(torch.from_numpy(np.stack(frames)).to(device)).float()
+            grid = self.backbone.grid(self.sampling.num_frames, self.sampling.size)
+            half = pool_grid(features, grid, self.grid.num_tokens)[0].to("cpu", torch.float16)
+        if not torch.isfinite(half).all():
+            raise MachineError(
+                "features-not-finite", f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16",
+                "look at its weights; features above 65,504 need a normalisation in the backbone",
+            )  # fmt: skip
+        return list(half.numpy())

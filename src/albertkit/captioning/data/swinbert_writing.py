@@ -1,0 +1,125 @@
+"""Clips as SwinBERT's files, which its own code reads."""
+
+import base64
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.fields import FEATURE_ENDINGS, spanned
+from albertkit.captioning.data.frames import frames_of
+from albertkit.captioning.data.tsv import TsvFile, write_tsv
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import DataError, MissingExtraError
+from albertkit.files import atomic_file
+
+_JPEG_QUALITY = 95  # OpenCV's, with which SwinBERT wrote them
+
+Row = tuple[str, list[Clip]]
+
+
+def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames: FrameSampling | None = None) -> Path:
+    """Write `{split}.img.tsv`, `.caption.tsv`, `.label.tsv`, `.caption.linelist.tsv`, `.caption_coco_format.json` and the YAML.
+
+    SwinBERT takes a row for a path where its key is the path, so the key of a video is its path, in full; the clip's own key
+    and its span stand with the captions, where SwinBERT passes over the key. Clips of one video share a row.
+
+    Args:
+        clips: The clips, each with captions.
+        folder: Where to write; made if missing.
+        split: train, val or test.
+        frames: Write these frames as JPEGs instead of paths. Rows of frames are copied as they are without it.
+
+    Returns:
+        The YAML, written last.
+
+    Raises:
+        DataError: no-captions, not-expressible, duplicate-clip, bad-column; and what reading frames raises.
+        MissingExtraError: missing-extra.
+    """
+    try:
+        import yaml
+    except ImportError:
+        raise MissingExtraError.of("pyyaml", "caption", "writing SwinBERT's files") from None
+    rows = _rows(clips, with_paths=frames is None)
+    base = Path(folder) / f"{split}.caption"
+    captions = [
+        (name, [record for clip in members for record in _records(name, clip, members)]) for name, members in rows
+    ]
+    write_tsv(base.with_name(f"{split}.img.tsv"), (_image(name, members[0], frames) for name, members in rows))
+    for kind in ("caption", "label"):
+        write_tsv(base.with_name(f"{split}.{kind}.tsv"), ((name, json.dumps(records)) for name, records in captions))
+    lines = [f"{row}\t{number}" for row, (_, records) in enumerate(captions) for number in range(len(records))]
+    with atomic_file(base.with_name(f"{split}.caption.linelist.tsv"), "w") as stream:
+        stream.write("\n".join(lines))
+    with atomic_file(base.with_name(f"{split}.caption_coco_format.json"), "w") as stream:
+        json.dump(_coco(captions), stream)
+    names = {"img": "img.tsv", "label": "label.tsv", "caption": "caption.tsv"}
+    names |= {"caption_linelist": "caption.linelist.tsv", "caption_coco_format": "caption_coco_format.json"}
+    target = base.with_name(f"{split}.yaml")
+    with atomic_file(target, "w") as stream:
+        yaml.dump({name: f"{split}.{ending}" for name, ending in names.items()}, stream)
+    return target
+
+
+def _rows(clips: Iterable[Clip], with_paths: bool) -> list[Row]:
+    """Key of a row and the clips in it."""
+    rows: dict[str, list[Clip]] = defaultdict(list)
+    keys: set[str] = set()
+    for clip in clips:
+        if not clip.captions:
+            raise DataError(
+                "no-captions", f"the clip `{clip.key}` has no caption", "SwinBERT reads none without: leave it out"
+            )
+        if clip.source.suffix.lower() in FEATURE_ENDINGS:
+            raise DataError(
+                "not-expressible", f"the clip `{clip.key}` is features", "SwinBERT reads videos and frames only"
+            )
+        if clip.key in keys:
+            raise DataError("duplicate-clip", f"two clips have the key `{clip.key}`", "give each its own key")
+        keys.add(clip.key)
+        rows[str(clip.source.absolute()) if with_paths and clip.row is None else clip.key].append(clip)
+    if not rows:
+        raise DataError("empty-input", "there are no clips to write", "name data with clips")
+    return list(rows.items())
+
+
+def _records(name: str, clip: Clip, members: Sequence[Clip]) -> list[dict[str, Any]]:
+    """Captions with what SwinBERT keeps beside them, and the key if reading would give another one."""
+    read_as = name if len(members) < 2 else spanned(name, clip.start, clip.end)
+    beside = {"start": clip.start, "end": clip.end, "key": clip.key if clip.key != read_as else None}
+    return [
+        {"caption": text} | {key: value for key, value in beside.items() if value is not None} for text in clip.captions
+    ]
+
+
+def _image(name: str, clip: Clip, frames: FrameSampling | None) -> Sequence[bytes | str]:
+    if frames is None and clip.row is None:
+        return name, name
+    if frames is None:
+        return name, *TsvFile.opened(clip.source).row(clip.row or 0)[1:]
+    shape = json.dumps({"class": -1, "width": frames.size, "height": frames.size})
+    return name, shape, *_jpegs(frames_of(clip, frames).pixels)
+
+
+def _jpegs(pixels: Any) -> Iterator[bytes]:
+    from PIL import Image
+
+    for picture in pixels:
+        stream = io.BytesIO()
+        Image.fromarray(picture).save(stream, "JPEG", quality=_JPEG_QUALITY)
+        yield base64.b64encode(stream.getvalue())
+
+
+def _coco(captions: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> dict[str, Any]:
+    texts = [(name, record["caption"]) for name, records in captions for record in records]
+    return {
+        "annotations": [{"image_id": name, "caption": text, "id": number} for number, (name, text) in enumerate(texts)],
+        "images": [{"id": name, "file_name": name} for name, _ in captions],
+        "type": "captions",
+        "info": "dummy",
+        "licenses": "dummy",
+    }

@@ -1,0 +1,164 @@
+"""TSV files with an index of their lines, in which SwinBERT keeps everything: one row a line, its key first.
+
+Beside `train.img.tsv` lie `train.img.lineidx`, the byte at which each row begins, one decimal number a line, and
+`train.img.lineidx.8b`, the same as little-endian uint64.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from albertkit.errors import DataError
+from albertkit.files import atomic_file
+
+_CHUNK = 1 << 24
+
+
+class TsvFile:
+    """The rows of a TSV by number; any number of threads may read.
+
+    Args:
+        path: The file. Its index is checked against it; without one the file is searched for its lines, once.
+
+    Raises:
+        DataError: not-found, wrong-index.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise DataError("not-found", f"no such file: `{path}`", "check the path")
+        self.path = path
+        self._ends = _row_ends(path)
+
+    @staticmethod
+    def opened(path: Path) -> "TsvFile":
+        """The file, opened once as long as it stays the same.
+
+        Raises:
+            DataError: not-found, wrong-index.
+        """
+        if not path.is_file():
+            raise DataError("not-found", f"no such file: `{path}`", "check the path")
+        status = path.stat()
+        return _opened(path, status.st_size, status.st_mtime_ns)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def head(self, number: int, most: int) -> tuple[list[bytes], bool]:
+        """The columns in the first `most` bytes of a row, and whether these are all.
+
+        Raises:
+            DataError: no-row, wrong-index.
+        """
+        if not 0 <= number < len(self):
+            raise DataError(
+                "no-row", f"`{self.path}` has {len(self):,} rows, there is no row {number:,}", "rows are counted from 0"
+            )
+        begin, end = self._ends[number : number + 2].tolist()
+        with open(self.path, "rb") as stream:
+            stream.seek(begin)
+            line = stream.read(min(end - begin, most))
+        is_whole = end - begin <= most
+        if b"\n" in line.removesuffix(b"\n"):
+            raise _wrong(self.path, f"row {number:,} is more than one line")
+        return [column.strip() for column in line.split(b"\t")], is_whole
+
+    def row(self, number: int) -> list[bytes]:
+        """All columns of a row, without spaces around them.
+
+        Raises:
+            DataError: no-row, wrong-index.
+        """
+        return self.head(number, 1 << 62)[0]
+
+
+_opened = lru_cache(maxsize=16)(lambda path, _size, _modified: TsvFile(path))
+
+
+def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
+    """Write a TSV with both forms of its index; each file appears whole or not at all.
+
+    Args:
+        path: The file.
+        rows: Columns; text becomes UTF-8.
+
+    Raises:
+        DataError: bad-column, for a column that holds a tab or a line end.
+    """
+    begins, place = [], 0
+    index, binary = _index_files(path)
+    index.unlink(missing_ok=True)  # so that no index of another file ever lies beside this one
+    binary.unlink(missing_ok=True)
+    with atomic_file(path) as stream:
+        for row in rows:
+            columns = [column.encode() if isinstance(column, str) else column for column in row]
+            for column in columns:
+                if b"\t" in column or b"\n" in column or b"\r" in column:
+                    raise DataError(
+                        "bad-column", f"`{path}`: {column[:80]!r} holds a tab or a line end",
+                        "a TSV cannot hold these: change the name",
+                    )  # fmt: skip
+            line = b"\t".join(columns) + b"\n"
+            stream.write(line)
+            begins.append(place)
+            place += len(line)
+    with atomic_file(index) as stream:
+        stream.write(b"".join(b"%d\n" % begin for begin in begins))
+    with atomic_file(binary) as stream:
+        stream.write(np.asarray(begins, "<u8").tobytes())
+
+
+def _index_files(path: Path) -> tuple[Path, Path]:
+    return path.with_suffix(".lineidx"), path.with_suffix(".lineidx.8b")
+
+
+def _row_ends(path: Path) -> np.ndarray:
+    """int64 [N+1]: where the rows begin, and the size of the file."""
+    size = path.stat().st_size
+    index, binary = _index_files(path)
+    found: list[tuple[Path, np.ndarray]] = []
+    try:
+        if index.is_file():
+            found.append((index, np.asarray(index.read_text().split(), np.uint64).astype(np.int64)))
+        if binary.is_file():
+            found.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
+    except (ValueError, OverflowError) as error:
+        raise _wrong(path, f"it is no list of numbers: {error}") from None
+    if not found:
+        return np.append(_searched(path, size), size)
+    if len(found) == 2 and not np.array_equal(found[0][1], found[1][1]):
+        raise _wrong(path, f"`{index.name}` and `{binary.name}` say different things")
+    begins = found[0][1]
+    if size == 0 or len(begins) == 0:
+        if size or len(begins):
+            raise _wrong(path, f"it names {len(begins):,} rows of {size:,} bytes")
+        return np.zeros(1, np.int64)
+    if begins[0] != 0 or (np.diff(begins) <= 0).any() or begins[-1] >= size:
+        raise _wrong(path, f"its numbers do not rise from 0 to below the size of the file, {size:,}")
+    content = np.memmap(path, np.uint8, "r")
+    misses = np.flatnonzero(content[begins[1:] - 1] != 10)  # 10: the end of a line
+    if len(misses):
+        raise _wrong(path, f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins")
+    return np.append(begins, size)
+
+
+def _searched(path: Path, size: int) -> np.ndarray:
+    """int64 [N]: where the lines of a file begin."""
+    found, place = [np.zeros(1, np.int64)], 0
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            found.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (place + 1))
+            place += len(chunk)
+    begins = np.concatenate(found)
+    return begins[begins < size]
+
+
+def _wrong(path: Path, reason: str) -> DataError:
+    index, binary = _index_files(path)
+    return DataError(
+        "wrong-index", f"the index `{index}` does not fit `{path.name}`: {reason}",
+        f"delete `{index.name}` and `{binary.name}`: without them the file is searched",
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""albertkit caption prepare"""
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+
+def prepare(
+    data: Path,
+    *,
+    out: Path,
+    backbone: str = "conv3d",
+    split: str | None = None,
+    frames: int = 8,
+    size: int | None = None,
+    rounding: Literal["floor", "round", "middle"] = "middle",
+    max_tokens: int = 196,
+    batch_size: int = 8,
+    workers: int | None = None,
+    on_error: Literal["stop", "skip"] = "skip",
+    device: str = "auto",
+    json: bool = False,
+) -> None:
+    """Decode the clips of a data set once and keep what a captioner sees of them. Interrupted, the same command goes on.
+
+    Args:
+        data: A manifest (.jsonl), a SwinBERT .yaml, an MSR-VTT or COCO .json, or a folder: of videos with texts beside them,
+            or with one of these for train, dev (or val) and test.
+        out: Folder of the prepared clips.
+        backbone: conv3d (frames are kept, the network is trained with the captioner), hf:FOLDER or hf:org/name (frozen: its
+            features are kept), or features (the manifest names files of them).
+        split: Prepare this split. Default: all there are.
+        frames: Frames of a clip.
+        size: Their height and width in pixels. Default: what the backbone wants.
+        rounding: Which frames: the middles of equal parts, or floor or round of even places from the first to the last.
+        max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours in space.
+        batch_size: Clips that go through the backbone at once.
+        workers: Threads that decode. Default: one a core, 8 at most.
+        on_error: Clips that cannot be used: skip, count and name them, or stop at the first.
+        device: auto, cpu, cuda or cuda:N.
+        json: Print one JSON object, and no progress.
+    """
+    from albertkit.captioning.data.prepare_data import prepare_data
+    from albertkit.cli.printing import print_result
+
+    report, faults = prepare_data(
+        data, out, backbone, split=split, num_frames=frames, size=size, rounding=rounding, max_tokens=max_tokens,
+        batch_size=batch_size, workers=workers, on_error=on_error, device=device, progress=not json,
+    )  # fmt: skip
+    for note in faults.notes:
+        print(note, file=sys.stderr)
+    for fault in faults.found:
+        print(f"left out: {fault.file}, {fault.where}: {fault.reason}", file=sys.stderr)
+    for clip in report.skipped:
+        print(f"skipped: {clip.split} `{clip.key}`: {clip.reason}", file=sys.stderr)
+    left_out = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in faults.found]
+    shown = report.to_dict()
+    if not json:
+        shown |= {"skipped": len(report.skipped) or None, "clips": sum(report.clips.values())}
+    print_result(shown | {"left_out": left_out if json else len(left_out) or None}, json)

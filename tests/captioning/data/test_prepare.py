@@ -1,0 +1,334 @@
+"""Preparing: every clip once, the same bytes whatever happens, and nothing silent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from albertkit.captioning.backbones.backbone import Grid
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.items import item_file
+from albertkit.captioning.data.manifest import write_manifest
+from albertkit.captioning.data.prepare import prepare
+from albertkit.captioning.data.prepare_data import prepare_data
+from albertkit.captioning.data.prepared import PreparedClips
+from albertkit.captioning.data.swinbert_files import read_swinbert
+from albertkit.captioning.data.swinbert_writing import write_swinbert
+from albertkit.captioning.video.decode import sample_frames
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import ConfigError, DataError, MachineError
+
+SAMPLING = FrameSampling(num_frames=4, size=16)
+
+
+@pytest.fixture
+def clips(videos: list[Path]) -> list[Clip]:
+    return [Clip(key=f"clip {n}", source=video, captions=(f"캡션 {n}", "x")) for n, video in enumerate(videos)]
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_features(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    report = prepare({"train": clips[:3], "dev": clips[3:]}, tmp_path / "out", quarters, SAMPLING, batch_size=2)
+    assert (report.kind, report.clips, report.captions, report.tokens) == ("features", {"train": 3, "dev": 2}, 10, 16)
+    assert (report.computed, report.reused, report.skipped) == (5, 0, ())
+    assert quarters.batches == [2, 2, 1]
+    prepared = PreparedClips.open(tmp_path / "out")
+    assert (prepared.kind, prepared.backbone, prepared.sampling) == ("features", "quarters", SAMPLING)
+    assert (prepared.grid, prepared.grid_of("dev", 1), prepared.width) == (Grid(4, 2, 2), Grid(4, 2, 2), 3)
+    assert prepared.backbone_fingerprint == quarters.fingerprint()
+    for split, part in (("train", clips[:3]), ("dev", clips[3:])):
+        for number, clip in enumerate(part):
+            held = prepared.clips(split)[number]
+            assert (held.key, held.captions) == (clip.key, clip.captions)
+            assert held.origin == {"source": str(clip.source)}
+            frames = torch.from_numpy(sample_frames(clip.source, SAMPLING).pixels)
+            expected = quarters(frames[None])[0].half().numpy()
+            visual = prepared.visual(split, number)
+            assert visual.dtype == np.float16
+            assert np.array_equal(visual, expected)
+            assert not np.array_equal(visual, np.roll(expected, 1, axis=0))
+
+
+def test_pooled(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    prepare(clips, tmp_path / "whole", quarters, SAMPLING)
+    report = prepare(clips, tmp_path / "pooled", quarters, SAMPLING, max_tokens=8)
+    whole, pooled = (PreparedClips.open(tmp_path / name) for name in ("whole", "pooled"))
+    assert report.tokens == 8
+    assert pooled.grid == Grid(4, 1, 2)
+    expected = whole.visual("train", 1).astype(np.float32).reshape(4, 2, 2, 3).mean(1).reshape(8, 3)
+    assert np.abs(pooled.visual("train", 1).astype(np.float32) - expected).max() <= 0.13  # float16 near 255
+
+
+def test_frames_for_a_backbone_that_is_trained(tmp_path: Path, clips: list[Clip], trained: Any) -> None:
+    prepare(clips, tmp_path / "out", trained, SAMPLING, max_tokens=1)
+    prepared = PreparedClips.open(tmp_path / "out")
+    assert (prepared.kind, prepared.grid, prepared.backbone_fingerprint) == ("frames", Grid(4, 2, 2), None)
+    assert trained.batches == []
+    visual = prepared.visual("train", 2)
+    assert visual.dtype == np.uint8
+    assert np.array_equal(visual, sample_frames(clips[2].source, SAMPLING).pixels)
+
+
+def test_a_second_run_does_nothing(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")}
+    calls = len(quarters.batches)
+    report = prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    assert (report.computed, report.reused, len(quarters.batches)) == (0, 5, calls)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")} == times
+
+
+def test_by_content(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    copy = tmp_path / "videos" / "copy.mp4"
+    copy.write_bytes(clips[0].source.read_bytes())
+    same = [*clips, Clip(key="copy", source=copy), Clip(key="part", source=copy, end=0.5)]
+    report = prepare(same, tmp_path / "out", quarters, SAMPLING)
+    assert report.computed == 6  # the copy is clip 0, the part of it is not
+    before = PreparedClips.open(tmp_path / "out").clips("train")
+    assert before[0].item == before[5].item != before[6].item
+    clips[1].source.write_bytes(clips[2].source.read_bytes())
+    copy.write_bytes(clips[3].source.read_bytes())
+    report = prepare(same, tmp_path / "out", quarters, SAMPLING)
+    after = PreparedClips.open(tmp_path / "out").clips("train")
+    assert report.computed == 1  # the part of a file that has changed; the other changed files are clips 2 and 3
+    assert (after[1].item, after[5].item) == (after[2].item, after[3].item)
+    assert after[0].item == before[0].item
+
+
+def test_rows_of_frames(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    rows = read_swinbert(write_swinbert(clips, tmp_path / "rows", "train", replace(SAMPLING, rounding="round")))
+    prepare(rows, tmp_path / "a", quarters, replace(SAMPLING, rounding="round"))
+    prepare(clips, tmp_path / "b", quarters, replace(SAMPLING, rounding="round"))
+    a, b = (PreparedClips.open(tmp_path / name) for name in "ab")
+    assert a.clips("train")[2].origin["row"] == 2
+    for number in range(len(clips)):
+        distances = [np.abs(a.visual("train", number).astype(float) - b.visual("train", n)).max() for n in range(5)]
+        assert np.argmin(distances) == number
+        assert distances[number] <= 4
+
+
+def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    clips[1].source.write_bytes(b"no video at all")
+    clips[2].source.write_bytes(b"")
+    clips[3].source.unlink()
+    report = prepare({"train": clips, "dev": clips[:1]}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
+    assert [(clip.key, clip.slug) for clip in report.skipped] == [
+        ("clip 1", "undecodable-video"), ("clip 2", "empty-video"), ("clip 3", "not-found"),
+    ]  # fmt: skip
+    assert report.clips == {"train": 2, "dev": 1}
+    skipped = [json.loads(line) for line in (tmp_path / "out/skipped.jsonl").read_text().splitlines()]
+    assert [set(line) for line in skipped] == [{"split", "key", "slug", "reason"}] * 3
+    assert [clip.key for clip in PreparedClips.open(tmp_path / "out").clips("train")] == ["clip 0", "clip 4"]
+    files, calls = everything(tmp_path / "out"), len(quarters.batches)
+    prepare({"train": clips}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
+    assert len(quarters.batches) == calls  # what cannot be read does not make its neighbours new
+    assert everything(tmp_path / "out") == files  # the other split stays
+    with pytest.raises(DataError) as caught:
+        prepare(clips, tmp_path / "stop", quarters, SAMPLING, on_error="stop")
+    assert caught.value.slug == "not-found"
+    with pytest.raises(DataError, match="none of the 3 clips of train") as caught:
+        prepare(clips[1:4], tmp_path / "none", quarters, SAMPLING)
+    assert caught.value.slug == "no-usable-clips"
+    assert len((tmp_path / "none" / "skipped.jsonl").read_text().splitlines()) == 3
+    with pytest.raises(DataError) as caught:
+        PreparedClips.open(tmp_path / "none")
+    assert caught.value.slug == "not-prepared"
+
+
+def test_splits_one_after_the_other(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    prepare({"train": clips[:3], "dev": clips[3:]}, tmp_path / "a", quarters, SAMPLING, batch_size=3)
+    prepare({"train": clips[:3]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
+    prepare({"dev": clips[3:]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
+    assert everything(tmp_path / "a") == everything(tmp_path / "b")
+
+
+def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    files = everything(tmp_path / "out")
+    other = type(quarters)(scale=2.0)
+    for backbone, sampling, tokens in (
+        (other, SAMPLING, 196),
+        (quarters, replace(SAMPLING, num_frames=5), 196),
+        (quarters, SAMPLING, 4),
+    ):
+        with pytest.raises(DataError, match="was prepared otherwise") as caught:
+            prepare(clips, tmp_path / "out", backbone, sampling, max_tokens=tokens)
+        assert caught.value.slug == "other-preparation"
+    assert everything(tmp_path / "out") == files
+
+
+def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    whole = everything(tmp_path / "out")
+    prepared = PreparedClips.open(tmp_path / "out")
+    files = [item_file(tmp_path / "out", clip.item) for clip in prepared.clips("train")]
+    content = files[0].read_bytes()
+    files[0].unlink()
+    files[1].write_bytes(content[:-1])
+    files[2].write_bytes(b"\x00" * len(content))
+    np.save(files[3], np.zeros((16, 3), np.float32))
+    files[4].write_bytes(content + b"more")
+    slugs = []
+    for number in range(5):
+        with pytest.raises(DataError) as caught:
+            prepared.visual("train", number)
+        slugs.append(caught.value.slug)
+    assert slugs == ["missing-item", *["broken-item"] * 4]
+    assert prepare(clips, tmp_path / "out", quarters, SAMPLING).computed == 5
+    assert everything(tmp_path / "out") == whole
+
+
+def test_folders_that_are_not_prepared(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    facts = (tmp_path / "out/prepared.json").read_text()
+
+    def slug(text: str | None) -> str:
+        (tmp_path / "out/prepared.json").unlink(missing_ok=True)
+        if text is not None:
+            (tmp_path / "out/prepared.json").write_text(text)
+        with pytest.raises(DataError) as caught:
+            PreparedClips.open(tmp_path / "out")
+        return caught.value.slug
+
+    assert slug(None) == "unfinished-preparation"
+    assert slug(facts.replace('"clips": 5', '"clips": 6')) == "unfinished-preparation"
+    assert slug(facts.replace('"format": 1', '"format": 2')) == "other-format"
+    assert slug("{}") == slug("[]") == slug("{") == "broken-json"
+    (tmp_path / "out/prepared.json").write_text(facts)
+    with pytest.raises(DataError) as caught:
+        PreparedClips.open(tmp_path / "out").clips("test")
+    assert caught.value.slug == "unknown-split"
+
+
+def test_features_of_somebody_else(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(m, 6)).astype(np.float32) for m in (3, 5, 4)]
+    np.save(tmp_path / "a.npy", arrays[0])
+    save_file({"anything": arrays[1]}, tmp_path / "b.safetensors")
+    np.save(tmp_path / "c.npy", arrays[2].astype(np.float64))
+    bad = {
+        "wide": rng.normal(size=(3, 7)), "nan": np.full((3, 6), np.nan), "large": np.full((3, 6), 1e5),
+        "int": np.ones((3, 6), int), "flat": np.ones(6), "none": np.ones((0, 6)),
+    }  # fmt: skip
+    for name, array in bad.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    save_file({"x": arrays[0], "y": arrays[1]}, tmp_path / "two.safetensors")
+    (tmp_path / "text.npy").write_text("no array")
+    np.save(tmp_path / "pickle.npy", np.array([{}], object), allow_pickle=True)
+    names = [
+        "a.npy",
+        "b.safetensors",
+        "c.npy",
+        *(f"{name}.npy" for name in bad),
+        "two.safetensors",
+        "text.npy",
+        "pickle.npy",
+    ]
+    clips = [Clip(key=name, source=tmp_path / name, captions=("x",)) for name in names]
+    write_manifest(tmp_path / "train.jsonl", clips)
+    report, _ = prepare_data(tmp_path / "train.jsonl", tmp_path / "out", "features")
+    broken, infinite = "broken-features", "features-not-finite"
+    assert [clip.slug for clip in report.skipped] == ["wrong-width", infinite, infinite, *[broken] * 6]
+    prepared = PreparedClips.open(tmp_path / "out")
+    assert (prepared.backbone, prepared.sampling, prepared.grid, prepared.width) == ("features", None, None, 6)
+    for number, array in enumerate(arrays):
+        assert np.array_equal(prepared.visual("train", number), array.astype(np.float16))
+        assert prepared.grid_of("train", number) == Grid(len(array), 1, 1)
+    assert prepare(clips, tmp_path / "out", None).computed == 0
+
+
+def test_clips_of_the_wrong_kind(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+    np.save(tmp_path / "a.npy", np.ones((3, 6), np.float32))
+    features = Clip(key="f", source=tmp_path / "a.npy")
+    for wrong, backbone in (([features], quarters), (clips, None)):
+        with pytest.raises(ConfigError) as caught:
+            prepare(wrong, tmp_path / "out", backbone, SAMPLING)
+        assert caught.value.slug == "conflicting-options"
+    with pytest.raises(DataError) as caught:
+        prepare([clips[0], clips[0]], tmp_path / "out", quarters, SAMPLING)
+    assert caught.value.slug == "duplicate-clip"
+    with pytest.raises(MachineError) as machine:
+        prepare(clips, tmp_path / "out", type(quarters)(scale=1e6), SAMPLING)
+    assert machine.value.slug == "features-not-finite"
+    for options in ({"batch_size": 0}, {"workers": 0}, {"max_tokens": 0}):
+        with pytest.raises(ConfigError):
+            prepare(clips, tmp_path / "out", quarters, SAMPLING, **options)
+    with pytest.raises(ConfigError):
+        prepare({"../x": clips}, tmp_path / "out", quarters, SAMPLING)
+    assert not (tmp_path / "out" / "prepared.json").exists()
+
+
+_KILLED = """
+import sys, time
+from pathlib import Path
+import torch
+from albertkit.captioning.backbones.backbone import Backbone, Grid
+from albertkit.captioning.data import items, making
+from albertkit.captioning.data.prepare import prepare
+from albertkit.captioning.data.reading import read_clips
+from albertkit.captioning.video.sampling import FrameSampling
+
+class Mixing(Backbone):
+    # what a clip gets depends on its batch, much more than the last bits of a real one do
+    name, out_dim, frame_size = "mixing", 3, 16
+    def grid(self, num_frames, size):
+        return Grid(num_frames, 1, 1)
+    def fingerprint(self):
+        return "0" * 64
+    def forward(self, frames):
+        time.sleep(0.02)
+        means = frames.float().mean((2, 3))
+        return means + means.mean(0)
+
+write = making.write_item
+def slowly(*arguments):
+    time.sleep(0.02)
+    write(*arguments)
+making.write_item = slowly
+torch.set_num_threads(1)
+sampling = FrameSampling(num_frames=2, size=16)
+prepare(read_clips(sys.argv[1]), sys.argv[2], Mixing(), sampling, batch_size=4, workers=2)
+"""
+
+
+def test_killed_and_run_again(tmp_path: Path, make_video: Any) -> None:
+    rng = np.random.default_rng(1)
+    sources = [make_video(tmp_path / f"{n}.mp4", rng.integers(0, 256, (2, 3)).tolist(), repeat=1) for n in range(30)]
+    sources[7].write_bytes(b"broken")
+    write_manifest(
+        tmp_path / "train.jsonl", [Clip(key=str(n), source=s, captions=("x",)) for n, s in enumerate(sources)]
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+
+    def run(out: Path) -> subprocess.Popen:
+        arguments = [sys.executable, "-c", _KILLED, str(tmp_path / "train.jsonl"), str(out)]
+        return subprocess.Popen(arguments, env=environment, start_new_session=True)
+
+    assert run(tmp_path / "whole").wait() == 0
+    seen = []
+    for kill_at in (1, 14):
+        process = run(tmp_path / "killed")
+        while process.poll() is None and len(list((tmp_path / "killed").glob("items/*/*.npy"))) < kill_at:
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        seen.append(len(list((tmp_path / "killed").glob("items/*/*.npy"))))
+    assert 1 <= seen[0] < seen[1] < 29
+    with pytest.raises(DataError):
+        PreparedClips.open(tmp_path / "killed")
+    assert run(tmp_path / "killed").wait() == 0
+    assert len(PreparedClips.open(tmp_path / "killed").clips("train")) == 29
+    assert everything(tmp_path / "killed") == everything(tmp_path / "whole")

@@ -1,0 +1,230 @@
+"""Manifests, folders and annotations to clips, and every way they can be wrong."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.manifest import write_manifest
+from albertkit.captioning.data.reading import read_clips, read_splits
+from albertkit.errors import DataError
+from albertkit.tasks.faults import Faults
+
+
+def lines(*records: object) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a.mp4", "b.mp4", "sub/c d.mp4", "f.npy", "t.img.tsv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"bytes")
+    return tmp_path
+
+
+def test_manifest(folder: Path) -> None:
+    manifest = folder / "data.jsonl"
+    manifest.write_text(
+        "\ufeff" + lines(
+            {"video": "a.mp4", "captions": ["eins", " zwei "]},
+            {"video": "a.mp4", "start": 1, "end": 2.5, "caption": "한국어"},
+            {"video": "sub/c d.mp4", "key": "my key"},
+        ) + "\n" + lines({"features": "f.npy", "captions": []}, {"frames": "t.img.tsv", "row": 0}),
+        encoding="utf-8",
+    )  # fmt: skip
+    assert read_clips(manifest) == [
+        Clip(key="a.mp4", source=folder / "a.mp4", captions=("eins", "zwei")),
+        Clip(key="a.mp4_1_2.5", source=folder / "a.mp4", start=1.0, end=2.5, captions=("한국어",)),
+        Clip(key="my key", source=folder / "sub/c d.mp4"),
+        Clip(key="f.npy", source=folder / "f.npy"),
+        Clip(key="t.img.tsv:0", source=folder / "t.img.tsv", row=0),
+    ]
+
+
+def test_round_trip(folder: Path) -> None:
+    clips = [
+        Clip(key="ключ 1", source=folder / "a.mp4", start=0.1, end=0.30000000000000004, captions=('한국어 " \\', "é")),
+        Clip(key="b", source=folder / "sub" / "c d.mp4"),
+        Clip(key="f", source=folder / "f.npy", captions=("x",)),
+        Clip(key="t", source=folder / "t.img.tsv", row=7),
+    ]
+    write_manifest(folder / "sub" / "out.jsonl", clips)
+    read = read_clips(folder / "sub" / "out.jsonl")
+    assert [(c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in read] == [
+        (c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in clips
+    ]
+    assert str(folder) not in (folder / "sub" / "out.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"video": "a.mp4", "captoins": []}, "did you mean `captions`"),
+        ({"video": "none.mp4"}, "no file"),
+        ({"video": "b.mp4", "captions": ["ok", "  "]}, "a caption is empty"),
+        ({"video": "b.mp4", "captions": "text"}, "must be a list"),
+        ({"video": "b.mp4", "captions": [3]}, "it must be text"),
+        ({"video": "b.mp4", "caption": "a", "captions": ["b"]}, "both"),
+        ({"video": "b.mp4", "features": "f.npy"}, "it needs one"),
+        ({"captions": ["a"]}, "it needs one"),
+        ({"video": "f.npy"}, "named as video"),
+        ({"features": "b.mp4"}, "named as features"),
+        ({"features": "f.npy", "start": 1}, "are for videos"),
+        ({"frames": "t.img.tsv"}, "belong together"),
+        ({"frames": "t.img.tsv", "row": -1}, "row is -1"),
+        ({"video": "b.mp4", "start": 2, "end": 1}, "before it begins"),
+        ({"video": "b.mp4", "start": "2"}, "it must be seconds"),
+        ({"video": "b.mp4", "end": True}, "it must be seconds"),
+        ({"video": "b.mp4", "start": float("nan")}, "it must be seconds"),
+        ({"video": "b.mp4", "key": "a\tb"}, "has a tab"),
+        ({"video": "b.mp4", "key": " "}, "the key is empty"),
+        ({"video": "b.mp4", "key": "a.mp4"}, "that of line 1"),
+        ({"video": "b.mp4", "key": 5}, "must be text"),
+        ({"video": 5}, "no path"),
+        (["a"], "a list, not an object"),
+        ({"video": "b.mp4", "caption": "\ud800"}, "half a character"),
+    ],
+)  # fmt: skip
+def test_bad_lines(folder: Path, record: object, reason: str) -> None:
+    manifest = folder / "data.jsonl"
+    text = lines({"video": "a.mp4"}) + json.dumps(record) + "\n" + lines({"video": "sub/c d.mp4"})
+    manifest.write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_clips(manifest)
+    assert caught.value.slug == "bad-row"
+    assert f"`{manifest}`, line 2: " in str(caught.value)
+    assert reason in str(caught.value)
+    faults = Faults("skip")
+    assert [clip.key for clip in read_clips(manifest, faults=faults)] == ["a.mp4", "sub/c d.mp4"]
+    assert len(faults.found) == 1
+
+
+@pytest.mark.parametrize("line", [b"{", b"\xff\xfe{}", b'{"video": "\xff.mp4"}', b"[" * 100_000, b"nul"])
+def test_lines_that_are_not_json(folder: Path, line: bytes) -> None:
+    (folder / "data.jsonl").write_bytes(line + b"\n" + lines({"video": "a.mp4"}).encode())
+    faults = Faults("skip")
+    assert len(read_clips(folder / "data.jsonl", faults=faults)) == 1
+    assert faults.found[0].line == 1
+
+
+def test_splits_of_a_folder(folder: Path) -> None:
+    for name in ("train", "val", "test"):
+        (folder / f"{name}.jsonl").write_text(lines({"video": "a.mp4", "key": name}))
+    assert {split: [c.key for c in clips] for split, clips in read_splits(folder).items()} == {
+        "train": ["train"], "dev": ["val"], "test": ["test"],
+    }  # fmt: skip
+    assert read_clips(folder, "dev") == read_clips(folder, "val") == read_clips(folder / "val.jsonl")
+    assert list(read_splits(folder / "val.jsonl")) == ["dev"]
+    with pytest.raises(DataError, match="has train, dev, test") as caught:
+        read_clips(folder)
+    assert caught.value.slug == "several-splits"
+    with pytest.raises(DataError) as caught:
+        read_clips(folder, "extra")
+    assert caught.value.slug == "unknown-split"
+    (folder / "dev.yaml").write_text("img: x")
+    with pytest.raises(DataError) as caught:
+        read_splits(folder)
+    assert caught.value.slug == "several-files"
+
+
+def test_folder_of_videos(folder: Path) -> None:
+    (folder / "a.txt").write_text("ein Clip\n\n 둘 \n", encoding="utf-8")
+    assert read_clips(folder) == [
+        Clip(key="a", source=folder / "a.mp4", captions=("ein Clip", "둘")),
+        Clip(key="b", source=folder / "b.mp4"),
+        Clip(key="sub/c d", source=folder / "sub/c d.mp4"),
+    ]
+    (folder / "b.txt").write_text("\n")
+    (folder / "lonely.txt").write_text("x")
+    (folder / "sub/c d.webm").write_bytes(b"x")
+    faults = Faults("skip")
+    assert [clip.key for clip in read_clips(folder, faults=faults)] == ["a"]
+    assert [fault.reason.split()[0] for fault in faults.found] == ["captions", "no", "c"]
+    (folder / "a.txt").write_bytes(b"\xff")
+    faults = Faults("skip")
+    with pytest.raises(DataError, match="no clip that can be used"):
+        read_clips(folder, faults=faults)
+    assert "bytes that are not UTF-8" in [fault.reason for fault in faults.found]
+
+
+def test_folder_with_a_folder_for_each_split(folder: Path) -> None:
+    for split in ("train", "dev"):
+        (folder / split).mkdir()
+        (folder / split / "x.mp4").write_bytes(b"x")
+    assert {split: [c.key for c in clips] for split, clips in read_splits(folder).items()} == {
+        "train": ["x"],
+        "dev": ["x"],
+    }
+
+
+def test_msrvtt(folder: Path) -> None:
+    content = {
+        "info": {},
+        "videos": [
+            {"video_id": "b", "split": "validate", "start time": 10.0, "end time": 20.0, "id": 0},
+            {"video_id": "a", "split": "train"},
+            {"video_id": "c d", "split": "train"},
+        ],
+        "sentences": [
+            {"video_id": "a", "caption": "eins", "sen_id": 1},
+            {"video_id": "b", "caption": "zwei", "sen_id": 0},
+            {"video_id": "a", "caption": "drei", "sen_id": 2},
+        ],
+    }
+    (folder / "videodatainfo.json").write_text(json.dumps(content))
+    splits = read_splits(folder / "videodatainfo.json")
+    assert splits == {
+        "dev": [Clip(key="b", source=folder / "b.mp4", captions=("zwei",))],
+        "train": [
+            Clip(key="a", source=folder / "a.mp4", captions=("eins", "drei")),
+            Clip(key="c d", source=folder / "sub/c d.mp4"),
+        ],
+    }
+    assert read_clips(folder / "videodatainfo.json", "val") == splits["dev"]
+    content["videos"].append({"video_id": "none", "split": "test"})
+    content["sentences"].append({"video_id": "nobody", "caption": "x"})
+    content["sentences"].append({"video_id": "a", "caption": " "})
+    (folder / "videodatainfo.json").write_text(json.dumps(content))
+    faults = Faults("skip")
+    assert read_splits(folder / "videodatainfo.json", faults=faults) == splits
+    assert [fault.where for fault in faults.found] == ["caption 4", "caption 5", "video 4"]
+
+
+def test_coco(folder: Path) -> None:
+    content = {
+        "images": [{"id": 7, "file_name": "sub/c d.mp4"}, {"id": 8, "file_name": "a.mp4"}],
+        "annotations": [{"image_id": 8, "caption": "x", "id": 0}, {"image_id": 7, "caption": "y", "id": 1}],
+    }
+    (folder / "test.json").write_text(json.dumps(content))
+    assert read_splits(folder / "test.json") == {
+        "test": [
+            Clip(key="7", source=folder / "sub/c d.mp4", captions=("y",)),
+            Clip(key="8", source=folder / "a.mp4", captions=("x",)),
+        ]
+    }
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"videos": 3, "sentences": []}', "null"])
+def test_other_json(folder: Path, text: str) -> None:
+    (folder / "x.json").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_clips(folder / "x.json")
+    assert caught.value.slug == "unknown-layout"
+
+
+def test_nothing_there(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "empty.jsonl").write_text("\n")
+    (folder / "x.gz").write_bytes(gzip.compress(b"x"))
+    for path, slug in (
+        ("none", "not-found"),
+        ("empty", "empty-input"),
+        ("empty.jsonl", "empty-input"),
+        ("x.gz", "unknown-layout"),
+    ):
+        with pytest.raises(DataError) as caught:
+            read_clips(folder / path)
+        assert caught.value.slug == slug

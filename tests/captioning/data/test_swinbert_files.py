@@ -1,0 +1,246 @@
+"""SwinBERT's files: the bytes that its prepro writes, and everything round and back.
+
+The expected bytes are written out by hand after prepro/tsv_preproc_msrvtt.py and src/utils/tsv_file_ops.py of microsoft/SwinBERT.
+"""
+
+import base64
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.data.convert import convert_clips
+from albertkit.captioning.data.frames import content_hash, frames_of
+from albertkit.captioning.data.manifest import write_manifest
+from albertkit.captioning.data.reading import read_clips
+from albertkit.captioning.data.swinbert_files import read_swinbert
+from albertkit.captioning.data.swinbert_writing import write_swinbert
+from albertkit.captioning.data.tsv import TsvFile, write_tsv
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import DataError
+from albertkit.tasks.faults import Faults
+
+SAMPLING = FrameSampling(num_frames=4, size=16, rounding="round")
+
+
+@pytest.fixture
+def clips(videos: list[Path]) -> list[Clip]:
+    return [
+        Clip(key="ключ mit Raum", source=videos[0], captions=("첫 번째 \"캡션\"", "deux, ü")),
+        Clip(key="b", source=videos[1], start=0.1, end=0.5, captions=("begin",)),
+        Clip(key="c", source=videos[1], start=0.3, captions=("rest", "the rest")),
+        Clip(key=str(videos[2]), source=videos[2], captions=("named as its file",)),
+    ]  # fmt: skip
+
+
+def test_bytes_as_swinbert_writes_them(tmp_path: Path, videos: list[Path]) -> None:
+    names = [str(video) for video in videos[:2]]
+    captions = [("a man sings", "café"), ("a dog",)]
+    clips = [Clip(key=n, source=Path(n), captions=c) for n, c in zip(names, captions, strict=True)]
+    assert write_swinbert(clips, tmp_path / "out", "train") == tmp_path / "out" / "train.yaml"
+    first = f'{names[0]}\t[{{"caption": "a man sings"}}, {{"caption": "caf\\u00e9"}}]\n'
+    expected = {
+        "train.img.tsv": f"{names[0]}\t{names[0]}\n{names[1]}\t{names[1]}\n",
+        "train.img.lineidx": f"0\n{2 * len(names[0]) + 2}\n",
+        "train.caption.tsv": first + f'{names[1]}\t[{{"caption": "a dog"}}]\n',
+        "train.caption.lineidx": f"0\n{len(first)}\n",
+        "train.caption.linelist.tsv": "0\t0\n0\t1\n1\t0",
+        "train.yaml": "caption: train.caption.tsv\ncaption_coco_format: train.caption_coco_format.json\n"
+        "caption_linelist: train.caption.linelist.tsv\nimg: train.img.tsv\nlabel: train.label.tsv\n",
+    }
+    for name, text in expected.items():
+        assert (tmp_path / "out" / name).read_bytes() == text.encode(), name
+    assert (tmp_path / "out/train.label.tsv").read_bytes() == (tmp_path / "out/train.caption.tsv").read_bytes()
+    assert json.loads((tmp_path / "out/train.caption_coco_format.json").read_text()) == {
+        "annotations": [
+            {"image_id": names[0], "caption": "a man sings", "id": 0},
+            {"image_id": names[0], "caption": "café", "id": 1},
+            {"image_id": names[1], "caption": "a dog", "id": 2},
+        ],
+        "images": [{"id": name, "file_name": name} for name in names],
+        "type": "captions", "info": "dummy", "licenses": "dummy",
+    }  # fmt: skip
+
+
+def test_round_trip_of_paths(tmp_path: Path, clips: list[Clip]) -> None:
+    assert read_swinbert(write_swinbert(clips, tmp_path / "out", "val")) == clips
+    rows = TsvFile(tmp_path / "out" / "val.img.tsv")
+    assert len(rows) == 3  # parts of one video share a row
+    assert all(len(rows.row(n)) == 2 and rows.row(n)[0] == rows.row(n)[1] for n in range(3))
+
+
+def test_round_trip_of_frames(tmp_path: Path, clips: list[Clip]) -> None:
+    read = read_swinbert(write_swinbert(clips, tmp_path / "out", "train", SAMPLING))
+    assert [(clip.key, clip.captions) for clip in read] == [(clip.key, clip.captions) for clip in clips]
+    for number, (written, clip) in enumerate(zip(clips, read, strict=True)):
+        assert (clip.source, clip.row) == (tmp_path / "out" / "train.img.tsv", number)
+        frames, original = frames_of(clip, SAMPLING), frames_of(written, SAMPLING)
+        assert frames.pixels.shape == (4, 16, 16, 3)
+        assert np.abs(frames.pixels.astype(int) - original.pixels).max() <= 4  # JPEG of flat colours
+        assert np.isnan(frames.times).all()
+    other = frames_of(read[0], SAMPLING).pixels.astype(int) - frames_of(read[1], SAMPLING).pixels
+    assert np.abs(other).max() > 20  # the comparison can tell clips apart
+    again = read_swinbert(write_swinbert(read, tmp_path / "copy", "train"))
+    assert (tmp_path / "copy/train.img.tsv").read_bytes() == (tmp_path / "out/train.img.tsv").read_bytes()
+    assert [replace(clip, source=read[0].source) for clip in again] == read
+
+
+def test_rows_of_frames_as_swinbert_writes_them(tmp_path: Path, clips: list[Clip]) -> None:
+    write_swinbert(clips[:1], tmp_path, "train", SAMPLING)
+    key, shape, *frames = (tmp_path / "train.img.tsv").read_bytes().rstrip(b"\n").split(b"\t")
+    assert (key.decode(), shape) == ("ключ mit Raum", b'{"class": -1, "width": 16, "height": 16}')
+    assert [Image.open(io.BytesIO(base64.b64decode(frame))).format for frame in frames] == ["JPEG"] * 4
+
+
+def test_sampling_of_rows_is_swinberts(tmp_path: Path) -> None:
+    """get_frames_from_tsv: round(x · (N - 1) / (T - 1)), Python's round."""
+    pictures = [jpeg(value) for value in range(0, 250, 10)]
+    write_tsv(tmp_path / "x.img.tsv", [["k", "{}", *pictures]])
+    clip = Clip(key="k", source=tmp_path / "x.img.tsv", row=0)
+    for count in (2, 4, 7, 16, 25):
+        expected = [round(0 + x * (24 / (count - 1))) * 10 for x in range(count)]
+        shown = frames_of(clip, FrameSampling(num_frames=count, size=8, rounding="round")).pixels
+        assert shown.mean((1, 2, 3)).tolist() == pytest.approx(expected, abs=0.5)
+    floor = frames_of(clip, FrameSampling(num_frames=16, size=8, rounding="floor")).pixels
+    assert np.abs(floor.mean((1, 2, 3)) - [round(x * 24 / 15) * 10 for x in range(16)]).max() > 5
+
+
+def jpeg(value: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), (value,) * 3).save(stream, "JPEG", quality=100)
+    return base64.b64encode(stream.getvalue())
+
+
+def test_missing_and_broken_frames(tmp_path: Path) -> None:
+    good, file = jpeg(7), tmp_path / "x.img.tsv"
+    rows = {
+        "empty": [good, b"", good, good], "cut": [good, good[:40], good, good], "text": [good, b"???", good, good],
+        "few": [good] * 3, "none": [], "still": [good], "whole": [good] * 4,
+    }  # fmt: skip
+    write_tsv(file, [[key, "{}", *pictures] for key, pictures in rows.items()])
+    slugs = {}
+    for row, key in enumerate(list(rows)[:5]):
+        with pytest.raises(DataError, match=f"row {row}") as caught:
+            frames_of(Clip(key=key, source=file, row=row), SAMPLING)
+        slugs[key] = caught.value.slug
+    frames = "too-few-frames"
+    assert slugs == {
+        "empty": "broken-frame",
+        "cut": "broken-frame",
+        "text": "broken-frame",
+        "few": frames,
+        "none": frames,
+    }
+    for row, key in ((5, "still"), (6, "whole")):
+        assert frames_of(Clip(key=key, source=file, row=row), SAMPLING).pixels.shape == (4, 16, 16, 3)
+
+
+def write_composite(folder: Path, videos: list[Path]) -> None:
+    for shard in range(2):
+        names = [str(video) for video in videos[2 * shard : 2 * shard + 2]]
+        write_tsv(folder / f"{shard}.img.tsv", [[name, name] for name in names])
+        captions = [[{"caption": f"{shard} {n} {c}"} for c in range(2)] for n in range(2)]
+        write_tsv(folder / f"{shard}.caption.tsv", [[n, json.dumps(c)] for n, c in zip(names, captions, strict=True)])
+    (folder / "linelist.tsv").write_text("1\t0\t1\n0\t1\t0\n1\t0\t0\n")
+    settings = {"composite": True, "img": ["0.img.tsv", "1.img.tsv"], "caption": ["0.caption.tsv", "1.caption.tsv"]}
+    (folder / "train.yaml").write_text(yaml.dump(settings | {"caption_linelist": "linelist.tsv", "hw": "x.tsv"}))
+
+
+def test_composite(tmp_path: Path, videos: list[Path]) -> None:
+    """Keys are `_`.join([file of the shard, key]), as CompositeTSVFile.get_key has them."""
+    write_composite(tmp_path, videos)
+    faults = Faults()
+    assert read_swinbert(tmp_path / "train.yaml", faults) == [
+        Clip(key=f"1.caption.tsv_{videos[2]}", source=videos[2], captions=("1 0 1", "1 0 0")),
+        Clip(key=f"0.caption.tsv_{videos[1]}", source=videos[1], captions=("0 1 0",)),
+    ]
+    assert faults.notes == [f"`{tmp_path / 'train.yaml'}`: `hw` is not used"]
+
+
+def test_paths_from_above_and_tvc(tmp_path: Path, videos: list[Path]) -> None:
+    """Paths begin where SwinBERT's code lies; TVC's have the span behind them, and the captions may repeat it."""
+    folder = tmp_path / "datasets" / "TVC"
+    names = ["videos/clip 0.mp4", "videos/clip 1.mp4_0.1_0.5", "videos/clip 2.mp4_0_1"]
+    write_tsv(folder / "train.img.tsv", [[name, name] for name in names])
+    records = [{"caption": "a", "start": 0.25, "end": 0.5, "asr": "words"}]
+    write_tsv(
+        folder / "train.caption.tsv", [[n, json.dumps(r)] for n, r in zip(names, [records, [], records], strict=True)]
+    )
+    (folder / "train.yaml").write_text("img: train.img.tsv\ncaption: train.caption.tsv\n")
+    found = [(c.key, c.source, c.start, c.end, c.captions) for c in read_clips(tmp_path / "datasets" / "TVC")]
+    assert found == [
+        (names[0], videos[0], 0.25, 0.5, ("a",)),
+        (names[1], videos[1], 0.1, 0.5, ()),
+        (names[2], videos[2], 0.25, 0.5, ("a",)),
+    ]
+
+
+def test_what_is_wrong_is_named(tmp_path: Path, clips: list[Clip]) -> None:
+    path = write_swinbert(clips, tmp_path / "out", "train")
+
+    def slug(name: str, text: str) -> str:
+        write_swinbert(clips, tmp_path / "out", "train")
+        (tmp_path / "out" / name).write_text(text)
+        with pytest.raises(DataError) as caught:
+            read_swinbert(path)
+        return caught.value.slug
+
+    assert slug("train.yaml", "img: [") == "broken-yaml"
+    assert slug("train.yaml", "caption: train.caption.tsv") == "unknown-layout"
+    assert slug("train.yaml", "- img") == "unknown-layout"
+    assert slug("train.yaml", "img: none.tsv") == "not-found"
+    assert slug("train.yaml", "img: [train.img.tsv, train.img.tsv]") == "unknown-layout"
+    assert slug("train.img.lineidx", "0\n3\n9\n") == "wrong-index"
+    assert slug("train.caption.linelist.tsv", "0\t9") == "bad-row"
+    assert slug("train.caption.linelist.tsv", "9\t0") == "bad-row"
+    assert slug("train.caption.linelist.tsv", "0 0") == "bad-row"
+    write_swinbert(clips, tmp_path / "out", "train")
+    rows = [TsvFile(tmp_path / "out/train.caption.tsv").row(n) for n in range(3)]
+    write_tsv(tmp_path / "out/train.caption.tsv", [rows[1], rows[0], rows[2]])
+    faults = Faults("skip")
+    assert len(read_swinbert(path, faults)) == 1
+    assert ["its key is" in fault.reason for fault in faults.found] == [True, True]
+    write_tsv(tmp_path / "out/train.caption.tsv", [[rows[0][0], "[{]"], [rows[1][0], '{"caption": "x"}'], rows[2]])
+    faults = Faults("skip")
+    assert len(read_swinbert(path, faults)) == 1
+    assert len(faults.found) == 2
+    Path(clips[3].source).unlink()
+    with pytest.raises(DataError, match="no file"):
+        read_swinbert(write_swinbert(clips, tmp_path / "out", "train"))
+
+
+def test_what_swinbert_cannot_hold(tmp_path: Path, clips: list[Clip]) -> None:
+    for wrong, slug in (
+        ([replace(clips[0], captions=())], "no-captions"),
+        ([clips[0], clips[0]], "duplicate-clip"),
+        ([replace(clips[0], source=tmp_path / "x.npy")], "not-expressible"),
+        ([], "empty-input"),
+    ):
+        with pytest.raises(DataError) as caught:
+            write_swinbert(wrong, tmp_path / "out", "train")
+        assert caught.value.slug == slug
+
+
+def test_convert_there_and_back(tmp_path: Path, clips: list[Clip]) -> None:
+    write_manifest(tmp_path / "a" / "dev.jsonl", clips)
+    report = convert_clips(tmp_path / "a", tmp_path / "b")
+    assert (report.files, report.clips, report.captions) == ((tmp_path / "b/val.yaml",), {"dev": 4}, 6)
+    convert_clips(tmp_path / "b" / "val.yaml", tmp_path / "a" / "again.jsonl")
+    assert (tmp_path / "a/again.jsonl").read_bytes() == (tmp_path / "a/dev.jsonl").read_bytes()
+    convert_clips(tmp_path / "a", tmp_path / "c", frames=SAMPLING)
+    convert_clips(tmp_path / "c", tmp_path / "c" / "rows.jsonl")
+    rows = read_clips(tmp_path / "c" / "rows.jsonl")
+    assert [(clip.key, clip.row) for clip in rows] == [(clip.key, row) for row, clip in enumerate(clips)]
+
+
+def test_content(tmp_path: Path, clips: list[Clip]) -> None:
+    row = read_swinbert(write_swinbert(clips, tmp_path / "a", "train", SAMPLING))
+    renamed = read_swinbert(write_swinbert([replace(clips[0], key="x")], tmp_path / "b", "train", SAMPLING))
+    assert content_hash(row[0]) == content_hash(renamed[0])  # the same pictures under another key
+    assert len({content_hash(clip) for clip in (*row, *clips)}) == len(row) + 3  # two clips of one file

@@ -1,0 +1,100 @@
+"""TSVs and their index, against a reader that works as SwinBERT's TSVFile does: seek, read a line, split at tabs, strip."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albertkit.captioning.data.tsv import TsvFile, write_tsv
+from albertkit.errors import DataError
+
+ROWS = [["a", "x"], ["b c", "한국어 캡션"], ["ключ", '{"a": 1}', "", "z" * 300]]
+
+
+def as_swinbert_reads(path: Path) -> list[list[str]]:
+    offsets = [int(line) for line in path.with_suffix(".lineidx").read_text().splitlines()]
+    rows = []
+    with open(path, encoding="utf-8") as stream:
+        for offset in offsets:
+            stream.seek(offset)
+            rows.append([column.strip() for column in stream.readline().split("\t")])
+    return rows
+
+
+@pytest.fixture
+def tsv(tmp_path: Path) -> Path:
+    path = tmp_path / "train.img.tsv"
+    write_tsv(path, ROWS)
+    return path
+
+
+def test_bytes(tsv: Path) -> None:
+    lines = ["\t".join(row).encode() + b"\n" for row in ROWS]
+    assert tsv.read_bytes() == b"".join(lines)
+    offsets = [0, len(lines[0]), len(lines[0] + lines[1])]
+    assert (tsv.parent / "train.img.lineidx").read_bytes() == "".join(f"{offset}\n" for offset in offsets).encode()
+    assert (tsv.parent / "train.img.lineidx.8b").read_bytes() == b"".join(n.to_bytes(8, "little") for n in offsets)
+
+
+def test_read_as_swinbert_and_as_ours(tsv: Path) -> None:
+    assert as_swinbert_reads(tsv) == ROWS
+    for present in ("both", "text", "binary", "none"):
+        if present in ("binary", "none"):
+            tsv.with_suffix(".lineidx").unlink(missing_ok=True)
+        if present in ("text", "none"):
+            tsv.with_suffix(".lineidx.8b").unlink(missing_ok=True)
+        file = TsvFile(tsv)
+        assert [[column.decode() for column in file.row(number)] for number in range(len(file))] == ROWS
+        write_tsv(tsv, ROWS)
+
+
+def test_no_line_end_at_the_end(tsv: Path) -> None:
+    tsv.write_bytes(tsv.read_bytes().removesuffix(b"\n"))
+    assert TsvFile(tsv).row(2)[3] == b"z" * 300
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    write_tsv(tmp_path / "none.tsv", [])
+    assert len(TsvFile(tmp_path / "none.tsv")) == 0
+    (tmp_path / "none.lineidx").unlink()
+    (tmp_path / "none.lineidx.8b").unlink()
+    assert len(TsvFile(tmp_path / "none.tsv")) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["0\n5\n30\n", "0\n4\n999\n", "1\n4\n", "", "0\n4\n4\n", "0\nfour\n", "0\n-1\n"],
+)  # fmt: skip
+def test_wrong_index(tsv: Path, text: str) -> None:
+    tsv.with_suffix(".lineidx.8b").unlink()
+    tsv.with_suffix(".lineidx").write_text(text)
+    with pytest.raises(DataError) as caught:
+        TsvFile(tsv)
+    assert caught.value.slug == "wrong-index"
+
+
+def test_an_index_that_leaves_rows_out_is_noticed_when_they_are_read(tsv: Path) -> None:
+    tsv.with_suffix(".lineidx.8b").unlink()
+    tsv.with_suffix(".lineidx").write_text("0\n4\n")  # every number is where a row begins, the third row is missing
+    file = TsvFile(tsv)
+    assert file.row(0) == [b"a", b"x"]
+    with pytest.raises(DataError, match="more than one line"):
+        file.row(1)
+
+
+def test_two_indices_that_differ(tsv: Path) -> None:
+    tsv.with_suffix(".lineidx.8b").write_bytes(np.array([0, 4, 5], "<u8").tobytes())
+    with pytest.raises(DataError, match="say different things"):
+        TsvFile(tsv)
+
+
+def test_a_tab_in_a_column(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        write_tsv(tmp_path / "x.tsv", [["a\tb", "c"]])
+    assert caught.value.slug == "bad-column"
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_such_row(tsv: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        TsvFile(tsv).row(3)
+    assert caught.value.slug == "no-row"

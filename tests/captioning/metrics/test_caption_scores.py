@@ -61,8 +61,13 @@ def test_comparison_notices_another_input(golden: Path, change: Callable[[list],
 
 @pytest.mark.parametrize(
     ("constant", "value", "noticed"),
-    [("bleu._SMALL", 1e-7, "Bleu_4"), ("bleu._TINY", 1e-13, "Bleu_4"), ("cider._SIGMA", 5.0, "CIDEr"), ("rouge._BETA", 1, "ROUGE_L")],
-)  # fmt: skip
+    [
+        ("bleu._SMALL", 1e-7, "Bleu_4"),
+        ("bleu._TINY", 1e-13, "Bleu_4"),
+        ("cider._SIGMA", 5.0, "CIDEr"),
+        ("rouge._BETA", 1.0, "ROUGE_L"),
+    ],
+)
 def test_comparison_notices_another_rule(
     golden: Path, monkeypatch: pytest.MonkeyPatch, constant: str, value: float, noticed: str
 ) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from albertkit.captioning.metrics.ptb_rules import QUOTED, rules
+from albertkit.captioning.metrics.ptb_rules import BEFORE_NUMBERS, QUOTED, rules
 
 # The scorer lists `-LRB-` and the other brackets as well, but compares with lower-cased tokens, so those stay in.
 _REMOVED = frozenset(["", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
@@ -21,8 +21,8 @@ _QUOTES = str.maketrans(
     {'"': "''", **dict.fromkeys("\x91\u2018\u201b\u2039", "`"), **dict.fromkeys("\x92\u2019\u203a", "'"),
      **dict.fromkeys("\x93\u201c\xab", "``"), **dict.fromkeys("\x94\u201d\xbb", "''")}
 )  # fmt: skip
-# What lies beyond a blank matters: tags, fractions, telephone numbers, `no. 5`, and a letter that ends a sentence.
-_OVER_BLANKS = re.compile(r"<|[ ]\d|(?<![A-Za-z])[A-Za-z]\.(?:\s|$)")
+# What lies beyond a blank or the end matters: tags, fractions, telephones, `no. 5`, a letter that ends a sentence.
+_OVER_BLANKS = re.compile(rf"<|[ ]\d|(?<![A-Za-z])(?:[A-Za-z]\.(?:\s|$)|{BEFORE_NUMBERS}\.\s*$)")
 _LINE_BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 def swinbert(
     checkout: Path,
+    /,
     *,
     diff: bool = False,
     apply: bool = False,
@@ -51,6 +52,40 @@ def swinbert(
         elif report.migrated:
             print("nothing left to change", file=sys.stderr)
     return 1 if report.action == "check" and not report.migrated else 0
+
+
+def swinbert_checkpoint(
+    source: Path,
+    out: Path,
+    /,
+    *,
+    config: Path | None = None,
+    tokenizer: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Convert a trained SwinBERT to a captioning checkpoint that computes the same, and read it again.
+
+    Layers keep weights of their own, so nothing is saved by it. The backbone (`swin.*`) stays behind.
+
+    Args:
+        source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file of the same names.
+        out: Folder to write. It appears whole or not at all.
+        config: The BERT's config.json. Default: beside the weights; else shapes and log/args.json say it.
+        tokenizer: Folder with the vocab.txt. Default: beside the weights, or where SwinBERT's training saved it.
+        json: Print the report as one JSON object.
+    """
+    from albertkit.captioning.swinbert.checkpoint import convert_swinbert
+    from albertkit.cli.printing import print_result
+
+    report = convert_swinbert(source, out, config=config, tokenizer=tokenizer).to_dict()
+    if json:
+        print_result(report, json)
+        return
+    notes, training = report.pop("notes"), report.pop("training")
+    report["left_out"] = ", ".join(f"{count} {name}" for name, count in report["left_out"].items()) or None
+    print_result({**report, "out": out, **training}, json)
+    for note in notes:
+        print(f"- {note}")
 
 
 def _print_diff(diff: str) -> None:

@@ -1,5 +1,6 @@
 """`migrate`: show, apply, check and take back what puts ALBERT into a SwinBERT checkout."""
 
+import glob
 import os
 import shutil
 import stat
@@ -89,11 +90,14 @@ def migrate(
         raise ConfigError("bad-argument", f"action {action!r}", "diff, apply, revert or check")
     if action == "apply" and changes:
         record.begin({path: (before, after or b"") for path, (before, after) in changes.items()}, portable)
+    if action in ("apply", "revert"):
+        for path in record.files:
+            _remove_leftovers(root / path)
         for path, (_, after) in changes.items():
             _write(root / path, after)
     if action == "revert":
-        for path, (_, after) in changes.items():
-            _write(root / path, after)
+        for path in record.files:
+            _remove_empty_folder((root / path).parent)
         record.remove()
     there = {path: (before is not None, after is not None) for path, (before, after) in changes.items()}
     migrated = action == "apply" or (action != "revert" and not changes)
@@ -129,21 +133,23 @@ def _way_there(root: Path, record: MigrationRecord, portable: bool, force: bool,
     folder = root / CONFIGS
     configs = {file.name: file.read_bytes() for file in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
     added = added_files(configs, portable)
-    changes: Changes = {}  # what is imported comes before what imports it
-    for path, after in (added | wanted).items():
+    changes: Changes = {}
+    for path, after in (added | wanted).items():  # what is imported comes before what imports it
         before = _read(root / path) if (root / path).exists() else None
         if before == after:
             continue
-        changes[path] = (before, after)
-        if force:
+        ours = path not in record.files or record.is_ours(path, before)
+        if not ours and path in added and not force:
+            notes.append(f"left as it was edited: {path}")
             continue
-        if path in record.files and not record.is_ours(path, before):
+        if not ours and not force:
             raise _edited(path, "apply")
-        if path in added and path not in record.files and before is not None:
+        if path in added and path not in record.files and before is not None and not force:
             raise DataError(
                 "already-there", f"`{path}` is there already, with another content",
                 "move it away, or write over it with --force; --revert brings it back",
             )  # fmt: skip
+        changes[path] = (before, after)
     return changes
 
 
@@ -182,17 +188,26 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, content: bytes | None) -> None:
-    """Write a file, whole and with the permissions it had; or delete it, and its folder when that is empty then."""
+    """Write a file, whole and with the permissions it had; or delete it."""
     target = file.resolve()  # a link stays a link
-    for leftover in target.parent.glob(f".partial-{target.name}-*"):  # of a process that was killed
-        leftover.unlink()
     if content is None:
         target.unlink(missing_ok=True)
-        if all(other.name == "__pycache__" for other in target.parent.iterdir()):
-            shutil.rmtree(target.parent)
         return
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     with atomic_file(target) as stream:
         stream.write(content)
         if mode is not None:
             os.fchmod(stream.fileno(), mode)
+
+
+def _remove_leftovers(file: Path) -> None:
+    """Delete what a killed process left half-written of a file."""
+    target = file.resolve()
+    for leftover in target.parent.glob(f".partial-{glob.escape(target.name)}-*"):
+        leftover.unlink()
+
+
+def _remove_empty_folder(folder: Path) -> None:
+    """Delete a folder that holds nothing, or nothing but what Python compiled from what was in it."""
+    if folder.is_dir() and all(other.name == "__pycache__" for other in folder.iterdir()):
+        shutil.rmtree(folder)

@@ -29,7 +29,7 @@ class PythonSource:
     Attributes:
         name: The file, for messages.
         content: Its bytes.
-        tokens: What it says: no comments, no line breaks.
+        tokens: What it says, without comments; statements end in a token that reads "\\n".
         newline: How its lines end.
     """
 
@@ -47,15 +47,9 @@ class PythonSource:
             found = list(tokenize.generate_tokens(io.StringIO(self._text, newline="").readline))
         except (SyntaxError, ValueError, LookupError, tokenize.TokenError) as error:
             raise DataError("unknown-source", f"`{name}` cannot be read as Python: {error}", "restore it") from None
-        ignored = (
-            tokenize.COMMENT,
-            tokenize.NL,
-            tokenize.NEWLINE,
-            tokenize.INDENT,
-            tokenize.DEDENT,
-            tokenize.ENDMARKER,
-        )
-        self.tokens = [token for token in found if token.type not in ignored]
+        ignored = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+        ends = {token.start: token._replace(string="\n") for token in found if token.type == tokenize.NEWLINE}
+        self.tokens = [ends.get(token.start, token) for token in found if token.type not in ignored]
         self.newline = "\r\n" if b"\r\n" in content else "\n"
 
     def find(self, *strings: str) -> list[list[tokenize.TokenInfo]]:

@@ -1,6 +1,7 @@
 """The three places of a SwinBERT task script where BERT is named: its loader's import, the call, the hard-coded model folder."""
 
 import ast
+import itertools
 import tokenize
 
 from albertkit.captioning.swinbert.migration.source import Edit, PythonSource, replaced
@@ -8,7 +9,8 @@ from albertkit.captioning.swinbert.migration.source import Edit, PythonSource, r
 TASK_SCRIPTS = ("src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py")
 BERT_FOLDER, ALBERT_FOLDER = "bert-base-uncased", "albert-base-v2"
 MODEL_FOLDER = f"models/captioning/{ALBERT_FOLDER}/"
-_IMPORT = ("from", "src", ".", "modeling", ".", "load_{}", "import", "get_{}_model")
+_IMPORT = ("from", "src", ".", "modeling", ".", "load_{}", "import", "get_{}_model", "\n")
+_OTHERWISE = ["args", ".", "model_name_or_path", "or"]
 _CALL = ("=", "get_{}_model", "(", "args", ")")
 
 
@@ -38,23 +40,20 @@ def albert_edits(source: PythonSource) -> tuple[list[Edit], list[str]]:
 
 def _model_folders(source: PythonSource) -> tuple[list[tokenize.TokenInfo], int]:
     """Texts assigned to `….model_name_or_path` that name BERT's folder; how many such assignments choose ALBERT's."""
-    folders = []
-    for *_, token in _assignments(source, 3):
-        if token.type == tokenize.STRING and _last_part(token) == BERT_FOLDER:
-            folders.append(token)
-    done = [run for run in _assignments(source, 7) if run[-2].string == "or" and run[-1].type == tokenize.STRING]
-    return folders, sum(_last_part(run[-1]) == ALBERT_FOLDER for run in done)
-
-
-def _assignments(source: PythonSource, length: int) -> list[list[tokenize.TokenInfo]]:
-    """Runs of tokens that begin with `model_name_or_path =`, after a dot."""
-    starts = [n for n in range(1, len(source.tokens)) if source.tokens[n - 1].string == "."]
-    runs = [source.tokens[n : n + length] for n in starts]
-    return [run for run in runs if len(run) == length and [t.string for t in run[:2]] == ["model_name_or_path", "="]]
+    folders, done = [], 0
+    for run in source.find(".", "model_name_or_path", "="):
+        first = source.tokens.index(run[-1]) + 1
+        value = list(itertools.takewhile(lambda token: token.string != "\n", source.tokens[first:]))
+        if len(value) == 1 and _last_part(value[0]) == BERT_FOLDER:
+            folders += value
+        elif [token.string for token in value[:-1]] == _OTHERWISE and _last_part(value[-1]) == ALBERT_FOLDER:
+            done += 1
+    return folders, done
 
 
 def _last_part(token: tokenize.TokenInfo) -> str:
-    value = ast.literal_eval(token.string)
+    """Of the path that a token spells, if it is a text."""
+    value = ast.literal_eval(token.string) if token.type == tokenize.STRING else None
     return value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else ""
 
 

@@ -1,0 +1,277 @@
+"""The migration of a SwinBERT checkout: what it edits, twice is once, back to the byte, killed anywhere, refused elsewhere."""
+
+import ast
+import difflib
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from albertkit.captioning.swinbert.migration.migrate import migrate
+from albertkit.captioning.swinbert.migration.source import PythonSource
+from albertkit.errors import CheckpointError, ConfigError, DataError
+
+TRAIN, INFERENCE = "src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py"
+VIDEO, SAVING = "src/modeling/video_captioning_e2e_vid_swin_bert.py", "src/utils/load_save.py"
+ADDED = {
+    "src/layers/albert/__init__.py", "src/modeling/load_albert.py", "ALBERT.md",
+    "src/configs/VidSwinBert/vatex_8frm_albert.json", "src/configs/VidSwinBert/local_debug_albert.json",
+}  # fmt: skip
+
+
+def changed_words(before, after):
+    """What two texts differ in, token by token."""
+    old, new = ([token.string for token in PythonSource(content, "x").tokens] for content in (before, after))
+    pieces = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(old[a:b], new[c:d]) for kind, a, b, c, d in pieces if kind != "equal"]
+
+
+def test_three_places_of_two_scripts_and_five_files(checkout, files_of):
+    before = files_of(checkout)
+    report = migrate(checkout, "apply")
+    after = {
+        path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit-migration")
+    }
+    assert set(report.changed) == {path for path in before if before[path] != after[path]} == {TRAIN, INFERENCE}
+    assert set(report.added) == after.keys() - before.keys() == ADDED
+    for script in (TRAIN, INFERENCE):
+        assert changed_words(before[script], after[script]) == [
+            (["load_bert"], ["load_albert"]),
+            (["get_bert_model"], ["get_albert_model"]),
+            (
+                ["'models/captioning/bert-base-uncased/'"],
+                ["args", ".", "model_name_or_path", "or", "'models/captioning/albert-base-v2/'"],
+            ),
+            (["get_bert_model"], ["get_albert_model"]),
+        ]
+        # Nothing but those tokens: put back by hand, the bytes are the original's.
+        text = after[script].replace(b"albert-base-v2", b"bert-base-uncased").replace(b"_albert", b"_bert")
+        assert text.replace(b"args.model_name_or_path or ", b"") == before[script]
+    assert after[INFERENCE].startswith(b"\xef\xbb\xbf")
+    assert after[INFERENCE].count(b"\r\n") == before[INFERENCE].count(b"\r\n") > 0
+    values = json.loads(after["src/configs/VidSwinBert/vatex_8frm_albert.json"])
+    assert values == {
+        "model_name_or_path": "models/captioning/albert-base-v2/", "output_dir": "output/vatex_albert", "seed": 88,
+        "mixed_precision_method": "deepspeed", "use_checkpoint": True,
+    }  # fmt: skip
+
+
+def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
+    original = files_of(checkout)
+    os.chmod(checkout / TRAIN, 0o755)
+    for portable in (False, True):
+        assert not migrate(checkout, "check", portable=portable).migrated
+        migrate(checkout, "apply", portable=portable)
+        once = files_of(checkout)
+        second = migrate(checkout, "apply", portable=portable)
+        assert files_of(checkout) == once
+        assert (second.changed, second.added, second.diff) == ((), (), "")
+        assert migrate(checkout, "check").migrated  # --portable stays chosen
+    assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
+    report = migrate(checkout, "revert")
+    assert set(report.removed) == ADDED
+    assert files_of(checkout) == original
+    assert not (checkout / "src" / "layers" / "albert").exists()
+    assert not (checkout / ".albertkit-migration").exists()
+    assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
+    assert migrate(checkout, "revert").notes  # nothing to take back
+    assert files_of(checkout) == original
+
+
+def test_one_byte_more_is_noticed(checkout, files_of):
+    """The comparisons above can fail."""
+    original = files_of(checkout)
+    migrate(checkout, "apply")
+    stored = checkout / ".albertkit-migration" / "originals" / TRAIN
+    stored.write_bytes(stored.read_bytes() + b" ")
+    with pytest.raises(CheckpointError, match="broken-migration"):
+        migrate(checkout, "revert")
+    assert files_of(checkout)[TRAIN] != original[TRAIN]
+    (checkout / ".albertkit-migration" / "record.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="broken-migration"):
+        migrate(checkout, "apply")
+
+
+def test_portable(checkout, files_of):
+    before = files_of(checkout)
+    report = migrate(checkout, "apply", portable=True)
+    assert set(report.changed) == {TRAIN, INFERENCE, VIDEO, SAVING}
+    after = files_of(checkout)
+    lines = after[TRAIN].decode().splitlines()
+    assert lines[5:9] == [
+        "from albertkit.captioning.swinbert.optional_packages import optional",
+        'deepspeed = optional("deepspeed")',
+        'amp = optional("apex", "amp")',
+        'DDP = optional("apex.parallel", "DistributedDataParallel")  # the one of apex',
+    ]
+    assert 'Run = optional("azureml.core.run", "Run")' in lines
+    assert "        from fairscale.optim.oss import OSS" in lines  # imported when used already
+    assert b"own = torch.eye(self.tokens).to(next(self.parameters()).device)\n" in after[VIDEO]
+    assert b"return x.to('cuda' if torch.cuda.is_available() else 'cpu')  # set before\n" in after[SAVING]
+    assert after["src/layers/bert/modeling_bert.py"] == before["src/layers/bert/modeling_bert.py"]
+    assert [note for note in report.notes if "src/evalcap/cider.py" in note]  # Python 2: left, and said
+    values = json.loads(after["src/configs/VidSwinBert/vatex_8frm_albert.json"])
+    assert (values["mixed_precision_method"], values["use_checkpoint"]) == ("apex", False)
+    for path in (*report.changed, *ADDED):
+        if path.endswith(".py"):
+            ast.parse(after[path])
+
+
+def test_the_diff_is_one_that_git_applies(checkout, files_of, tmp_path):
+    shutil.copytree(checkout, tmp_path / "copy")
+    before = files_of(checkout)
+    diff = migrate(checkout, "diff", portable=True).diff
+    assert files_of(checkout) == before
+    git = subprocess.run(
+        ["git", "apply", "-p1", "-"], cwd=tmp_path / "copy", input=diff.encode("utf-8", "surrogateescape"),
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert git.returncode == 0, git.stderr
+    migrate(checkout, "apply", portable=True)
+    applied = {path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit")}
+    assert files_of(tmp_path / "copy") == applied
+
+
+def killed_after(writes, checkout, action):
+    """Run an action in another process, which ends without any cleaning up after so many files were written."""
+    program = f"""
+import os
+from albertkit.captioning.swinbert.migration.migrate import migrate
+real, left = os.replace, {writes}
+def replace(source, target):
+    global left
+    if not left:
+        os._exit(9)
+    left -= 1
+    real(source, target)
+os.replace = replace
+migrate({str(checkout)!r}, {action!r}, portable=True)
+"""
+    return subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+
+
+def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
+    original = files_of(checkout)
+    finished = tmp_path / "finished"
+    shutil.copytree(checkout, finished)
+    migrate(finished, "apply", portable=True)
+    wanted = {path: content for path, content in files_of(finished).items() if "/.partial-" not in path}
+    for writes in (0, 4, 5, 8, 13):
+        for then in ("apply", "revert"):
+            copy = tmp_path / f"{then}-{writes}"
+            shutil.copytree(checkout, copy)
+            assert killed_after(writes, copy, "apply")
+            migrate(copy, then, portable=True)
+            found = {path: content for path, content in files_of(copy).items() if not path.startswith(".albertkit")}
+            assert found == (
+                {p: c for p, c in wanted.items() if not p.startswith(".albertkit")} if then == "apply" else original
+            )
+            if then == "revert":
+                assert not (copy / "src" / "layers" / "albert").exists()
+    assert not killed_after(99, finished, "apply")
+    assert killed_after(1, finished, "revert")
+    migrate(finished, "revert")
+    assert files_of(finished) == original
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "from src.modeling.load_bert import get_bert_model",
+            "from src.modeling.load_bert import get_bert_model as get",
+        ),
+        ("from src.modeling.load_bert import get_bert_model\n", ""),
+        ("get_bert_model(args)", "get_bert_model(args, True)"),
+        ("    bert_model, config", "    again = get_bert_model\n    bert_model, config"),
+        ("'models/captioning/bert-base-uncased/'", "'models/mine/'"),
+        ("return train_args", "train_args.model_name_or_path = 'bert-base-uncased'\n    return train_args"),
+        ("def main(args):", "def main(args) -> :"),
+    ],
+)
+def test_another_script_is_refused_before_anything_is_written(checkout, files_of, old, new):
+    script = checkout / TRAIN
+    assert old in script.read_text()
+    script.write_text(script.read_text().replace(old, new))
+    before = files_of(checkout)
+    with pytest.raises(DataError, match="unknown-source") as raised:
+        migrate(checkout, "apply")
+    assert TRAIN in raised.value.message
+    assert files_of(checkout) == before
+
+
+def test_force_edits_what_can_be_edited(checkout, files_of):
+    script = checkout / TRAIN
+    script.write_text(script.read_text().replace("'models/captioning/bert-base-uncased/'", "'models/mine/'"))
+    before = files_of(checkout)
+    report = migrate(checkout, "apply", force=True)
+    assert "bert-base-uncased is assigned 0 times" in report.notes[0]
+    assert "get_albert_model(args)" in script.read_text()
+    assert "'models/mine/'" in script.read_text()
+    migrate(checkout, "revert")
+    assert files_of(checkout) == before
+
+
+def test_what_somebody_edited_since_is_not_lost(checkout, files_of):
+    original = files_of(checkout)
+    migrate(checkout, "apply")
+    script, config = checkout / TRAIN, checkout / "src/configs/VidSwinBert/vatex_8frm_albert.json"
+    migrated = script.read_bytes()
+    script.write_bytes(migrated + b"\n# mine\n")
+    migrate(checkout, "apply")  # nothing left to do there
+    assert script.read_bytes().endswith(b"# mine\n")
+    for action, portable in (("revert", False), ("apply", True)):
+        with pytest.raises(DataError, match="edited-since"):
+            migrate(checkout, action, portable=portable)
+        assert script.read_bytes().endswith(b"# mine\n")
+    script.write_bytes(migrated)
+    config.write_text("{}")
+    report = migrate(checkout, "apply")
+    assert report.notes == (f"left as it was edited: {config.relative_to(checkout).as_posix()}",)
+    assert config.read_text() == "{}"
+    with pytest.raises(DataError, match="edited-since"):
+        migrate(checkout, "revert")
+    migrate(checkout, "revert", force=True)
+    assert files_of(checkout) == original
+
+
+def test_a_file_in_the_way(checkout, files_of):
+    loader = checkout / "src/modeling/load_albert.py"
+    loader.write_text("def get_albert_model(args): pass\n")
+    before = files_of(checkout)
+    with pytest.raises(DataError, match="already-there"):
+        migrate(checkout, "apply")
+    assert files_of(checkout) == before
+    migrate(checkout, "apply", force=True)
+    assert b"albertkit" in loader.read_bytes()
+    migrate(checkout, "revert")
+    assert files_of(checkout) == before
+
+
+def test_what_is_no_checkout(tmp_path, checkout):
+    with pytest.raises(DataError, match="not-found"):
+        migrate(tmp_path)
+    with pytest.raises(ConfigError, match="bad-argument"):
+        migrate(checkout, "undo")
+    (checkout / "src/configs/VidSwinBert/local_debug.json").write_text('{"a": 1, // as in the guide of 2024\n}')
+    with pytest.raises(DataError, match="broken-json"):
+        migrate(checkout, "apply")
+    (checkout / INFERENCE).unlink()
+    with pytest.raises(DataError, match="not-found"):
+        migrate(checkout, "apply")
+
+
+def test_a_link_stays_a_link(checkout, tmp_path):
+    elsewhere = tmp_path / "script.py"
+    shutil.move(checkout / TRAIN, elsewhere)
+    (checkout / TRAIN).symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    migrate(checkout, "apply")
+    assert (checkout / TRAIN).is_symlink()
+    assert b"get_albert_model" in elsewhere.read_bytes()
+    migrate(checkout, "revert")
+    assert (checkout / TRAIN).is_symlink()
+    assert elsewhere.read_bytes() == before

@@ -39,6 +39,7 @@ def convert(
     for fault in report.left_out:
         print(f"left out: {fault.file}, {fault.where}: {fault.reason}", file=sys.stderr)
     shown = report.to_dict()
-    print_result(
-        shown if json else shown | {"clips": sum(report.clips.values()), "left_out": len(report.left_out) or None}, json
-    )
+    if not json:
+        splits = [f"{name} {count:,}" for name, count in report.clips.items()]
+        shown |= {"clips": splits, "left_out": len(report.left_out) or None}
+    print_result(shown, json)

@@ -56,5 +56,6 @@ def prepare(
     left_out = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in faults.found]
     shown = report.to_dict()
     if not json:
-        shown |= {"skipped": len(report.skipped) or None, "clips": sum(report.clips.values())}
+        splits = [f"{name} {count:,}" for name, count in report.clips.items()]
+        shown |= {"skipped": len(report.skipped) or None, "clips": splits}
     print_result(shown | {"left_out": left_out if json else len(left_out) or None}, json)

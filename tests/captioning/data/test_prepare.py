@@ -33,7 +33,9 @@ SAMPLING = FrameSampling(num_frames=4, size=16)
 
 @pytest.fixture
 def clips(videos: list[Path]) -> list[Clip]:
-    return [Clip(key=f"clip {n}", source=video, captions=(f"캡션 {n}", "x")) for n, video in enumerate(videos)]
+    return [
+        Clip(key=f"clip {n}", source=video, captions=(f"캡션 {n}\u2028\x85", "x")) for n, video in enumerate(videos)
+    ]
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -75,7 +77,7 @@ def test_pooled(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
 def test_frames_for_a_backbone_that_is_trained(tmp_path: Path, clips: list[Clip], trained: Any) -> None:
     prepare(clips, tmp_path / "out", trained, SAMPLING, max_tokens=1)
     prepared = PreparedClips.open(tmp_path / "out")
-    assert (prepared.kind, prepared.grid, prepared.backbone_fingerprint) == ("frames", Grid(4, 2, 2), None)
+    assert (prepared.kind, prepared.grid, prepared.backbone) == ("frames", Grid(4, 2, 2), "quarters")
     assert trained.batches == []
     visual = prepared.visual("train", 2)
     assert visual.dtype == np.uint8
@@ -146,6 +148,20 @@ def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any) -> None
     with pytest.raises(DataError) as caught:
         PreparedClips.open(tmp_path / "none")
     assert caught.value.slug == "not-prepared"
+
+
+def test_what_was_wrong_with_a_file_is_kept(tmp_path: Path, make_video: Any, quarters: Any) -> None:
+    colours = np.random.default_rng(2).integers(0, 256, (20, 3)).tolist()
+    whole = make_video(tmp_path / "whole.avi", colours)
+    cut = tmp_path / "cut.avi"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size * 7 // 10])
+    clips = [Clip(key=file.stem, source=file) for file in (whole, cut)]
+    expected = sample_frames(cut, SAMPLING).notes
+    assert expected
+    for _ in range(2):  # computed, and found
+        prepare(clips, tmp_path / "out", quarters, SAMPLING)
+        assert [clip.notes for clip in PreparedClips.open(tmp_path / "out").clips("train")] == [(), expected]
+        (tmp_path / "out" / "clips-train.jsonl").unlink()
 
 
 def test_splits_one_after_the_other(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:

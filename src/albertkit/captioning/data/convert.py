@@ -36,7 +36,11 @@ class ClipConversion:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         faults = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.left_out]
-        return asdict(self) | {"files": [str(file) for file in self.files], "left_out": faults}
+        return asdict(self) | {
+            "files": [str(file) for file in self.files],
+            "left_out": faults,
+            "notes": list(self.notes),
+        }
 
 
 def convert_clips(

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, remove_leftovers
+from albertkit.files import atomic_file, read_json, remove_leftovers, write_json
 
 ITEMS = "items"
 
@@ -27,6 +28,22 @@ def write_item(folder: Path, name: str, array: np.ndarray) -> None:
     """Write an item, whole or not at all."""
     with atomic_file(item_file(folder, name)) as stream:
         np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def write_notes(folder: Path, name: str, notes: Sequence[str]) -> None:
+    """Keep what was not as it should be with a file, beside the item and before it is there."""
+    if notes:
+        write_json(item_file(folder, name).with_suffix(".json"), list(notes))
+
+
+def read_notes(folder: Path, name: str) -> list[str]:
+    """What `write_notes` kept; mostly nothing.
+
+    Raises:
+        DataError: broken-json.
+    """
+    file = item_file(folder, name).with_suffix(".json")
+    return read_json(file, "notes") if file.exists() else []
 
 
 def item_shape(folder: Path, name: str, dtype: str) -> tuple[int, ...] | None:

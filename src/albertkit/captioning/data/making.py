@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.items import item_shape, write_item
+from albertkit.captioning.data.items import item_shape, write_item, write_notes
 from albertkit.captioning.data.progress import PrepareProgress
 from albertkit.captioning.data.recipe import Recipe
 from albertkit.errors import DataError, explain
 
 Group = list[tuple[str, Clip]]
+Read = tuple[np.ndarray, tuple[str, ...]]  # and notes
 
 
 def name_items(
@@ -84,7 +85,7 @@ def make_items(
     made, failed = 0, dict[str, DataError]()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
 
-    def outcomes(pairs: Group, results: Sequence[Future[np.ndarray]]) -> dict[str, np.ndarray]:
+    def outcomes(pairs: Group, results: Sequence[Future[Read]]) -> dict[str, Read]:
         found = {}
         for (name, _), result in zip(pairs, results, strict=True):
             try:
@@ -102,11 +103,12 @@ def make_items(
                 others = [pair for pair in group if pair not in missing]
                 frames |= outcomes(others, [pool.submit(recipe.read, clip) for _, clip in others])
             names = [name for name, _ in group if name in frames]
-            arrays = [frames[name] for name in names]
+            arrays = [frames[name][0] for name in names]
             if names and not recipe.is_read_only:
                 arrays = recipe.computed(arrays)
             for name, array in zip(names, arrays, strict=True):
                 if name in new:
+                    write_notes(folder, name, frames[name][1])
                     write_item(folder, name, array)
             made += len(new)
             display.update(len(group), sum(name in failed for name, _ in group))
@@ -123,9 +125,9 @@ def _groups(items: Mapping[str, Clip], size: int) -> Iterator[Group]:
 
 def _read_ahead(
     recipe: Recipe, groups: Iterator[Group], folder: Path, pool: ThreadPoolExecutor, most: int
-) -> Iterator[tuple[Group, Group, list[Future[np.ndarray]]]]:
+) -> Iterator[tuple[Group, Group, list[Future[Read]]]]:
     """Groups, what of each is missing, and that being read; of `most` clips and one group at a time."""
-    waiting: deque[tuple[Group, Group, list[Future[np.ndarray]]]] = deque()
+    waiting: deque[tuple[Group, Group, list[Future[Read]]]] = deque()
     for group in groups:
         missing = [pair for pair in group if not recipe.fits(item_shape(folder, pair[0], recipe.dtype))]
         waiting.append((group, missing, [pool.submit(recipe.read, clip) for _, clip in missing]))

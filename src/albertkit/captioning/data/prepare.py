@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from albertkit.captioning.backbones.backbone import Backbone
 from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.items import item_shape, remove_unfinished
+from albertkit.captioning.data.items import item_shape, read_notes, remove_unfinished
 from albertkit.captioning.data.making import make_items, name_items
 from albertkit.captioning.data.prepared import PREPARED, clips_file
 from albertkit.captioning.data.progress import PrepareProgress
@@ -200,12 +200,13 @@ def _write(
         usable = [clip for clip in clips if (part, clip.key) not in left_out]
         if not usable:
             slugs = Counter(clip.slug for clip in skipped if clip.split == part)
-            reasons = ", ".join(f"{count:,} {slug}" for slug, count in slugs.most_common())
+            reasons = ", ".join(f"{count:,} {slug}" for slug, count in slugs.most_common()) or "there are none"
+            first = next((f"; the first: {clip.reason}" for clip in skipped if clip.split == part), "")
             raise DataError(
-                "no-usable-clips", f"none of the {len(clips):,} clips of {part} can be used: {reasons or 'there are none'}",
+                "no-usable-clips", f"none of the {len(clips):,} clips of {part} can be used: {reasons}{first}",
                 f"`{folder / SKIPPED}` says what is wrong with each",
             )  # fmt: skip
-        _write_lines(folder / clips_file(part), [_line(clip, names[part, clip.key]) for clip in usable])
+        _write_lines(folder / clips_file(part), [_line(clip, names[part, clip.key], folder) for clip in usable])
         captions = sum(len(clip.captions) for clip in usable)
         counts[part] = {"clips": len(usable), "captions": captions, "skipped": len(clips) - len(usable)}
     if settings | {"splits": counts} != settings | {"splits": before}:
@@ -213,16 +214,20 @@ def _write(
     return counts
 
 
-def _line(clip: Clip, item: str) -> str:
+def _line(clip: Clip, item: str, folder: Path) -> str:
     origin = {"source": str(clip.source), "start": clip.start, "end": clip.end, "row": clip.row}
-    values = {"key": clip.key, "captions": list(clip.captions), "item": item}
-    return json.dumps(
-        values | {"origin": {name: value for name, value in origin.items() if value is not None}}, ensure_ascii=False
-    )
+    notes = read_notes(folder, item)
+    values = {
+        "key": clip.key,
+        "captions": list(clip.captions),
+        "item": item,
+        "origin": {name: value for name, value in origin.items() if value is not None},
+    }
+    return json.dumps(values | ({"notes": notes} if notes else {}), ensure_ascii=False)
 
 
 def _lines(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
 
 
 def _write_lines(file: Path, lines: Sequence[str]) -> None:

@@ -30,12 +30,14 @@ class PreparedClip:
         captions: What is said of it.
         item: Name of its item.
         origin: `source`, and `start`, `end` or `row` where it has them.
+        notes: What was not as its file says: frames that could not be decoded, an early end.
     """
 
     key: str
     captions: tuple[str, ...]
     item: str
     origin: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class PreparedClips:
         folder: Where they lie.
         kind: "features": of a frozen backbone, or of somebody else; "frames": of a backbone that is trained along.
         backbone: Its name, for `load_backbone`; "features" where nobody knows which it was.
-        backbone_fingerprint: Of a frozen backbone, else None.
+        backbone_fingerprint: As `Backbone.fingerprint()`; None where nobody knows.
         backbone_settings: As `Backbone.settings()`.
         sampling: Of the frames; None for features of somebody else.
         grid: Of the visual tokens; None where each clip has its own (`grid_of`).
@@ -159,9 +161,12 @@ class PreparedClips:
 def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     file = folder / clips_file(split)
     try:
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in file.read_bytes().splitlines()]
         clips = tuple(
-            PreparedClip(line["key"], tuple(line["captions"]), line["item"], line["origin"]) for line in lines
+            PreparedClip(
+                line["key"], tuple(line["captions"]), line["item"], line["origin"], tuple(line.get("notes", ()))
+            )
+            for line in lines
         )
     except FileNotFoundError:
         clips = ()

@@ -1,5 +1,6 @@
 """`read_clips`: manifests, folders, SwinBERT's and other annotations, by what lies there."""
 
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import TypeVar
@@ -79,7 +80,8 @@ def _standard(name: str) -> str:
 
 
 def _named_by(place: Path) -> str | None:
-    name = _standard(place.stem)
+    """The split that a name tells: `val.jsonl`, and also SwinBERT's `val_32frames.yaml`."""
+    name = _standard(place.stem if place.is_dir() else re.split(r"[-_. ]", place.stem)[0])
     return name if name in SPLITS else None
 
 
@@ -148,7 +150,7 @@ def read_video_folder(folder: Path, faults: Faults) -> list[Clip]:
 
 def _lines(text: Path) -> tuple[str, ...]:
     try:
-        captions = [line for line in text.read_bytes().decode("utf-8-sig").splitlines() if line.strip()]
+        captions = [line for line in text.read_bytes().decode("utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError:
         raise ValueError("bytes that are not UTF-8") from None
     if not captions:

@@ -62,13 +62,13 @@ class Recipe:
         return "uint8" if self.kind == "frames" else "float16"
 
     def settings(self) -> dict[str, Any]:
-        """What `prepared.json` says of it. Random weights are no part: frames are the same whoever looks at them."""
-        backbone, trains = self.backbone, self.kind == "frames"
+        """What `prepared.json` says of it."""
+        backbone = self.backbone
         return {
             "format": FORMAT,
             "kind": self.kind,
             "backbone": "features" if backbone is None else backbone.name,
-            "backbone_fingerprint": None if backbone is None or trains else backbone.fingerprint(),
+            "backbone_fingerprint": None if backbone is None else backbone.fingerprint(),
             "backbone_settings": {} if backbone is None else backbone.settings(),
             "sampling": None if self.sampling is None else self.sampling.to_dict(),
             "grid": None if self.grid is None else list(self.grid),
@@ -110,13 +110,16 @@ class Recipe:
             return shape == (self.sampling.num_frames, self.sampling.size, self.sampling.size, 3)
         return shape == (self.grid.num_tokens, self.backbone.out_dim)
 
-    def read(self, clip: Clip) -> np.ndarray:
-        """The frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D].
+    def read(self, clip: Clip) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D]; and what was not as its file says.
 
         Raises:
             DataError: what `frames_of` and `read_features` raise.
         """
-        return read_features(clip.source) if self.sampling is None else frames_of(clip, self.sampling).pixels
+        if self.sampling is None:
+            return read_features(clip.source), ()
+        frames = frames_of(clip, self.sampling)
+        return frames.pixels, frames.notes
 
     @property
     def is_read_only(self) -> bool:

@@ -95,6 +95,16 @@ def test_one_byte_more_is_noticed(checkout, files_of):
         migrate(checkout, "apply")
 
 
+def test_a_record_cannot_reach_out_of_the_checkout(checkout, tmp_path):
+    migrate(checkout, "apply")
+    record = checkout / ".albertkit-migration" / "record.json"
+    values = json.loads(record.read_text())
+    for path in ("../out.py", str(tmp_path / "out.py")):
+        record.write_text(json.dumps(values | {"files": {path: {"before": None, "written": []}}}))
+        with pytest.raises(CheckpointError, match="broken-migration"):
+            migrate(checkout, "revert")
+
+
 def test_portable(checkout, files_of):
     before = files_of(checkout)
     report = migrate(checkout, "apply", portable=True)

@@ -93,9 +93,6 @@ def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -
             'leave them at -1; or begin without these weights: "init": "scratch" in the file given as --config',
         )  # fmt: skip
     caption = CaptionConfig.of(stored).to_dict() | {
-        "img_feature_dim": given.img_feature_dim
-        if given.img_feature_dim > 0
-        else CaptionConfig.of(stored).img_feature_dim,
         "video_attention": "full",  # VideoTransformer gives a mask, the learned one included
         "num_visual_tokens": 0,
         "hard_gate": False,
@@ -105,6 +102,8 @@ def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -
         "drop_worst_ratio": given.drop_worst_ratio,
         "drop_worst_after": given.drop_worst_after,
     }
+    if given.img_feature_dim > 0:
+        caption["img_feature_dim"] = given.img_feature_dim
     return CaptionConfig(**caption).put_into(stored.replace(**changes, hidden_dropout_prob=given.drop_out))
 
 

@@ -49,7 +49,8 @@ class MigrationRecord:
         if (self._folder / _RECORD).exists():
             values = read_json(self._folder / _RECORD, "record of a migration")
             try:
-                if values["version"] != _VERSION:
+                outside = any(".." in Path(path).parts or Path(path).is_absolute() for path in values["files"])
+                if values["version"] != _VERSION or outside:
                     raise ValueError
                 self.portable = bool(values["portable"])
                 self.files = {path: FileRecord(**entry) for path, entry in values["files"].items()}

@@ -1,4 +1,4 @@
-"""Clips made on the spot, whose pictures spell their own number, and the decoding of a whole file that everything is checked against."""
+"""Clips made on the spot, whose pictures spell their own number, and decoding everything, which all is checked against."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction

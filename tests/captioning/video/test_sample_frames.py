@@ -1,6 +1,7 @@
 """The frames chosen are those of decoding everything, whatever the container, the codec and the times."""
 
 from fractions import Fraction
+from struct import pack, unpack
 
 import av
 import numpy as np
@@ -27,8 +28,7 @@ FORMATS = {
     "fragments.mp4": (dict(container_options={"movflags": "frag_keyframe+empty_moov"}), True),
     "b-frames.mkv": (dict(options={"bf": "3"}), True),
     "b-frames.ts": (dict(options={"bf": "3"}), None),
-    "b-frames.avi": (dict(options={"bf": "3"}), None),
-    "mpeg4.avi": (dict(codec="mpeg4", options={"bf": "2"}), None),
+    "mpeg4.avi": (dict(codec="mpeg4", options={"bf": "2"}), False),
     "mpeg4.mp4": (dict(codec="mpeg4"), True),
     "mpeg2.mpg": (dict(codec="mpeg2video", options={"bf": "2"}), None),
     "vp9.webm": (dict(codec="libvpx-vp9", options=HIDDEN), True),
@@ -112,12 +112,29 @@ def test_times_start_where_the_file_starts(clip, spell):
     np.testing.assert_allclose(found.times, [0.0, 49 / 25], atol=1e-9)
 
 
-def test_a_file_without_times_is_counted_at_its_rate(clip, spell):
-    path = clip("clip.h264", 50, options={"bf": "3"})
-    found = sample_frames(path, FrameSampling(num_frames=3, size=96), 1.0, None)
+@pytest.mark.parametrize("name", ["clip.h264", "clip.avi"])
+def test_a_file_without_times_is_counted_at_its_rate(name, clip, spell):
+    """A bare stream tells nothing; AVI with B-frames tells when they are decoded, which jumps back and forth."""
+    found = sample_frames(clip(name, 50, options={"bf": "3"}), FrameSampling(num_frames=3, size=96), 1.0, None)
     assert spell(found.pixels) == [29, 37, 45]
     np.testing.assert_allclose(found.times, np.array([29, 37, 45]) / 25, atol=1e-5)
-    assert found.notes == ("the file tells no presentation times: counted at 25 frames a second",)
+    assert found.notes == ("the file does not tell when its frames are shown: counted at 25 frames a second",)
+
+
+def test_an_edit_list_that_starts_between_keyframes(clip, spell, decode_everything):
+    """What cutting without encoding leaves: the first 15 frames are in the file, and not to be shown."""
+    path = clip("clip.mp4", 50, options={"bf": "2"}, gop=40)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"elst") + 12  # version and flags, number of entries; then duration and first time
+    duration, first = unpack(">II", content[place : place + 8])
+    content[place : place + 8] = pack(">II", duration - 600, first + 15 * 512)
+    path.write_bytes(content)
+    frames = decode_everything(path, 96)
+    assert spell(np.stack([picture for _, picture in frames])) == list(range(15, 50))
+    found = sample_frames(path, FrameSampling(num_frames=35, size=96))
+    np.testing.assert_array_equal(found.pixels, [picture for _, picture in frames])
+    assert spell(sample_frames(path, FrameSampling(num_frames=2, size=96), 0.4, 0.8).pixels) == [27, 33]
+    assert found.notes == ()
 
 
 @pytest.mark.parametrize("name", ["bigbuckbunny.mp4", "bikes.mp4", "carphone_pristine.mp4"])

@@ -1,9 +1,10 @@
 """The frames of a clip that a model sees, out of a file of any length."""
 
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,10 +62,10 @@ def sample_frames(
     bounds = Bounds(start, end)
     timeline = read_timeline(path, bounds)
     with VideoFile(path) as video:
-        sought = video.codec in _SOUGHT and timeline.unambiguous
+        sought = video.codec in _SOUGHT and video.kind != "avi" and timeline.unambiguous
         frames = _by_time(video, timeline, sampling) if sought else None
         if frames is not None:
-            return Frames(*frames, check_length(video, bounds, timeline.until))
+            return Frames(*frames, check_length(video, bounds, timeline.until, timeline.broken_off))
     return _by_number(path, timeline, bounds, sampling)
 
 
@@ -104,11 +105,20 @@ def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds,
     while True:
         with VideoFile(path) as video:
             pixels, times, counted = _numbered(video, timeline, bounds, sampling, max(count, 1))
+            if (
+                not counted.rising
+            ):  # AVI tells when packets are decoded, and with B-frames nothing of when they are shown
+                timeline = replace(timeline, pts=None)
+                continue
             if not counted.in_clip:
                 raise no_frame(video, bounds, counted.until)
             if counted.in_clip == count:
                 lost = check_decoded(video, counted.in_clip if timeline.timed else counted.decoded, timeline.packets)
-                short = check_length(video, bounds, counted.until) if timeline.timed else (_untimed(video),)
+                short = (
+                    check_length(video, bounds, counted.until, video.broken_off)
+                    if timeline.timed
+                    else (_untimed(video),)
+                )
                 return Frames(pixels, times, (*lost, *short))
         count = counted.in_clip
 
@@ -117,6 +127,7 @@ class _Counted(NamedTuple):
     in_clip: int
     decoded: int
     until: float  # seconds
+    rising: bool  # whether the frames came in the order of their times
 
 
 def _numbered(
@@ -125,18 +136,19 @@ def _numbered(
     places, (low, high) = sampling.places(count), bounds.ticks(video)
     pixels, times, squares = _canvas(sampling), np.zeros(sampling.num_frames), Squares(sampling.size)
     wanted = set(places.tolist())
-    in_clip, decoded, until = 0, 0, 0.0
+    in_clip, decoded, until, before, rising = 0, 0, 0.0, -math.inf, True
     for frame in video.frames():
         if not timeline.timed:  # PyAV numbers such frames from what it decoded last, in ticks
             frame.pts = round((video.zero + decoded / video.rate) / video.tick)
         decoded += 1
+        before, rising = frame.pts, rising and frame.pts >= before
         until = max(until, video.end_of(frame))
         if low <= frame.pts <= high:
             if in_clip in wanted:
                 pixels[places == in_clip] = squares.of(frame)
                 times[places == in_clip] = video.seconds(frame.pts)
             in_clip += 1
-    return pixels, times, _Counted(in_clip, decoded, until)
+    return pixels, times, _Counted(in_clip, decoded, until, rising)
 
 
 def _canvas(sampling: FrameSampling) -> np.ndarray:
@@ -144,4 +156,4 @@ def _canvas(sampling: FrameSampling) -> np.ndarray:
 
 
 def _untimed(video: VideoFile) -> str:
-    return f"the file tells no presentation times: counted at {float(video.rate):g} frames a second"
+    return f"the file does not tell when its frames are shown: counted at {float(video.rate):g} frames a second"

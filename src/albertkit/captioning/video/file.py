@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,7 @@ MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder ma
 _NOT_VIDEO = frozenset(
     "tty bin xbin adf idf hls dash concat".split()
 )  # text drawn as pictures, and lists of other files
+_INTRA = 1  # PyAV's PictureType.I
 _TELL_LENGTH = frozenset("mov matroska avi asf flv".split())
 
 
@@ -28,6 +30,7 @@ class VideoFile:
     Attributes:
         stream: PyAV's stream of pictures; covers of songs are none.
         container: PyAV's container.
+        kind: Of file, in FFmpeg's words: mov (which is MP4 too), matroska (WebM too), avi, mpegts, gif, …
         codec: Of the pictures, in FFmpeg's words.
         tick: Unit of presentation times, in seconds.
         zero: When the file starts, in seconds of its own clock.
@@ -55,6 +58,8 @@ class VideoFile:
             self.container.close()
             raise
         self.stream.codec_context.thread_count = 1
+        self.stream.codec_context.options = _limit()
+        self.kind: str = self.container.format.name.split(",")[0]
         self.codec: str = (
             self.stream.codec_context.codec.canonical_name
         )  # the decoder may be called otherwise: libdav1d
@@ -75,7 +80,7 @@ class VideoFile:
         if not begins:
             raise DataError("empty-video", f"`{self.path}` holds no bytes", "copy or download it again")
         # `file:` and the list of protocols: a name or a playlist cannot make it read the network
-        limits = {"protocol_whitelist": "file", "max_pixels": str(MOST_PIXELS)}
+        limits = {"protocol_whitelist": "file", **_limit()}
         try:
             container = av.open(f"file:{self.path.absolute()}", options=limits, metadata_errors="replace")
         except (self.error, ValueError) as error:
@@ -88,8 +93,10 @@ class VideoFile:
     def _pictures(self, av: Any) -> Any:
         cover = av.stream.Disposition.attached_pic
         streams = [stream for stream in self.container.streams.video if not stream.disposition & cover]
+        kinds = ", ".join(sorted({stream.type for stream in self.container.streams} - {"data", "unknown"}))
+        if not streams and not kinds:
+            raise self.undecodable("it holds nothing that can be played")
         if not streams:
-            kinds = ", ".join(sorted({stream.type for stream in self.container.streams})) or "nothing"
             raise DataError(
                 "no-video-stream",
                 f"`{self.path}` holds no pictures, only {kinds}",
@@ -97,8 +104,8 @@ class VideoFile:
             )
         best = self.container.streams.best("video")
         stream = next((stream for stream in streams if best is not None and stream.index == best.index), streams[0])
-        if stream.codec_context is None:
-            raise self.undecodable("no decoder for its codec")
+        if stream.codec_context is None or not stream.time_base:
+            raise self.undecodable("there is no decoder for it")
         return stream
 
     def _check_size(self, width: int, height: int) -> None:
@@ -111,7 +118,7 @@ class VideoFile:
 
     def undecodable(self, reason: object) -> DataError:
         """The error for a file that cannot be read as video."""
-        text = str(getattr(reason, "strerror", None) or reason)
+        text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
         return DataError(
             "undecodable-video",
             f"`{self.path}` cannot be read as video: {text[:1].lower()}{text[1:]}",
@@ -134,10 +141,11 @@ class VideoFile:
         FFmpeg estimates the duration of formats without one from bit rates, which is not to be trusted.
         """
         stream, whole = self.stream, self.container.duration
-        if self.container.format.name.split(",")[0] not in _TELL_LENGTH:
+        if self.kind not in _TELL_LENGTH:
             return None
-        if stream.duration:
-            return self.seconds((stream.start_time or 0) + stream.duration)
+        if stream.duration:  # of AVI it shrinks with the file, the number of frames does not
+            counted = round(stream.frames / (self.rate * self.tick)) if self.kind == "avi" else 0
+            return self.seconds((stream.start_time or 0) + max(stream.duration, counted))
         if told := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
             return float(told[1]) * 3600 + float(told[2]) * 60 + float(told[3]) - float(self.zero)
         if whole and len(self.container.streams) == 1:  # of several the longest counts, which may be the sound
@@ -160,29 +168,37 @@ class VideoFile:
         """The packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
         try:
             yield from self.container.demux(self.stream)
-        except self.error:
+        except (self.error, LookupError):  # LookupError: PyAV, where a damaged header announced fewer streams
             self.broken_off = True
             yield None
 
     def frames(self) -> Iterator[Any]:
         """The frames from here to the end, in the order they are shown; those that cannot be decoded are counted.
 
-        Nothing is taken before a packet that stands alone, nor after such a packet was lost until the next: decoders paint
-        what should follow it on grey or black.
+        Nothing is taken before a frame that stands alone, nor after such a frame was lost until the next: decoders paint
+        what hangs on it over grey, black, or the picture of another scene.
         """
-        usable = False
+        lost, awaited = True, deque[int]()  # presentation times of frames that stand alone and are to come
         for packet in self.packets():
-            usable = usable or packet is None or not packet.size or packet.is_keyframe
-            if not usable:
-                continue
             try:
                 decoded = self.stream.codec_context.decode(packet)
             except (self.error, ValueError):
                 self.faults += 1
-                usable = packet is not None and not packet.is_keyframe
+                lost = lost or packet is None or packet.is_keyframe
                 continue
+            if packet is not None and packet.is_keyframe:
+                if packet.is_discard or packet.pts is None:  # the first by an edit list: decoded, and not to be shown
+                    lost = False
+                else:
+                    awaited.append(packet.pts)
             for frame in decoded:
-                if frame.is_corrupt:
+                while awaited and awaited[0] < frame.pts:  # it never came, and no error told
+                    awaited.popleft()
+                    lost, self.faults = True, self.faults + 1
+                if awaited and awaited[0] == frame.pts:
+                    awaited.popleft()
+                lost = lost and not (frame.key_frame or frame.pict_type == _INTRA)
+                if lost or frame.is_corrupt:
                     self.faults += 1
                 else:
                     yield frame
@@ -192,3 +208,8 @@ class VideoFile:
 
     def __exit__(self, *_: object) -> None:
         self.container.close()
+
+
+def _limit() -> dict[str, str]:
+    """FFmpeg's option against frames whose size is only known when they are decoded; it counts what decoders add."""
+    return {"max_pixels": str(2 * MOST_PIXELS)}

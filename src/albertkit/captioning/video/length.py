@@ -1,6 +1,6 @@
 """Whether a file holds what it says and what a clip asks for: a note if nearly, an error if less than half."""
 
-from albertkit.captioning.video.file import VideoFile
+from albertkit.captioning.video.file import MOST_PIXELS, VideoFile
 from albertkit.captioning.video.timeline import Bounds
 from albertkit.errors import DataError
 
@@ -8,13 +8,14 @@ _ENOUGH = 0.5  # of a clip
 _SLACK = 0.02  # of a clip, or two frames: bounds and headers are rounded
 
 
-def check_length(video: VideoFile, bounds: Bounds, until: float | None) -> tuple[str, ...]:
+def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_off: bool) -> tuple[str, ...]:
     """Compare when the frames end with when they should.
 
     Args:
         video: The file.
         bounds: Of the clip.
         until: When the last frame seen ends, in seconds.
+        broken_off: Whether reading ended there in an error.
 
     Returns:
         Notes.
@@ -37,6 +38,8 @@ def check_length(video: VideoFile, bounds: Bounds, until: float | None) -> tuple
         if until - begin < _ENOUGH * (stop - begin):
             raise truncated(video, until, file_end)
         notes.append(f"the file ends early: at {until:.2f} s of {file_end:.2f} s")
+    elif broken_off:
+        notes.append(f"the file cannot be read beyond {until:.2f} s")
     return tuple(notes)
 
 
@@ -61,14 +64,14 @@ def no_frame(video: VideoFile, bounds: Bounds, until: float) -> DataError:
         bounds: Of the clip.
         until: When its last frame ends, in seconds; 0 if it has none.
     """
+    if not until and (video.faults or video.broken_off):
+        limit = "" if video.stream.codec_context.width else f" (none of more than {2 * MOST_PIXELS:,} pixels is)"
+        return video.undecodable(f"none of its frames can be decoded{limit}")
     declared = video.declared_end
+    if declared is not None and until <= (bounds.start or 0.0) < declared:
+        return truncated(video, until, declared)
     if until:
-        started = bounds.start or 0.0
-        if declared is not None and until <= started < declared:
-            return truncated(video, until, declared)
         return outside(video, bounds, until)
-    if video.faults or video.broken_off:
-        return video.undecodable("none of its frames can be decoded")
     return DataError("empty-video", f"`{video.path}` holds no frame", "copy or download it again")
 
 

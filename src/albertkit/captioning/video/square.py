@@ -36,8 +36,8 @@ class Squares:
         """
         size, shorter = self._size, min(frame.width, frame.height)
         width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
-        scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags).to_ndarray()
-        shown = np.rot90(scaled, rotation(frame) // 90)
+        scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
+        shown = np.rot90(scaled.to_ndarray(), rotation(frame) // 90)
         top, left = ((side - size) // 2 for side in shown.shape[:2])
         return np.ascontiguousarray(shown[top : top + size, left : left + size])
 

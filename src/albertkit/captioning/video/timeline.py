@@ -57,12 +57,14 @@ class Timeline:
         packets: Packets of the clip, or of the whole file where they tell no times.
         keys: Presentation and decoding times of the packets that stand alone, in the clip and shortly before or all.
         until: When the last frame seen ends, in seconds; None if nothing tells.
+        broken_off: Whether reading ended in an error.
     """
 
     pts: np.ndarray | None
     packets: int
     keys: tuple[tuple[int, int], ...]
     until: float | None
+    broken_off: bool
 
     @property
     def timed(self) -> bool:
@@ -117,5 +119,5 @@ def _read(video: VideoFile, packets: Iterable[Any], low: float, high: float) -> 
         if packet.dts is not None and packet.dts > high:
             break  # what follows is shown even later
     if not timed:
-        return Timeline(None, count, (), None)
-    return Timeline(np.sort(np.array(shown, dtype=np.int64)), len(shown), tuple(sorted(keys)), until)
+        return Timeline(None, count, (), None, video.broken_off)
+    return Timeline(np.sort(np.array(shown, dtype=np.int64)), len(shown), tuple(sorted(keys)), until, video.broken_off)

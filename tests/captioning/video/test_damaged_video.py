@@ -1,0 +1,253 @@
+"""Files that are not as they should be are used as far as they go, or refused by name; never a traceback, never a black frame."""
+
+import os
+import resource
+import subprocess
+import sys
+import zlib
+from fractions import Fraction
+from functools import partial
+from struct import pack
+
+import av
+import numpy as np
+import pytest
+
+import albertkit.captioning.video.file as file
+from albertkit.captioning.video.decode import sample_frames
+from albertkit.captioning.video.file import MOST_PIXELS, VideoFile
+from albertkit.captioning.video.probe import probe
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.errors import AlbertKitError, DataError
+
+SAMPLING = FrameSampling(num_frames=4, size=96)
+FASTSTART = {"movflags": "faststart"}
+NAMES = {
+    "bad-clip", "empty-video", "no-video-stream", "not-found", "too-large-video", "truncated-video", "undecodable-video",
+}  # fmt: skip
+
+
+def slug_of(path, *args) -> str:
+    with pytest.raises(DataError) as caught:
+        sample_frames(path, SAMPLING, *args)
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+    return caught.value.slug
+
+
+def cut(path, share: float):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    return path
+
+
+def test_not_there_not_a_file_nothing_in_it(tmp_path):
+    assert slug_of(tmp_path / "missing.mp4") == "not-found"
+    assert slug_of(tmp_path) == "wrong-kind"
+    (tmp_path / "zero.mp4").touch()
+    assert slug_of(tmp_path / "zero.mp4") == "empty-video"
+
+
+@pytest.mark.parametrize("name", ["text.mp4", "text.txt", "noise.mp4", "list.m3u8", "list.mp4"])
+def test_what_is_no_video(tmp_path, clip, name):
+    """FFmpeg would draw a .txt as pictures, and follow a playlist to other files."""
+    other = clip("other.mp4", 5)
+    contents = {
+        "text": b"a man walks\n" * 100,
+        "noise": np.random.default_rng(0).bytes(10_000),
+        "list": f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{other}\n#EXT-X-ENDLIST\n".encode(),
+    }
+    path = tmp_path / name
+    path.write_bytes(contents[path.stem])
+    assert slug_of(path) == "undecodable-video"
+    with pytest.raises(DataError, match="cannot be read as video"):
+        probe(path)
+
+
+@pytest.mark.parametrize("cover", [False, True])
+def test_sound_without_pictures(tmp_path, cover):
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as container:
+        voice = container.add_stream("aac", rate=16000, layout="mono")
+        if cover:
+            art = container.add_stream("mjpeg", rate=1)
+            art.width, art.height, art.pix_fmt = 32, 32, "yuvj420p"
+            art.disposition = av.stream.Disposition.attached_pic
+            container.mux(art.encode(av.VideoFrame(32, 32, "yuvj420p")) + art.encode(None))
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 16000), np.float32), format="fltp", layout="mono")
+        sound.sample_rate = 16000
+        container.mux(voice.encode(sound) + voice.encode(None))
+    assert slug_of(path) == "no-video-stream"
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("clip.mp4", dict(container_options=FASTSTART)),
+        ("clip.mkv", {}),
+        ("sound.mkv", dict(sound=True)),
+        ("clip.webm", dict(codec="libvpx-vp9", options={"deadline": "realtime", "cpu-used": "8"})),
+        ("clip.avi", dict(codec="mpeg4")),
+    ],
+)
+def test_truncated(name, how, clip, spell):
+    """Most of a file is used with a note, less than half of it is refused. Every frame used is a real one."""
+    found = sample_frames(cut(clip(name, 100, **how), 0.85), FrameSampling(num_frames=100, size=96))
+    numbers = spell(found.pixels)
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 0
+    assert 60 < numbers[-1] < 95
+    assert found.notes[-1].startswith("the file ends early: at 3.")  # perhaps after that the last frame is broken
+    np.testing.assert_allclose(found.times, np.array(numbers) / 25, atol=2e-3)
+    assert slug_of(cut(clip(name, 100, **how), 0.45)) == "truncated-video"
+    assert slug_of(cut(clip(name, 100, **how), 0.85), 3.9, 4.0) == "truncated-video"
+
+
+def test_truncated_before_the_index(clip):
+    """An MP4 keeps its index at the end: half of one is nothing."""
+    assert slug_of(cut(clip("clip.mp4", 100), 0.5)) == "undecodable-video"
+
+
+def test_lost_frames_are_counted_and_left_out(clip, spell):
+    """Frames 30 to 39 are overwritten; nothing takes their place."""
+    path = clip("clip.mov", 60, codec="mjpeg", pix_fmt="yuvj420p")
+    overwrite(path, range(30, 40))
+    found = sample_frames(path, FrameSampling(num_frames=50, size=96))
+    assert spell(found.pixels) == [*range(30), *range(40, 60)]
+    assert found.notes == ("10 of 60 frames cannot be decoded",)
+    overwrite(path, range(20, 60))
+    assert slug_of(path) == "undecodable-video"
+
+
+@pytest.mark.parametrize(("key", "kept"), [(20, [*range(20), *range(30, 60)]), (0, [*range(10, 60)])])
+def test_what_hangs_on_a_lost_keyframe_is_left_out(key, kept, clip, spell):
+    path = clip("clip.mp4", 60, gop=10, codec="mpeg4", options={"sc_threshold": "1000000000"})
+    overwrite(path, [key])
+    found = sample_frames(path, FrameSampling(num_frames=50, size=96))
+    assert spell(found.pixels) == kept
+    assert found.notes == ("10 of 60 frames cannot be decoded",)
+
+
+def overwrite(path, numbers) -> None:
+    """Put zeros where the packets of these numbers are."""
+    with av.open(str(path)) as container:
+        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    with open(path, "r+b") as file:
+        for number in numbers:
+            position, size = places[number]
+            file.seek(position)
+            file.write(bytes(size))
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("clip.mp4", {}),
+        ("clip.mkv", dict(options={"bf": "2"})),
+        ("clip.ts", {}),
+        ("clip.avi", dict(codec="mpeg4")),
+        ("clip.webm", dict(codec="libvpx-vp9", options={"deadline": "realtime", "cpu-used": "8"})),
+        ("clip.gif", dict(codec="gif", pix_fmt="rgb8")),
+    ],
+)
+def test_flipped_bits_give_frames_or_a_name(name, how, clip):
+    path = clip(name, 40, **how)
+    sample = partial(sample_frames, sampling=SAMPLING)
+    whole, random, outcomes = np.frombuffer(path.read_bytes(), np.uint8), np.random.default_rng(5), set()
+    for _ in range(25):
+        flipped = whole.copy()
+        places = random.integers(0, len(whole), random.integers(1, 40))
+        flipped[places] ^= (1 << random.integers(0, 8, len(places))).astype(np.uint8)
+        path.write_bytes(flipped.tobytes())
+        for look in (probe, sample, partial(sample, start=0.5, end=1.2)):
+            try:
+                look(path)
+                outcomes.add("fine")
+            except AlbertKitError as error:
+                outcomes.add(error.slug)
+    assert "fine" in outcomes
+    assert outcomes <= {"fine", *NAMES}
+
+
+def test_one_frame(clip):
+    kinds = {"one.mp4": {}, "one.gif": dict(codec="gif", pix_fmt="rgb8"), "one.png": dict(codec="png", pix_fmt="rgb24")}
+    for name, how in kinds.items():
+        path = clip(name, [np.full((40, 60, 3), 255, np.uint8)], **how)
+        found = sample_frames(path, SAMPLING)
+        assert found.pixels.shape == (4, 96, 96, 3)
+        assert np.abs(found.pixels.astype(int) - 255).max() <= 3
+        np.testing.assert_array_equal(found.times, 0)
+        assert probe(path).width == 60
+
+
+def test_frames_of_one_hour_are_found_without_decoding_it(clip, spell, monkeypatch):
+    decoded = []
+    original = VideoFile.frames
+    monkeypatch.setattr(VideoFile, "frames", lambda self: (decoded.append(1) or frame for frame in original(self)))
+    pts = list(range(0, 3600, 4))
+    path = clip("hour.mp4", 900, codec="mpeg4", gop=30, pts=pts, time_base=Fraction(1))
+    found = sample_frames(path, FrameSampling(num_frames=8, size=96))
+    assert spell(found.pixels) == [56, 168, 281, 393, 506, 618, 731, 843]
+    assert len(decoded) <= 8 * 30
+    found = sample_frames(path, FrameSampling(num_frames=2, size=96, rounding="floor"), 3000, 3010)
+    assert spell(found.pixels) == [750, 752]
+    assert len(decoded) <= 8 * 30 + 2 * 30
+
+
+def test_8k_is_decoded_in_little_memory(tmp_path):
+    """12 frames of 7680 x 4320 are 1.2 GB as RGB and 0.6 GB as decoded; one at a time is 0.15 GB."""
+    path = tmp_path / "8k.mov"
+    picture = av.VideoFrame(7680, 4320, "yuvj420p")
+    for plane, value in zip(picture.planes, (90, 128, 128), strict=True):
+        plane.update(np.full(plane.buffer_size, value, np.uint8))
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mjpeg", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 7680, 4320, "yuvj420p"
+        packet = bytes(next(iter(stream.encode(picture))))
+        for number in range(12):
+            again = av.Packet(packet)
+            again.stream, again.pts, again.dts, again.is_keyframe = stream, number, number, True
+            again.time_base = Fraction(1, 25)
+            container.mux(again)
+    program = (
+        "import resource, sys\n"
+        "from albertkit.captioning.video.decode import sample_frames\n"
+        "from albertkit.captioning.video.sampling import FrameSampling\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "frames = sample_frames(sys.argv[1], FrameSampling(num_frames=12, size=32))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, frames.pixels.mean())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    grown, level = done.stdout.split()
+    assert int(grown) / 1024 < 350
+    assert abs(float(level) - 90) < 2
+
+
+def test_frames_larger_than_the_limit(tmp_path, clip, monkeypatch):
+    """By the header of the file, before anything is decoded; a PNG of 30,000 x 30,000 never unfolds to its 900 MB."""
+    assert MOST_PIXELS == 8192 * 8192
+    with monkeypatch.context() as patched:
+        patched.setattr(file, "MOST_PIXELS", 96 * 96 - 1)
+        assert slug_of(clip("clip.mp4", 5)) == "too-large-video"
+        patched.setattr(file, "MOST_PIXELS", 96 * 96)
+        assert len(sample_frames(tmp_path / "clip.mp4", SAMPLING).times) == 4
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return pack(">I", len(body)) + kind + body + pack(">I", zlib.crc32(kind + body))
+
+    rows = zlib.compressobj(1)
+    packed = b"".join(rows.compress(bytes(30_001)) for _ in range(3000)) + rows.flush()
+    header = pack(">IIBBBBB", 30_000, 30_000, 8, 0, 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+    (tmp_path / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match="none of more than 134,217,728 pixels is"):
+        sample_frames(tmp_path / "bomb.png", SAMPLING)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
+
+
+def test_names_that_mean_something_to_ffmpeg(tmp_path, clip):
+    path = clip("clip.mp4", 5)
+    for name in ("concat:a|b%03d.mp4", "http:\\x?y.mp4", "한국어 영상.mp4", os.fsdecode(b"\xff\xfe.mp4"), "-i.mp4"):
+        (tmp_path / name).write_bytes(path.read_bytes())
+        assert len(sample_frames(tmp_path / name, SAMPLING).times) == 4

@@ -22,8 +22,10 @@ app = App(
 tokenizer = App(name="tokenizer", help="Train, use and convert SentencePiece tokenizers.")
 corpus = App(name="corpus", help="Turn text into a token store and look inside it.")
 embed = App(name="embed", help="Sentence embeddings: train, distil, augment, evaluate, encode, look.")
+caption = App(name="caption", help="Video captioning: prepare clips, train, predict, evaluate, score.")
+migrate = App(name="migrate", help="Put ALBERT into SwinBERT's place, and its checkpoints into ours.")
 bench = App(name="bench", help="Measure albertkit beside its peers, on this machine, in one run.")
-for group in (tokenizer, corpus, embed, bench):
+for group in (tokenizer, corpus, embed, caption, migrate, bench):
     app.command(group)
 
 _COMMANDS = "albertkit.cli"
@@ -110,6 +112,28 @@ embed.command(
 )
 embed.command(f"{_COMMANDS}.embed_encode:encode", name="encode", help="A file of texts of any size to npy or Parquet.")
 embed.command(f"{_COMMANDS}.embed_evaluate:map", name="map", help="Texts laid out by their vectors, in one HTML page.")
+caption.command(
+    f"{_COMMANDS}.caption_prepare:prepare",
+    name="prepare",
+    help="Decode clips once and keep what a captioner sees of them.",
+)
+caption.command(f"{_COMMANDS}.caption_train:train", name="train", help="Train a captioner on prepared clips.")
+caption.command(
+    f"{_COMMANDS}.caption_predict:predict", name="predict", help="Say what videos show, and draw what was looked at."
+)
+caption.command(
+    f"{_COMMANDS}.caption_predict:evaluate", name="evaluate", help="Caption prepared clips and score the captions."
+)
+migrate.command(
+    f"{_COMMANDS}.migrate:swinbert",
+    name="swinbert",
+    help="Put ALBERT into a checkout of SwinBERT: diff, apply, revert.",
+)
+migrate.command(
+    f"{_COMMANDS}.migrate:swinbert_checkpoint",
+    name="swinbert-checkpoint",
+    help="A trained SwinBERT to a captioning checkpoint, exactly.",
+)
 bench.command(
     f"{_COMMANDS}.bench:tokenize", name="tokenize", help="Text to ids: transformers, tokenizers, raw SentencePiece."
 )
@@ -129,6 +153,11 @@ bench.command(
     help="Sentences to vectors: sentence-transformers, its ONNX and OpenVINO backends.",
 )
 bench.command(
+    f"{_COMMANDS}.bench:caption",
+    name="caption",
+    help="Captions from cached states, beside encoding everything again for each word.",
+)
+bench.command(
     f"{_COMMANDS}.bench:pretrain",
     name="pretrain",
     help="Training steps: transformers' Trainer, as documented and at its best.",
@@ -141,6 +170,7 @@ _SETTINGS = {
     "finetune": ("albertkit.tasks.settings", "FinetuneSettings"),
     "embed train": ("albertkit.embeddings.learning.settings", "EmbedSettings"),
     "embed distill": ("albertkit.embeddings.learning.settings", "DistillSettings"),
+    "caption train": ("albertkit.captioning.training.settings", "CaptionSettings"),
 }
 
 

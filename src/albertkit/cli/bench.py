@@ -1,4 +1,4 @@
-"""albertkit bench tokenize | data | pretrain | finetune | embed"""
+"""albertkit bench tokenize | data | pretrain | finetune | embed | caption"""
 
 from pathlib import Path
 from typing import Annotated
@@ -162,3 +162,26 @@ def embed(
 
     with open_inputs(text or [], tokenizer, 1.0) as inputs:
         show(embed_rows(inputs, model, sentences, rounds, threads, peer_python), json)
+
+
+def caption(
+    *,
+    visual_tokens: int = 784,
+    words: int = 20,
+    rounds: int = 3,
+    threads: int = 0,
+    json: bool = False,
+) -> None:
+    """Captions a second, decoded from cached states, beside encoding text and video again for every word.
+
+    Args:
+        visual_tokens: Of the clip; 784 are SwinBERT's 32 frames.
+        words: Pieces of the caption.
+        rounds: Timed rounds; each runs everybody once.
+        threads: Threads for everybody. Default: all cores.
+        json: Print one JSON object a row.
+    """
+    from albertkit.benchmarks.captioning import caption_rows
+    from albertkit.benchmarks.showing import show
+
+    show(caption_rows(visual_tokens, words, rounds, threads), json)

@@ -14,8 +14,8 @@ from albertkit.files import sha256_bytes
 class Conv3dBackbone(Backbone):
     """Three convolutions over time, height and width; frames come out halved in number, places 16 times coarser.
 
-    The first reads colours and edges at a quarter of the size, the two others halve the size, the last also sees how
-    things move: 3 frames each, so a token knows about 7 frames around its own.
+    The first reads colours, edges and how they move, at a quarter of the size, where a step of one pixel still shows; the two
+    others halve the size. Each spans 3 frames, so a token knows of 9 frames around its own.
 
     Args:
         width: Width of a visual token; the layers before have a quarter and a half of it.
@@ -31,7 +31,7 @@ class Conv3dBackbone(Backbone):
         self.name, self.out_dim = "conv3d", width
         narrow, middle = width // 4, width // 2
         self.layers = nn.Sequential(
-            nn.Conv3d(3, narrow, (1, 7, 7), (1, 4, 4), (0, 3, 3)),
+            nn.Conv3d(3, narrow, (3, 7, 7), (1, 4, 4), (1, 3, 3)),
             nn.GroupNorm(8, narrow),
             nn.GELU(),
             nn.Conv3d(narrow, middle, 3, 2, 1),

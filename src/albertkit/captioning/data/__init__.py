@@ -10,5 +10,6 @@ from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.captioning.data.swinbert_writing import write_swinbert
 
 __all__ = [
-    "Clip", "PreparedClips", "frames_of", "prepare", "read_clips", "read_splits", "read_swinbert", "write_manifest", "write_swinbert",
+    "Clip", "PreparedClips", "frames_of", "prepare", "read_clips", "read_splits", "read_swinbert", "write_manifest",
+    "write_swinbert",
 ]  # fmt: skip

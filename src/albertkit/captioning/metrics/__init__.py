@@ -1,6 +1,5 @@
 """How good captions are, by the definitions of the COCO caption scorer."""
 
-from albertkit.captioning.metrics.ptb import tokenize_captions
 from albertkit.captioning.metrics.scores import CaptionScores, score_captions
 
-__all__ = ["CaptionScores", "score_captions", "tokenize_captions"]
+__all__ = ["CaptionScores", "score_captions"]

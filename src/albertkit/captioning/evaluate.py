@@ -1,0 +1,93 @@
+"""How good a captioner is on prepared clips with references."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.training.dev import caption_clips, caption_scores
+from albertkit.errors import CheckpointError, DataError
+from albertkit.files import atomic_file
+
+
+@dataclass(frozen=True)
+class CaptionEvaluation:
+    """Scores of a captioner on the clips of a split.
+
+    Attributes:
+        scores: By name.
+        captions: Key of a clip to its caption.
+        clips: Number of clips.
+    """
+
+    scores: dict[str, float]
+    captions: dict[str, str]
+    clips: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"clips": self.clips, **self.scores}
+
+
+def evaluate_captioner(
+    captioner: VideoCaptioner,
+    data: str | Path,
+    split: str = "test",
+    *,
+    out: str | Path | None = None,
+    settings: GenerationSettings | None = None,
+) -> CaptionEvaluation:
+    """Caption the clips of a split and score the captions.
+
+    Args:
+        captioner: The captioner.
+        data: Folder that `prepare` wrote for its backbone.
+        split: Which clips.
+        out: A JSONL file for the captions, one line a clip.
+        settings: Of generation. Default: the captioner's own.
+
+    Raises:
+        DataError: no-references and what `PreparedClips` raises. CheckpointError: other-backbone.
+    """
+    clips = PreparedClips.open(data)
+    check_fits(captioner, clips)
+    references = {clip.key: clip.captions for clip in clips.clips(split)}
+    if not all(references.values()):
+        key = next(key for key, captions in references.items() if not captions)
+        raise DataError(
+            "no-references", f"the clip `{key}` of {split} has no caption to compare with", "add captions to it"
+        )
+    captioner.model.eval()
+    found = caption_clips(captioner, clips, split, settings or captioner.generation)
+    captions = {key: of_clip[0].text for key, of_clip in zip(references, found, strict=True)}
+    if out is not None:
+        with atomic_file(out, "w") as stream:
+            for key, text in captions.items():
+                stream.write(json.dumps({"key": key, "caption": text}, ensure_ascii=False) + "\n")
+    scores, full = caption_scores(references, captions)
+    bleu = {name.lower(): value for name, value in full.items() if name.startswith("Bleu") and name != "Bleu_4"}
+    return CaptionEvaluation({**scores, **bleu}, captions, len(captions))
+
+
+def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
+    """Make sure that clips were prepared as a captioner was trained: backbone, frames, sampling.
+
+    Raises:
+        CheckpointError: other-backbone.
+    """
+    backbone = captioner.backbone
+    pairs = {
+        "backbone": ("features" if backbone is None else backbone.name, clips.backbone),
+        "sampling": (captioner.sampling, clips.sampling),
+    }
+    if backbone is not None and clips.backbone_fingerprint is not None:
+        pairs["weights of the backbone"] = (backbone.fingerprint()[:12], clips.backbone_fingerprint[:12])
+    differing = [f"{name} {own}, not {theirs}" for name, (own, theirs) in pairs.items() if own != theirs]
+    if differing:
+        raise CheckpointError(
+            "other-backbone", f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`",
+            "prepare the clips as those that it was trained on",
+        )  # fmt: skip

@@ -1,0 +1,149 @@
+"""Captions of videos on the disk, with a picture of what the captioner saw."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from albertkit.captioning.attention import word_attention
+from albertkit.captioning.captioner import Caption, VideoCaptioner
+from albertkit.captioning.contact_sheet import write_contact_sheet
+from albertkit.captioning.data import Clip, frames_of, read_clips
+from albertkit.captioning.generation import GenerationSettings
+from albertkit.errors import AlbertKitError, DataError
+from albertkit.files import atomic_file
+
+LISTS = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
+
+
+@dataclass(frozen=True)
+class PredictedClip:
+    """A clip and what is said of it.
+
+    Attributes:
+        key: Its name.
+        captions: The best first.
+        sheet: The picture that was written, if one was.
+        notes: What decoding noticed.
+    """
+
+    key: str
+    captions: list[Caption]
+    sheet: Path | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        own: dict[str, Any] = {"key": self.key, "caption": self.captions[0].text if self.captions else ""}
+        own["captions"] = [
+            {"caption": c.text, "score": round(c.score, 6), "log_probability": round(c.log_probability, 6)}
+            for c in self.captions
+        ]
+        if self.sheet:
+            own["sheet"] = str(self.sheet)
+        return own | ({"notes": list(self.notes)} if self.notes else {})
+
+
+@dataclass
+class PredictReport:
+    """What was captioned.
+
+    Attributes:
+        clips: In order.
+        skipped: Key and error of those that could not be read.
+    """
+
+    clips: list[PredictedClip] = field(default_factory=list)
+    skipped: list[tuple[str, AlbertKitError]] = field(default_factory=list)
+
+
+def predict_captions(
+    captioner: VideoCaptioner,
+    inputs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    sheets: str | Path | None = None,
+    settings: GenerationSettings | None = None,
+) -> PredictReport:
+    """Caption videos and lists of clips, one clip after the other.
+
+    A clip that cannot be read is skipped and reported; if none can, that is an error.
+
+    Args:
+        captioner: With a backbone.
+        inputs: Files of video; manifests and what else `read_clips` reads; folders.
+        out: A JSONL file to write: a line for each clip, whole or not at all.
+        sheets: Folder for a contact sheet of each clip (PNG).
+        settings: Of generation. Default: the captioner's own.
+
+    Raises:
+        DataError: what the first clip raised, if none can be read. ConfigError: no-backbone.
+    """
+    if captioner.sampling is None:
+        captioner.visual_tokens(torch.empty(0))  # says that there is no backbone
+    assert captioner.sampling is not None
+    report = PredictReport()
+    clips = _clips(inputs)
+    captioner.model.eval()
+    for clip in clips:
+        try:
+            frames = frames_of(clip, captioner.sampling)
+        except DataError as error:
+            report.skipped.append((clip.key, error))
+            continue
+        context = captioner.context(torch.from_numpy(frames.pixels[None]))
+        captions = captioner.describe(context, settings)[0]
+        sheet = None
+        if sheets is not None and captions:
+            sheet = Path(sheets) / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', clip.key)}.png"
+            _write_sheet(sheet, captioner, context, frames, captions)
+        report.clips.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
+    if not report.clips:
+        raise report.skipped[0][1]
+    if out is not None:
+        with atomic_file(out, "w") as stream:
+            _write_lines(stream, report)
+    return report
+
+
+def _clips(inputs: Sequence[str | Path]) -> list[Clip]:
+    clips: list[Clip] = []
+    for given in map(Path, inputs):
+        if given.is_dir() or given.suffix.lower() in LISTS:
+            clips += read_clips(given)
+        else:
+            clips.append(Clip(key=given.stem, source=given))
+    seen: dict[str, int] = {}
+    named = []
+    for clip in clips:  # two files of one name in two folders get two sheets
+        seen[clip.key] = seen.get(clip.key, 0) + 1
+        named.append(clip if seen[clip.key] == 1 else replace(clip, key=f"{clip.key}-{seen[clip.key]}"))
+    return named
+
+
+def _write_lines(stream: IO[str], report: PredictReport) -> None:
+    for clip in report.clips:
+        stream.write(json.dumps(clip.to_dict(), ensure_ascii=False) + "\n")
+
+
+def _write_sheet(file: Path, captioner: VideoCaptioner, context: Any, frames: Any, captions: Sequence[Caption]) -> None:
+    best = captions[0]
+    words, attention = None, None
+    if best.ids:
+        seen = word_attention(captioner, context, best)
+        words, attention = seen.words, _to_sampled_frames(seen.shares, len(frames.pixels))
+    write_contact_sheet(
+        file, frames.pixels, frames.times, best.text, score=best.score, words=words, attention=attention
+    )
+
+
+def _to_sampled_frames(shares: np.ndarray, num_frames: int) -> np.ndarray:
+    """[L, F] of the frames of visual tokens to [L, T] of the frames that were decoded, which may be more: each gets its part."""
+    own = np.arange(num_frames) * shares.shape[1] // num_frames
+    counts = np.bincount(own, minlength=shares.shape[1])
+    return shares[:, own] / counts[own]

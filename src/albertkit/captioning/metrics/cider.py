@@ -40,4 +40,4 @@ def _similarity(counts: NgramCounts, rows: NgramRows) -> np.ndarray:
     products = np.minimum(in_candidate, in_reference) * in_reference
     dots = np.bincount(rows.caption[~of_candidate], products, len(counts.item))[items:]
     lengths = norms[counts.item[items:]] * norms[items:]
-    return np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
+    return np.divide(dots, lengths, out=np.zeros(len(dots)), where=lengths > 0)

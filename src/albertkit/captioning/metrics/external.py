@@ -37,7 +37,7 @@ def java_scores(
             try:
                 found[name] = scorer(candidates, references)
                 continue
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
+            except (ImportError, OSError, ValueError, subprocess.SubprocessError) as error:
                 reason = f"it failed: {type(error).__name__}: {error}"
         absent[name] = reason
     return found, absent

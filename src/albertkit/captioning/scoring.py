@@ -1,0 +1,228 @@
+"""`score_caption_files`: captions out of anybody's files against references out of anybody's files."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from albertkit.captioning.data.fields import as_span, spanned
+from albertkit.captioning.metrics import CaptionScores, score_captions
+from albertkit.corpus.inputs import ByteStream, find_inputs
+from albertkit.errors import DataError
+from albertkit.files import atomic_file
+from albertkit.tasks.faults import counted
+from albertkit.tasks.tables.source import conversion, not_json
+
+File = str | os.PathLike[str]
+
+_NAMES = ("key", "video", "features", "frames", "image_id")
+_JSON = re.compile(r'\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$))')  # how it begins; `[UNK] man` is a caption
+
+
+class CaptionRow(NamedTuple):
+    """What a file says of a clip.
+
+    Attributes:
+        key: Of the clip; of plain lines the number of the line, from 1.
+        captions: One or more.
+        where: How a person finds it in the file.
+    """
+
+    key: str
+    captions: list[str]
+    where: str
+
+
+class CaptionFile(NamedTuple):
+    """A file of captions.
+
+    Attributes:
+        path: The file.
+        layout: tsv, json or lines.
+        rows: In its order; a key may come again.
+    """
+
+    path: File
+    layout: str
+    rows: list[CaptionRow]
+
+
+def score_caption_files(
+    predictions: File, references: Sequence[File], java: bool = True, details: File | None = None
+) -> CaptionScores:
+    """Score a file of captions, by keys that are compared as text, or line by line.
+
+    Args:
+        predictions: One caption a clip, as `read_caption_file` reads it. Of a TSV's captions, the best first, the first counts.
+        references: One or more files. Of plain lines each has one reference for every line of the predictions.
+        java: METEOR and SPICE too, where pycocoevalcap and Java are installed.
+        details: A file for one JSON object a clip: key, caption, references and scores.
+
+    Raises:
+        DataError: ids-mismatch, duplicate-ids, wrong-number, wrong-captions, no-captions, and what reading raises.
+    """
+    given, truths = read_caption_file(predictions), [read_caption_file(file) for file in references]
+    for truth in truths:
+        if (truth.layout == "lines") != (given.layout == "lines"):
+            keyed, bare = (truth, given) if given.layout == "lines" else (given, truth)
+            raise DataError(
+                "ids-mismatch", f"`{keyed.path}` has keys, `{bare.path}` is plain lines",
+                "give keys to both, or write both as lines in the same order",
+            )  # fmt: skip
+        if given.layout == "lines" and len(truth.rows) != len(given.rows):
+            raise DataError(
+                "wrong-number",
+                f"`{predictions}` has {counted(len(given.rows), 'line')}, `{truth.path}` has {len(truth.rows):,}",
+                "line n of one belongs to line n of the other",
+            )
+    candidates, gold = _candidates(given), _references(truths)
+    scores = score_captions(gold, candidates, java=java)
+    if details is not None:
+        with atomic_file(details, "w") as stream:
+            for key, values in scores.each.items():
+                record = {"key": key, "caption": candidates[key], "references": gold[key], **values}
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return scores
+
+
+def read_caption_file(file: File) -> CaptionFile:
+    """Read captions; the content says how, whatever the file is called.
+
+    - SwinBERT's TSV: key, tab, a JSON list of objects with `caption`.
+    - JSON lines: `key`, or in its place `video`, `features`, `frames` (as a manifest has them) or `image_id`; and `captions`, a
+      list, or `caption`.
+    - One JSON: a list of such objects (COCO's results), an object with `annotations` (COCO), or of keys and captions.
+    - Else plain text, a caption a line.
+
+    Args:
+        file: UTF-8, may be compressed.
+
+    Raises:
+        DataError: not-found, wrong-kind, bad-encoding, broken-json, bad-row, no-captions.
+    """
+    text = _read(file)
+    if not text:
+        raise DataError("no-captions", f"`{file}` is empty", "name a file of captions")
+    lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
+    filled = [(number, line) for number, line in lines if line.strip()]
+    first = filled[0][1] if filled else ""
+    if first.partition("\t")[2].lstrip().startswith("["):
+        return CaptionFile(file, "tsv", [_tsv_row(file, number, line) for number, line in filled])
+    if not _JSON.match(first):
+        return CaptionFile(
+            file, "lines", [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines]
+        )
+    if len(filled) > 1 and _is_json(first):
+        rows = [_record_row(file, f"line {number:,}", _json(file, number, line)) for number, line in filled]
+        return CaptionFile(file, "json", rows)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            "broken-json", f"`{file}` begins as JSON and is not: {error}",
+            "write it again; a JSON object a line, or one for the whole file",
+        ) from None  # fmt: skip
+    return CaptionFile(file, "json", list(_json_rows(file, content)))
+
+
+def _read(file: File) -> str:
+    if os.path.isdir(file):
+        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the file")
+    with ByteStream(find_inputs([file])[0]) as stream:
+        content = b"".join(iter(stream.read, b""))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "bad-encoding", f"`{file}` is not UTF-8, at byte {error.start:,}", conversion(str(file), "LATIN1")
+        ) from None
+
+
+def _tsv_row(file: File, number: int, line: str) -> CaptionRow:
+    key, _, value = line.partition("\t")
+    records = _json(file, number, value)
+    captions = [record.get("caption") if isinstance(record, dict) else record for record in _listed(records)]
+    return _row(file, f"line {number:,}", key, captions)
+
+
+def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
+    """Rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
+    if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
+        for key, captions in content.items():
+            yield _row(file, f"`{key}`", key, _listed(captions))
+        return
+    records = _listed(content.get("annotations", content) if isinstance(content, dict) else content)
+    for number, record in enumerate(records, 1):
+        yield _record_row(file, f"record {number:,}", record)
+
+
+def _record_row(file: File, where: str, record: Any) -> CaptionRow:
+    if not isinstance(record, dict):
+        raise _bad(file, where, f"a {type(record).__name__}, not an object")
+    name = next((name for name in _NAMES if record.get(name) is not None), None)
+    if name is None:
+        raise _bad(file, where, f"it has none of {', '.join(_NAMES)}")
+    key = record[name]
+    if name in _NAMES[1:4]:  # as in a manifest: two clips of one video have different keys
+        try:
+            key = spanned(
+                f"{key}:{record['row']}" if "row" in record else key, *as_span(record.get("start"), record.get("end"))
+            )
+        except ValueError as error:
+            raise _bad(file, where, str(error)) from None
+    return _row(file, where, key, _listed(record.get("captions", record.get("caption"))))
+
+
+def _row(file: File, where: str, key: Any, captions: list[Any]) -> CaptionRow:
+    """A row, if it is one: a key of text or a whole number, and at least one caption."""
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise _bad(file, where, f"the key is {key!r}, it must be text or a whole number")
+    for caption in captions or [None]:
+        if not isinstance(caption, str):
+            raise _bad(file, where, f"a caption is {caption!r}, it must be text" if captions else "it has no caption")
+    return CaptionRow(str(key), captions, where)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _json(file: File, number: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _bad(file, f"line {number:,}", not_json(error)) from None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _bad(file: File, where: str, reason: str) -> DataError:
+    return DataError("bad-row", f"`{file}`, {where}: {reason}", "mend the row: every clip needs a key and a caption")
+
+
+def _candidates(given: CaptionFile) -> dict[str, str]:
+    """One caption a clip. The same one again is passed over: processes that share clips unevenly caption some twice."""
+    found: dict[str, str] = {}
+    for key, captions, where in given.rows:
+        if given.layout != "tsv" and len(captions) > 1:
+            raise DataError(
+                "wrong-captions", f"`{given.path}`, {where}: {len(captions)} captions of clip `{key}`", "leave the best"
+            )
+        if found.setdefault(key, captions[0]) != captions[0]:
+            raise DataError("duplicate-ids", f"`{given.path}`, {where}: clip `{key}` again", "leave one caption")
+    return found
+
+
+def _references(truths: Sequence[CaptionFile]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for truth in truths:
+        for key, captions, _ in truth.rows:
+            found.setdefault(key, []).extend(captions)
+    return found

@@ -1,0 +1,236 @@
+"""Files of captions in every layout, their errors, and the command."""
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from albertkit.captioning.metrics import score_captions
+from albertkit.captioning.scoring import read_caption_file, score_caption_files
+from albertkit.errors import DataError
+
+CANDIDATES = {"7": "a red ball moves left", "clip 2": "ein größerer Kreis – 한국어"}
+REFERENCES = {"7": ["a red ball moves left", "the ball goes left"], "clip 2": ["a larger circle"]}
+
+
+def published(data: Path) -> dict:
+    return json.loads((data / "captions" / "caption_metrics_reference.json").read_text())
+
+
+def test_published_scores_of_nlg_eval(data: Path) -> None:
+    folder = data / "captions" / "nlg-eval"
+    scores = score_caption_files(folder / "hyp.txt", [folder / "ref1.txt", folder / "ref2.txt"], java=False)
+    expected = {name: value for name, value in published(data)["expected"].items() if name != "METEOR"}
+    assert len(expected) == 6
+    assert dict(scores) == pytest.approx(expected, abs=1e-6)
+    assert (scores.num_captions, scores.num_references) == (2, 4)
+    swapped = score_caption_files(folder / "ref1.txt", [folder / "hyp.txt", folder / "ref2.txt"], java=False)
+    assert abs(swapped["CIDEr"] - expected["CIDEr"]) > 1e-3
+
+
+@pytest.mark.parametrize("example", ["single", "single_fr"])
+def test_published_scores_of_one_caption(data: Path, example: str) -> None:
+    case = published(data)[example]
+    scores = score_captions({"x": case["refs"]}, {"x": case["hyp"]})
+    expected = {name: value for name, value in case.items() if name in scores}
+    assert len(expected) >= 5
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def tsv(captions: dict) -> str:
+    records = {
+        key: [{"caption": text} for text in ([value] if isinstance(value, str) else value)]
+        for key, value in captions.items()
+    }
+    return "".join(f"{key}\t{json.dumps(value)}\n" for key, value in records.items())
+
+
+def swinbert_predictions(captions: dict) -> str:
+    guesses = {
+        key: [{"caption": text, "conf": 0.5}, {"caption": "worse", "conf": 0.1}] for key, text in captions.items()
+    }
+    return "".join(f"{key}\t{json.dumps(value)}\n" for key, value in guesses.items())
+
+
+def json_lines(name: str, text: str) -> Callable[[dict], str]:
+    return lambda captions: "\n".join(json.dumps({name: key, text: value}) for key, value in captions.items())
+
+
+def coco_results(captions: dict) -> str:
+    rows = [{"image_id": int(key) if key.isdigit() else key, "caption": text} for key, text in captions.items()]
+    return json.dumps(rows, indent=2)
+
+
+def coco_annotations(captions: dict) -> str:
+    images = [{"id": int(key) if key.isdigit() else key, "file_name": key} for key in captions]
+    pairs = [(image["id"], text) for image in images for text in captions[str(image["id"])]]
+    annotations = [{"id": place, "image_id": image, "caption": text} for place, (image, text) in enumerate(pairs)]
+    return json.dumps({"images": images, "annotations": annotations}, ensure_ascii=False)
+
+
+PREDICTIONS = [
+    swinbert_predictions,
+    tsv,
+    json_lines("key", "caption"),
+    json_lines("video", "caption"),
+    coco_results,
+    json.dumps,
+]
+TRUTHS = [tsv, json_lines("key", "captions"), json_lines("video", "captions"), coco_annotations, json.dumps]
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.parametrize("prediction", PREDICTIONS)
+def test_layouts(tmp_path: Path, prediction: Callable[[dict], str], truth: Callable[[dict], str]) -> None:
+    (tmp_path / "given").write_text(prediction(CANDIDATES), encoding="utf-8-sig")
+    (tmp_path / "truth.gz").write_bytes(gzip.compress(truth(REFERENCES).encode()))
+    out = tmp_path / "details.jsonl"
+    scores = score_caption_files(tmp_path / "given", [tmp_path / "truth.gz"], java=False, details=out)
+    expected = score_captions(REFERENCES, CANDIDATES)
+    assert (scores.corpus, scores.each) == (expected.corpus, expected.each)
+    details = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [(row["key"], row["caption"], row["references"]) for row in details] == [
+        (key, text, REFERENCES[key]) for key, text in CANDIDATES.items()
+    ]
+    assert [row["CIDEr"] for row in details] == [each["CIDEr"] for each in expected.each.values()]
+
+
+def test_keys_of_a_manifest(tmp_path: Path) -> None:
+    rows = [
+        {"video": "a.mp4", "start": 1, "end": 2.5, "captions": ["x"]},
+        {"video": "a.mp4", "captions": ["y"]},
+        {"frames": "b.tsv", "row": 3, "captions": ["z"]},
+        {"key": 5, "video": "c.mp4", "captions": ["w"]},
+    ]
+    file = tmp_path / "test.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert [row.key for row in read_caption_file(file).rows] == ["a.mp4_1_2.5", "a.mp4", "b.tsv:3", "5"]
+
+
+def test_captions_that_look_like_json_are_captions(tmp_path: Path) -> None:
+    (tmp_path / "given.txt").write_text("[UNK] man\n{a} man\n\n")
+    (tmp_path / "truth.txt").write_text("a man\na man\na dog\n")
+    assert [row.captions for row in read_caption_file(tmp_path / "given.txt").rows] == [
+        ["[UNK] man"],
+        ["{a} man"],
+        [""],
+    ]
+    scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"], java=False)
+    assert scores.diversity["empty_captions"] == pytest.approx(1 / 3)
+    assert scores.each["3"]["ROUGE_L"] == 0
+
+
+def test_all_captions_empty(tmp_path: Path) -> None:
+    (tmp_path / "given.txt").write_text("\n\n")
+    (tmp_path / "truth.txt").write_text("a man\na dog\n")
+    scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"], java=False)
+    assert scores.diversity == {"distinct_captions": 0.5, "empty_captions": 1.0, "mean_length": 0.0}
+    assert max(scores.values()) == 0
+
+
+def test_diversity_of_a_collapsed_captioner() -> None:
+    same = dict.fromkeys("abcd", "A man.")
+    scores = score_captions({key: [f"scene {key}", ""] for key in same}, {**same, "d": "."})
+    assert scores.diversity == {"distinct_captions": 0.5, "empty_captions": 0.25, "mean_length": 1.5}
+    assert scores.to_dict()["empty_references"] == 4
+    assert scores.to_dict()["captions"] == 4
+
+
+GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption": "b"}])
+
+
+@pytest.mark.parametrize(
+    ("given", "truth", "slug", "said"),
+    [
+        ('{"1": "a"}', '{"1": ["a"], "2": ["b"]}', "ids-mismatch", "1 clip without a caption, for example `2`"),
+        ('{"1": "a", "3": "b"}', '{"1": ["a"]}', "ids-mismatch", "1 caption without a reference, for example `3`"),
+        ('{"01": "a"}', '{"1": ["a"]}', "ids-mismatch", "the references have, for example, `1`"),
+        ("a\nb", GOOD, "ids-mismatch", "`given` is plain lines"),
+        (GOOD, "a\nb", "ids-mismatch", "`truth` is plain lines"),
+        ("a\nb", "a\nb\nc", "wrong-number", "`given` has 2 lines, `truth` has 3"),
+        ("", "a", "no-captions", "`given` is empty"),
+        ("{}", "{}", "no-captions", "there are no captions"),
+        ('{"1": ["a", "b"]}', '{"1": ["a"]}', "wrong-captions", "2 captions of clip `1`"),
+        ('{"1": "a"}', '{"1": []}', "bad-row", "`truth`, `1`: it has no caption"),
+        ('{"1": 5}', '{"1": ["a"]}', "bad-row", "a caption is 5"),
+        ('1\t[{"caption": "a"}]\n2\t[{"caption"', GOOD, "bad-row", "`given`, line 2: not JSON"),
+        ('1\t[{"text": "a"}]', GOOD, "bad-row", "a caption is None"),
+        ('{"key": "1", "caption": "a"}\n{"caption": "b"}', GOOD, "bad-row", "line 2: it has none of key"),
+        ('{"key": "1", "caption": "a"}\n{"key": "1", "caption": "b"}', GOOD, "duplicate-ids", "line 2: clip `1` again"),
+        ('[{"image_id": 1, "caption": "a"}, 3]', GOOD, "bad-row", "record 2: a int, not an object"),
+        ('[{"image_id": 1, "caption": "a"}', GOOD, "broken-json", "`given` begins as JSON"),
+    ],
+)
+def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, truth: str, slug: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("given").write_text(given)
+    Path("truth").write_text(truth)
+    with pytest.raises(DataError) as caught:
+        score_caption_files("given", ["truth"], java=False)
+    assert caught.value.slug == slug
+    assert said in str(caught.value)
+
+
+def test_the_same_caption_twice_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "given").write_text(GOOD + "\n" + GOOD.split("\n")[0])
+    (tmp_path / "truth").write_text('{"1": ["a"], "2": ["b"]}')
+    assert score_caption_files(tmp_path / "given", [tmp_path / "truth"], java=False).num_captions == 2
+
+
+def test_other_encodings_and_folders_are_named(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes("café".encode("latin-1"))
+    with pytest.raises(DataError, match="is not UTF-8, at byte 3"):
+        read_caption_file(tmp_path / "latin")
+    with pytest.raises(DataError, match="this is a folder"):
+        read_caption_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("references", "candidates"),
+    [({"a": "one text"}, {"a": "x"}), ({"a": ["x"]}, {"a": ["x"]}), ({"a": [None]}, {"a": "x"})],
+)
+def test_texts_and_lists_are_told_apart(references: dict, candidates: dict) -> None:
+    with pytest.raises(DataError) as caught:
+        score_captions(references, candidates)
+    assert caught.value.slug == "wrong-captions"
+
+
+def test_without_java_two_metrics_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    scores = score_captions(REFERENCES, CANDIDATES, java=True)
+    assert scores.absent == dict.fromkeys(("METEOR", "SPICE"), "no `java` on the path")
+    assert scores.to_dict()["absent"] == scores.absent
+    assert set(scores) == set(score_captions(REFERENCES, CANDIDATES))
+
+
+def test_a_scorer_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "java").write_text("")
+    (tmp_path / "java").chmod(0o755)
+    (tmp_path / "pycocoevalcap" / "meteor").mkdir(parents=True)
+    (tmp_path / "pycocoevalcap" / "meteor" / "meteor.py").write_text(
+        "class Meteor:\n    compute_score = lambda *_: float('nonsense')\n"
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("pycocoevalcap")]:
+        monkeypatch.delitem(sys.modules, name)
+    absent = score_captions(REFERENCES, CANDIDATES, java=True).absent
+    assert absent["METEOR"].startswith("it failed: ValueError: could not convert")
+    assert "Stanford CoreNLP" in absent["SPICE"]
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from albertkit.cli.caption_score import score
+
+    (tmp_path / "given").write_text(json.dumps(CANDIDATES))
+    (tmp_path / "truth").write_text(json.dumps(REFERENCES))
+    score(tmp_path / "given", [tmp_path / "truth"], java=False, json=True)
+    printed = json.loads(capsys.readouterr().out)
+    expected = score_captions(REFERENCES, CANDIDATES)
+    assert printed == expected.to_dict()
+    score(tmp_path / "given", [tmp_path / "truth"], java=False, details=tmp_path / "out.jsonl")
+    assert f"CIDEr              {expected['CIDEr']:.4f}" in capsys.readouterr().out
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2

@@ -1,0 +1,124 @@
+"""Against pycocoevalcap itself, whose unpacked wheel ALBERTKIT_PYCOCOEVALCAP names, and its Java programs."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from albertkit.captioning.metrics import score_captions
+from albertkit.captioning.metrics.ptb import tokenize_captions
+
+pytestmark = pytest.mark.peer
+
+Captions = dict[str, list[str]]
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = os.environ.get("ALBERTKIT_PYCOCOEVALCAP")
+    if not folder:
+        pytest.skip("ALBERTKIT_PYCOCOEVALCAP is not set")
+    monkeypatch.syspath_prepend(folder)
+    return Path(folder) / "pycocoevalcap"
+
+
+@pytest.fixture
+def java() -> str:
+    if (program := shutil.which("java")) is None:
+        pytest.skip("there is no java")
+    return program
+
+
+def cider_data(data: Path) -> tuple[Captions, Captions]:
+    """CIDEr's own 500 scenes with 48 references each, and 400 candidates; an image has two of these."""
+    references: Captions = {}
+    for record in json.loads((data / "captions" / "cider" / "abstract48S.json").read_text()):
+        references.setdefault(record["image_id"], []).append(record["caption"])
+    records = json.loads((data / "captions" / "cider" / "abstract_candsB.json").read_text())
+    candidates = {f"{place} {record['image_id']}": record for place, record in enumerate(records)}
+    truth = {key: references[record["image_id"]] for key, record in candidates.items()}
+    return truth, {key: [record["caption"]] for key, record in candidates.items()}
+
+
+def compare(gold: Captions, tokens: dict[str, str]) -> None:
+    """Assert that our scores of tokenised captions are theirs."""
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.rouge.rouge import Rouge
+
+    ours = score_captions(gold, tokens, tokenize=False)
+    given = {key: [text] for key, text in tokens.items()}
+    bleu, bleu_each = Bleu(4).compute_score(gold, given, verbose=0)
+    rouge, rouge_each = Rouge().compute_score(gold, given)
+    cider, cider_each = Cider().compute_score(gold, given)
+    theirs = {f"Bleu_{size}": value for size, value in enumerate(bleu, 1)} | {"ROUGE_L": rouge, "CIDEr": cider}
+    assert dict(ours) == pytest.approx(theirs, abs=1e-9)
+    for name, values in zip(theirs, [*bleu_each, rouge_each, cider_each], strict=True):
+        assert [scores[name] for scores in ours.each.values()] == pytest.approx(list(values), abs=1e-9)
+
+
+def test_scores_of_a_larger_set(package: Path, data: Path) -> None:
+    truth, candidates = cider_data(data)
+    tokens = tokenize_captions([texts[0] for texts in candidates.values()])
+    gold = {key: tokenize_captions(texts) for key, texts in truth.items()}
+    compare(gold, dict(zip(candidates, tokens, strict=True)))
+
+
+def test_scores_of_odd_captions(package: Path) -> None:
+    """Few words, many repeats, empty captions and blanks in a row; sets of one clip too."""
+    draw = random.Random(5)
+
+    def caption() -> str:
+        return " ".join(draw.choices(["a", "b", "c", "dd", ""], k=draw.choice([0, 1, 1, 2, 3, 5, 9])))
+
+    for clips in [1, 1, 1, 2, 2, 3, *[draw.randint(1, 20) for _ in range(200)]]:
+        gold = {str(clip): [caption() for _ in range(draw.randint(1, 4))] for clip in range(clips)}
+        if any(text.split() for texts in gold.values() for text in texts):  # their CIDEr has no maximum of nothing
+            compare(gold, {key: caption() for key in gold})
+
+
+def test_tokens_of_a_larger_set(package: Path, data: Path, java: str, tmp_path: Path) -> None:
+    truth, candidates = cider_data(data)
+    texts = [text for group in (*truth.values(), *candidates.values()) for text in group]
+    for file in ("STS-B/original_sts-train.tsv", "MRPC/msr_paraphrase_train.txt", "QNLI/dev.tsv"):
+        lines = (data / "glue" / file).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
+        texts += [column for line in lines for column in line.split("\t") if not column.strip().isdigit()]
+    file = tmp_path / "texts"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    program = [java, "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", str(package / "tokenizer" / "*")]
+    command = [*program, "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase", str(file)]
+    lines = subprocess.run(command, capture_output=True, check=True).stdout.decode().split("\n")
+    dropped = {"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"}
+    theirs = [" ".join(token for token in line.rstrip().split(" ") if token not in dropped) for line in lines]
+    ours = tokenize_captions(texts)
+    assert len(texts) > 50_000
+    assert [(a, b) for a, b in zip(ours, theirs, strict=False) if a != b] == []
+
+
+def test_meteor(package: Path, golden: Path, java: str) -> None:
+    raw = json.loads((golden / "captioning" / "metrics_ptb_meteor.json").read_text())
+    tokenised = json.loads((golden / "captioning" / "metrics_pretokenised.json").read_text())["items"]
+    for items, theirs, tokenize in (
+        (raw["items"], raw["scores"]["METEOR"], True),
+        (tokenised, raw["meteor_of_pretokenised_items"], False),
+    ):
+        references = {item["id"]: item["references"] for item in items}
+        candidates = {item["id"]: item["candidate"] for item in items}
+        ours = score_captions(references, candidates, tokenize=tokenize, java=True)
+        assert ours["METEOR"] == pytest.approx(theirs["corpus"], abs=1e-6)
+        assert [scores["METEOR"] for scores in ours.each.values()] == pytest.approx(theirs["each"], abs=1e-6)
+        assert "SPICE" in {**ours, **ours.absent}
+    other = score_captions(references, {**candidates, "v00": "a bird"}, tokenize=False, java=True)
+    assert abs(other["METEOR"] - theirs["corpus"]) > 1e-6
+
+
+def test_meteor_of_odd_captions(package: Path, java: str) -> None:
+    references = {"empty": ["a dog"], "bars": ["a ||| dog", "a cat"], "accents": ["un café très chaud"]}
+    scores = score_captions(
+        references, {"empty": "", "bars": "a ||| dog", "accents": "un café"}, tokenize=False, java=True
+    )
+    assert [round(each["METEOR"], 3) > 0 for each in scores.each.values()] == [False, True, True]

@@ -20,9 +20,9 @@ SWINBERT = "everything again each word (SwinBERT's scheme)"
 TRANSFORMERS = Peer("transformers BertModel again each word", "transformers", "pip install 'albertkit[caption]'")
 WIDTH = 512  # of SwinBERT's visual tokens after `fc`
 NOTE = (
-    "random weights; greedy, the end forbidden, so that all write as many words. From visual tokens on: a backbone runs once in any "
-    "scheme. SwinBERT's scheme runs on our ALBERT, whose passes cost what BERT's cost; transformers' BertModel computes the "
-    "same lengths without a prediction head"
+    "random weights; greedy, the end forbidden, so that all write as many words. From visual tokens on: a backbone "
+    "runs once in any scheme. SwinBERT's scheme runs on our ALBERT, whose passes cost what BERT's cost; transformers' "
+    "BertModel computes the same lengths without a prediction head"
 )
 
 

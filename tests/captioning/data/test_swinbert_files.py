@@ -244,3 +244,16 @@ def test_content(tmp_path: Path, clips: list[Clip]) -> None:
     renamed = read_swinbert(write_swinbert([replace(clips[0], key="x")], tmp_path / "b", "train", SAMPLING))
     assert content_hash(row[0]) == content_hash(renamed[0])  # the same pictures under another key
     assert len({content_hash(clip) for clip in (*row, *clips)}) == len(row) + 3  # two clips of one file
+
+
+def test_real_videos_as_frames(tmp_path: Path, data: Path) -> None:
+    """Frames through JPEG and back stay what they were, and are told from those of the other video."""
+    sampling = FrameSampling(num_frames=6, size=96, rounding="round")
+    names = ("demo.mp4", "part_0.mp4")
+    clips = [Clip(key=name, source=data / "videos" / name, captions=("x",)) for name in names]
+    rows = read_swinbert(write_swinbert(clips, tmp_path, "train", sampling))
+    shown = [frames_of(clip, sampling).pixels.astype(float) for clip in clips]
+    held = [frames_of(clip, sampling).pixels for clip in rows]
+    errors = [[np.square(frames - pixels).mean() for frames in held] for pixels in shown]
+    assert max(errors[0][0], errors[1][1]) < 40  # 32 dB
+    assert min(errors[0][1], errors[1][0]) > 1000

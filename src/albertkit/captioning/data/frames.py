@@ -34,7 +34,7 @@ def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
     if clip.row is None:
         return sample_frames(clip.source, sampling, clip.start, clip.end)
     columns = TsvFile.opened(clip.source).row(clip.row)[1:]
-    pictures = columns[1:] if columns[0].startswith(b"{") else columns
+    pictures = columns[1:] if columns[:1] and columns[0].startswith(b"{") else columns
     where = f"`{clip.source}`, row {clip.row:,} (`{clip.key}`)"
     if 1 < len(pictures) < sampling.num_frames or not pictures:
         raise DataError(

@@ -25,7 +25,13 @@ Read = tuple[np.ndarray, tuple[str, ...]]  # and notes
 
 
 def name_items(
-    recipe: Recipe, clips: Sequence[tuple[str, Clip]], settings: dict[str, Any], *, workers: int, stop: bool
+    recipe: Recipe,
+    clips: Sequence[tuple[str, Clip]],
+    settings: dict[str, Any],
+    display: PrepareProgress,
+    *,
+    workers: int,
+    stop: bool,
 ) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], DataError]]:
     """Read every file and name its item.
 
@@ -33,6 +39,7 @@ def name_items(
         recipe: How items are made.
         clips: Split and clip.
         settings: Of the recipe.
+        display: Told of what is done.
         workers: Threads that read.
         stop: Raise the first error.
 
@@ -49,10 +56,15 @@ def name_items(
         except (DataError, OSError) as error:
             return _as_data_error(error, stop)
 
+    names, failed = dict[tuple[str, str], str](), dict[tuple[str, str], DataError]()
     with ThreadPoolExecutor(workers, thread_name_prefix="hash") as pool:
-        found = {(part, clip.key): name for (part, clip), name in zip(clips, pool.map(name, clips), strict=True)}
-    names = {place: name for place, name in found.items() if isinstance(name, str)}
-    return names, {place: error for place, error in found.items() if isinstance(error, DataError)}
+        for (part, clip), found in zip(clips, pool.map(name, clips), strict=True):
+            if isinstance(found, str):
+                names[part, clip.key] = found
+            else:
+                failed[part, clip.key] = found
+            display.update(1, isinstance(found, DataError))
+    return names, failed
 
 
 def make_items(

@@ -21,6 +21,7 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, read_json, write_json
 
 SKIPPED = "skipped.jsonl"
+_SHORT = ("format", "kind", "backbone", "sampling", "grid")  # settings that a message can hold
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,10 @@ def prepare(
     threads = workers or min(8, os.cpu_count() or 1)
     stop = on_error == "stop"
     each = [(part, clip) for part, clips in splits.items() for clip in clips]
-    names, failed = name_items(recipe, each, settings, workers=threads, stop=stop)
+    with PrepareProgress("looking at files", len(each), progress) as display:
+        names, failed = name_items(recipe, each, settings, display, workers=threads, stop=stop)
     items = {names[part, clip.key]: clip for part, clip in each if (part, clip.key) in names}
-    with PrepareProgress(len(items), progress) as display:
+    with PrepareProgress("preparing", len(items), progress) as display:
         made, broken = make_items(recipe, items, folder, display, batch_size=batch_size, workers=threads, stop=stop)
     broken |= _other_widths(recipe, items, folder, broken)
     if broken and stop:
@@ -160,8 +162,11 @@ def _splits_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     before = read_json(folder / PREPARED, "prepared clips")
     differing = [name for name in settings if before.get(name) != settings[name]]
     if differing:
-        shown = "; ".join(f"{name} was {before.get(name)}, is {settings[name]}" for name in differing)
-        raise DataError("other-preparation", f"`{folder}` was prepared otherwise: {shown}", "choose another --out")
+        shown = [f"{name} was {before.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
+        shown += [name for name in differing if name not in _SHORT]
+        raise DataError(
+            "other-preparation", f"`{folder}` was prepared otherwise: {'; '.join(shown)}", "choose another --out"
+        )
     return dict(before["splits"])
 
 

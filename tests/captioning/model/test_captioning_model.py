@@ -121,7 +121,10 @@ def test_places_begin_at_zero_and_times_are_interpolated():
         projector.time_embeddings.copy_(torch.arange(4.0)[:, None].expand(4, 64))
         projector.space_embeddings.copy_(torch.arange(4.0)[:, None].expand(4, 64) * 100)
     assert projector.places(Grid(4, 2, 2))[:, 0].tolist() == [t + 100 * s for t in range(4) for s in range(4)]
-    assert projector.places(Grid(2, 2, 2))[::4, 0].tolist() == [0.5, 2.5]  # times of two frames lie between those of four
+    assert projector.places(Grid(2, 2, 2))[::4, 0].tolist() == [
+        0.5,
+        2.5,
+    ]  # times of two frames lie between those of four
     with pytest.raises(ConfigError, match="3 x 2 visual tokens"):
         projector.places(Grid(4, 3, 2))
     with pytest.raises(ConfigError, match="15 visual tokens for a grid"):
@@ -215,9 +218,9 @@ def test_wrong_arguments():
     ids, visual = _inputs(model)
     with pytest.raises(ConfigError, match="width 5"):
         model.albert.project(visual[..., :5])
+    places = torch.zeros_like(ids)
+    places[0, 1:4] = 1
     with pytest.raises(ConfigError, match="3 places, masked_ids has 1"):
-        places = torch.zeros_like(ids)
-        places[0, 1:4] = 1
         model(ids, visual, masked_pos=places, masked_ids=torch.tensor([[4], [-1]]))
     with pytest.raises(ConfigError, match="argument of generation"):
         model(ids, visual, num_beams=3)

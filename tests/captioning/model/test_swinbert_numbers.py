@@ -58,11 +58,12 @@ def test_states_and_a_mask_of_keys(original):
     torch.testing.assert_close(logits, expected, atol=5e-5, rtol=0)
 
 
+_FIRST_LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 # Where the original's names lie in ours.
 _GRADIENTS = {
     "bert.embeddings.word_embeddings.weight": "albert.embeddings.word_embeddings.weight",
     "bert.img_embedding.weight": "albert.img_embedding.projection.weight",
-    "bert.encoder.layer.0.attention.self.query.weight": "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.query.weight",
+    "bert.encoder.layer.0.attention.self.query.weight": f"{_FIRST_LAYER}.attention.query.weight",
     "cls.predictions.bias": "predictions.bias",
 }
 

@@ -1,0 +1,47 @@
+"""SwinBERT's greedy and beam outputs from its own weights, and an independent decoder that encodes everything again."""
+
+import pytest
+import torch
+
+
+def _generate(original, setting):
+    """With the arguments that the original's evaluation gives."""
+    inputs = original.inputs("generate_inputs")
+    names = ("num_keep_best", "num_beams", "length_penalty", "repetition_penalty", "max_length", "add_od_labels",
+             "od_labels_start_posid")  # fmt: skip
+    return original.model(
+        **inputs, is_decode=True, masked_pos=None, do_sample=False, num_return_sequences=1,
+        bos_token_id=setting["bos"], eos_token_ids=[setting["eos"]], pad_token_id=setting["pad"],
+        mask_token_id=setting["mask"], **{name: setting[name] for name in names},
+    )  # fmt: skip
+
+
+def test_captions_and_log_probabilities(original):
+    compared = 0
+    for name, output in original.outputs.items():
+        ids, scores = _generate(original, output["settings"])
+        assert torch.equal(ids, torch.tensor(output["ids"])), name
+        torch.testing.assert_close(scores, torch.tensor(output["logprobs"]), atol=1e-5, rtol=0)
+        compared += 1
+    assert compared == 7
+
+
+def test_another_video_is_noticed(original):
+    output = original.outputs["greedy"]
+    arrays = original.inputs("generate_inputs")
+    original.inputs = lambda name: {**arrays, "img_feats": arrays["img_feats"].flip(0)}
+    ids, _ = _generate(original, output["settings"])
+    assert not torch.equal(ids, torch.tensor(output["ids"]))
+
+
+def test_refused_arguments(original):
+    from albertkit.errors import ConfigError
+
+    output = original.outputs["greedy"]
+    inputs = original.inputs("generate_inputs")
+    given = dict(bos_token_id=2, eos_token_ids=3, pad_token_id=0, mask_token_id=4, max_length=10, is_decode=True)
+    with pytest.raises(ConfigError, match="use_cbs"):
+        original.model(**inputs, **given, use_cbs=True)
+    with pytest.raises(ConfigError, match="num_beam:"):
+        original.model(**inputs, **given, num_beam=3)
+    assert output

@@ -31,7 +31,7 @@ def everything(
     path: Path, size: int, start: float | None = None, end: float | None = None
 ) -> list[tuple[float, np.ndarray]]:
     """Times and squares of all frames of a clip, decoded from the beginning, as SwinBERT does."""
-    squares = Squares(size)
+    squares = Squares(size, path)
     with av.open(str(path)) as container:
         zero = (container.start_time or 0) / 1e6
         frames = [(frame.time - zero, squares.of(frame)) for frame in container.decode(video=0)]

@@ -231,6 +231,8 @@ def test_frames_larger_than_the_limit(tmp_path, clip, monkeypatch):
         assert slug_of(clip("clip.mp4", 5)) == "too-large-video"
         patched.setattr(file, "MOST_PIXELS", 96 * 96)
         assert len(sample_frames(tmp_path / "clip.mp4", SAMPLING).times) == 4
+    strip = clip("strip.mkv", [np.zeros((2, 16000, 3), np.uint8)], codec="ffv1", pix_fmt="bgr0")
+    assert slug_of(strip) == "too-large-video"  # 96 x 768,000 when its shorter side is 96
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return pack(">I", len(body)) + kind + body + pack(">I", zlib.crc32(kind + body))

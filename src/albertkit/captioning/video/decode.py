@@ -1,10 +1,9 @@
 """The frames of a clip that a model sees, out of a file of any length."""
 
-import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,8 @@ from albertkit.captioning.video.timeline import Bounds, Timeline, read_timeline
 # Codecs of which every packet is one frame and what is called a keyframe needs nothing before it. Not so GIF and APNG, whose
 # frames are painted over each other, and VP8, which has packets that are never shown.
 _SOUGHT = frozenset("h264 hevc vp9 av1 mpeg4 mpeg2video mpeg1video mjpeg ffv1 prores".split())
+
+_ASTRAY = 0.1  # of the frames of a damaged file may be shown at times that cannot be; beyond that, none is believed
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> t
     if pts is None or not len(pts) or not keys:
         return None
     places = sampling.places(len(pts))
-    pixels, squares = _canvas(sampling), Squares(sampling.size)
+    pixels, squares = _canvas(sampling), Squares(sampling.size, video.path)
     frames: Iterator[Any] = iter(())
     expected = -1  # the number of the frame that must come next
     for place in np.unique(places):
@@ -86,7 +87,7 @@ def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> t
                 return None
             frames, expected = video.frames(), leads_from
         for frame in frames:
-            if frame.pts < pts[expected]:
+            if frame.pts is not None and frame.pts < pts[expected]:
                 continue  # it is shown before the keyframe, and may refer to what was not decoded
             if frame.pts != pts[expected]:
                 return None
@@ -100,60 +101,56 @@ def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> t
 
 
 def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
-    """Frames by decoding everything, a second time where there are not as many as packets."""
-    count = timeline.packets
+    """Frames by decoding everything, once more where there are not as many as packets."""
+    count, timed = timeline.packets, timeline.timed
     while True:
         with VideoFile(path) as video:
-            pixels, times, counted = _numbered(video, timeline, bounds, sampling, max(count, 1))
-            if (
-                not counted.rising
-            ):  # AVI tells when packets are decoded, and with B-frames nothing of when they are shown
-                timeline = replace(timeline, pts=None)
+            found = _numbered(video, timed, bounds, sampling, max(count, 1))
+            if found.astray > _ASTRAY * found.decoded:  # as of AVI with B-frames: it tells when packets are decoded
+                timed = False
                 continue
-            if not counted.in_clip:
-                raise no_frame(video, bounds, counted.until)
-            if counted.in_clip == count:
-                lost = check_decoded(video, counted.in_clip if timeline.timed else counted.decoded, timeline.packets)
-                short = (
-                    check_length(video, bounds, counted.until, video.broken_off)
-                    if timeline.timed
-                    else (_untimed(video),)
-                )
-                return Frames(pixels, times, (*lost, *short))
-        count = counted.in_clip
+            if not found.in_clip:
+                raise no_frame(video, bounds, found.until)
+            if found.in_clip != count:
+                count = found.in_clip
+                continue
+            notes = check_decoded(video, found.in_clip if timed else found.decoded, timeline.packets)
+            if timed:
+                notes += check_length(video, bounds, found.until, video.broken_off)
+            else:
+                rate = f"{float(video.rate):g} frames a second"
+                notes += (f"the file does not tell when its frames are shown: counted at {rate}",)
+            return Frames(found.pixels, found.times, notes)
 
 
-class _Counted(NamedTuple):
-    in_clip: int
+class _Found(NamedTuple):
+    pixels: np.ndarray
+    times: np.ndarray
+    in_clip: int  # frames
     decoded: int
     until: float  # seconds
-    rising: bool  # whether the frames came in the order of their times
+    astray: int  # frames that do not tell when they are shown, or before the one before
 
 
-def _numbered(
-    video: VideoFile, timeline: Timeline, bounds: Bounds, sampling: FrameSampling, count: int
-) -> tuple[np.ndarray, np.ndarray, _Counted]:
+def _numbered(video: VideoFile, timed: bool, bounds: Bounds, sampling: FrameSampling, count: int) -> _Found:
+    """The frames at the places of `count` frames, and how many there are."""
     places, (low, high) = sampling.places(count), bounds.ticks(video)
-    pixels, times, squares = _canvas(sampling), np.zeros(sampling.num_frames), Squares(sampling.size)
+    pixels, times, squares = _canvas(sampling), np.zeros(sampling.num_frames), Squares(sampling.size, video.path)
     wanted = set(places.tolist())
-    in_clip, decoded, until, before, rising = 0, 0, 0.0, -math.inf, True
+    in_clip, decoded, until, before, astray = 0, 0, 0.0, 0, 0
     for frame in video.frames():
-        if not timeline.timed:  # PyAV numbers such frames from what it decoded last, in ticks
+        if not timed:
             frame.pts = round((video.zero + decoded / video.rate) / video.tick)
-        decoded += 1
-        before, rising = frame.pts, rising and frame.pts >= before
-        until = max(until, video.end_of(frame))
+        if frame.pts is None or (decoded and frame.pts < before):
+            frame.pts, astray = before if frame.pts is None else frame.pts, astray + 1
+        before, decoded, until = frame.pts, decoded + 1, max(until, video.end_of(frame))
         if low <= frame.pts <= high:
             if in_clip in wanted:
                 pixels[places == in_clip] = squares.of(frame)
                 times[places == in_clip] = video.seconds(frame.pts)
             in_clip += 1
-    return pixels, times, _Counted(in_clip, decoded, until, rising)
+    return _Found(pixels, times, in_clip, decoded, until, astray)
 
 
 def _canvas(sampling: FrameSampling) -> np.ndarray:
     return np.empty((sampling.num_frames, sampling.size, sampling.size, 3), dtype=np.uint8)
-
-
-def _untimed(video: VideoFile) -> str:
-    return f"the file does not tell when its frames are shown: counted at {float(video.rate):g} frames a second"

@@ -53,7 +53,9 @@ class VideoFile:
         self.container: Any = self._opened(av)
         try:
             self.stream: Any = self._pictures(av)
-            self._check_size(self.stream.codec_context.width, self.stream.codec_context.height)
+            width, height = self.stream.codec_context.width, self.stream.codec_context.height
+            if width * height > MOST_PIXELS:
+                raise too_large(self.path, f"{width:,} x {height:,} pixels")
         except BaseException:
             self.container.close()
             raise
@@ -107,14 +109,6 @@ class VideoFile:
         if stream.codec_context is None or not stream.time_base:
             raise self.undecodable("there is no decoder for it")
         return stream
-
-    def _check_size(self, width: int, height: int) -> None:
-        if width * height > MOST_PIXELS:
-            raise DataError(
-                "too-large-video",
-                f"frames of `{self.path}` are {width:,} x {height:,} pixels; {MOST_PIXELS:,} is the most",
-                "make it smaller with a tool for video",
-            )
 
     def undecodable(self, reason: object) -> DataError:
         """The error for a file that cannot be read as video."""
@@ -192,7 +186,7 @@ class VideoFile:
                 else:
                     awaited.append(packet.pts)
             for frame in decoded:
-                while awaited and awaited[0] < frame.pts:  # it never came, and no error told
+                while awaited and frame.pts is not None and awaited[0] < frame.pts:  # it never came, and no error told
                     awaited.popleft()
                     lost, self.faults = True, self.faults + 1
                 if awaited and awaited[0] == frame.pts:
@@ -213,3 +207,12 @@ class VideoFile:
 def _limit() -> dict[str, str]:
     """FFmpeg's option against frames whose size is only known when they are decoded; it counts what decoders add."""
     return {"max_pixels": str(2 * MOST_PIXELS)}
+
+
+def too_large(path: str | os.PathLike[str], size: str) -> DataError:
+    """The error for frames that would take too much memory."""
+    return DataError(
+        "too-large-video",
+        f"frames of `{path}` are {size}; {MOST_PIXELS:,} pixels are the most",
+        "make it smaller with a tool for video",
+    )

@@ -1,8 +1,11 @@
 """A decoded frame as the square of RGB that a model sees."""
 
+import os
 from typing import Any
 
 import numpy as np
+
+from albertkit.captioning.video.file import MOST_PIXELS, too_large
 
 # Pillow's and transformers' bilinear: a triangle as wide as what one pixel covers, so that shrinking does not alias. The other
 # flags are for colours that are right to one level, and the same on every processor.
@@ -14,12 +17,13 @@ class Squares:
 
     Args:
         size: Height and width of what comes out (S).
+        path: Of the file, for errors.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, path: str | os.PathLike[str]) -> None:
         from av.video.reformatter import Interpolation, VideoReformatter
 
-        self._size = size
+        self._size, self._path = size, path
         self._reformatter: Any = VideoReformatter()
         self._flags = sum(int(Interpolation[name]) for name in _FLAGS)
 
@@ -33,9 +37,14 @@ class Squares:
 
         Returns:
             uint8 [S, S, 3], RGB.
+
+        Raises:
+            DataError: too-large-video, for a frame so much longer than wide that its scaled copy would be.
         """
         size, shorter = self._size, min(frame.width, frame.height)
         width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
+        if width * height > MOST_PIXELS:
+            raise too_large(self._path, f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}")
         scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
         shown = np.rot90(scaled.to_ndarray(), rotation(frame) // 90)
         top, left = ((side - size) // 2 for side in shown.shape[:2])

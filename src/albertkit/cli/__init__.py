@@ -117,6 +117,9 @@ caption.command(
     name="prepare",
     help="Decode clips once and keep what a captioner sees of them.",
 )
+caption.command(
+    f"{_COMMANDS}.caption_convert:convert", name="convert", help="A manifest to SwinBERT's files, and back."
+)
 caption.command(f"{_COMMANDS}.caption_train:train", name="train", help="Train a captioner on prepared clips.")
 caption.command(
     f"{_COMMANDS}.caption_predict:predict", name="predict", help="Say what videos show, and draw what was looked at."

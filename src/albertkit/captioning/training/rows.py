@@ -62,32 +62,32 @@ class CaptionRows:
         return sha256_bytes(known)
 
     def batch(self, rows: np.ndarray, epoch: int, update: int) -> CaptionBatch:
-        """Of some rows; masks depend on (seed, epoch, row) alone.
+        """Of some rows; masks and shifts depend on (seed, epoch, row) alone.
 
         Args:
             rows: int64 [B].
             epoch: In which they are read.
             update: For `CaptionBatch.update`.
         """
+        draws = [np.random.default_rng([self._settings.seed, epoch, row]) for row in rows.tolist()]
         read: list[np.ndarray] = []
         places: list[np.ndarray] = []
         labels: list[np.ndarray] = []
         causal = self._settings.objective == "causal"
-        for row in rows.tolist():
+        for row, draw in zip(rows.tolist(), draws, strict=True):
             ids = np.array(self.ids[row], np.int64)
             if causal:
                 read.append(ids[:-1])
                 places.append(np.arange(len(ids) - 1))
                 labels.append(ids[1:])
             else:
-                generator = np.random.default_rng([self._settings.seed, epoch, row])
                 masked, where = mask_caption(
                     ids,
                     self._mask_id,
                     self._replacements,
                     self._settings.mask_prob,
                     self._settings.max_masked,
-                    generator,
+                    draw,
                 )
                 read.append(masked)
                 places.append(where)
@@ -97,10 +97,21 @@ class CaptionRows:
         for row, ids in enumerate(read):
             input_ids[row, : len(ids)] = ids
         clips = self.clips[rows].tolist()
-        visual, mask = stack_visual([self._visual(clip) for clip in clips])
+        items = [self._visual(clip) for clip in clips]
+        if self._settings.shift and self._grid_of is None:
+            items = [shifted(frames, self._settings.shift, draw) for frames, draw in zip(items, draws, strict=True)]
+        visual, mask = stack_visual(items)
         grids = None if self._grid_of is None else [self._grid_of(clip) for clip in clips]
         return CaptionBatch(
             visual, mask, grids, torch.from_numpy(input_ids),
             torch.from_numpy(np.concatenate([where + row * longest for row, where in enumerate(places)])),
             torch.from_numpy(np.concatenate(labels)), sum(map(len, read)), update,
         )  # fmt: skip
+
+
+def shifted(frames: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
+    """Frames uint8 [T, S, S, 3] moved by up to `most` pixels along both sides, all alike; edges are repeated."""
+    down, right = generator.integers(0, 2 * most + 1, 2)
+    size = frames.shape[1]
+    padded = np.pad(frames, ((0, 0), (most, most), (most, most), (0, 0)), mode="edge")
+    return padded[:, down : down + size, right : right + size]

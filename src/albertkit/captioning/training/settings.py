@@ -22,6 +22,7 @@ class CaptionSettings(Settings):
         sparsity_weight: Of the loss that shuts a learned gate.
         mask_prob: Of mlm: share of a caption's pieces, [SEP] included, that is predicted.
         max_masked: Most predicted pieces of a caption.
+        shift: Of frames for a backbone that is trained along: they are moved by up to so many pixels each way, anew each time.
         length: Longest caption in pieces, [CLS] and [SEP] included; longer ones are cut.
         label_smoothing: Probability given to all other pieces together.
         drop_worst_ratio: Share of an update's predictions, those with the highest loss, that does not count.
@@ -53,6 +54,7 @@ class CaptionSettings(Settings):
     sparsity_weight: float = 0.5
     mask_prob: float = 0.5
     max_masked: int = 45
+    shift: int = 0
     length: int = 50
     label_smoothing: float = 0.0
     drop_worst_ratio: float = 0.0
@@ -82,8 +84,8 @@ class CaptionSettings(Settings):
             ConfigError: bad-settings.
         """
         at_least = dict(
-            sparsity_weight=0, max_masked=1, length=3, steps=1, batch_size=1, micro_batch=1, drop_worst_after=0, patience=0,
-            eval_every=1, seed=0, num_beams=1, backbone_lr_factor=0, weight_decay=0,
+            sparsity_weight=0, max_masked=1, shift=0, length=3, steps=1, batch_size=1, micro_batch=1, drop_worst_after=0,
+            patience=0, eval_every=1, seed=0, num_beams=1, backbone_lr_factor=0, weight_decay=0,
         )  # fmt: skip
         shares = ("mask_prob", "label_smoothing", "drop_worst_ratio", "warmup", "dropout")
         found = self.problems(at_least, below_one=shares)

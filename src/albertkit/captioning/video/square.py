@@ -17,10 +17,10 @@ class Squares:
 
     Args:
         size: Height and width of what comes out (S).
-        path: Of the file, for errors.
+        path: Of what the frames are from, for errors.
     """
 
-    def __init__(self, size: int, path: str | os.PathLike[str]) -> None:
+    def __init__(self, size: int, path: str | os.PathLike[str] = "a picture") -> None:
         from av.video.reformatter import Interpolation, VideoReformatter
 
         self._size, self._path = size, path

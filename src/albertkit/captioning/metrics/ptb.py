@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from albertkit.captioning.metrics.ptb_rules import BEFORE_NUMBERS, QUOTED, rules
+from albertkit.captioning.metrics.ptb_rules import OVER_BLANKS, QUOTED, rules
 
 # The scorer lists `-LRB-` and the other brackets as well, but compares with lower-cased tokens, so those stay in.
 _REMOVED = frozenset(["", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
@@ -21,8 +21,6 @@ _QUOTES = str.maketrans(
     {'"': "''", **dict.fromkeys("\x91\u2018\u201b\u2039", "`"), **dict.fromkeys("\x92\u2019\u203a", "'"),
      **dict.fromkeys("\x93\u201c\xab", "``"), **dict.fromkeys("\x94\u201d\xbb", "''")}
 )  # fmt: skip
-# What lies beyond a blank or the end matters: tags, fractions, telephones, `no. 5`, a letter that ends a sentence.
-_OVER_BLANKS = re.compile(rf"<|[ ]\d|(?<![A-Za-z])(?:[A-Za-z]\.(?:\s|$)|{BEFORE_NUMBERS}\.\s*$)")
 _LINE_BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]")
 
 
@@ -42,7 +40,7 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
 
 def _line_tokens(lines: Sequence[str], number: int) -> list[str]:
     line, end = lines[number], "" if number == len(lines) - 1 else "\n"
-    if _OVER_BLANKS.search(line):
+    if OVER_BLANKS.search(line):
         return _tokens("\n".join(lines[number : number + 3]), len(line))
     *words, last = line.split(" ")
     return [token for word in words for token in _word_tokens(word, " ")] + _word_tokens(last, end)

@@ -127,6 +127,11 @@ caption.command(
 caption.command(
     f"{_COMMANDS}.caption_predict:evaluate", name="evaluate", help="Caption prepared clips and score the captions."
 )
+caption.command(
+    f"{_COMMANDS}.caption_shapes:shapes",
+    name="shapes",
+    help="Learn to caption moving shapes from nothing, and score what was never seen.",
+)
 migrate.command(
     f"{_COMMANDS}.migrate:swinbert",
     name="swinbert",

@@ -15,8 +15,7 @@ from albertkit.captioning.synthetic.shapes import COLOURS, DIRECTIONS, SHAPES, S
 from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.checkpoints.initial import init_model
-from albertkit.files import read_json, write_json
-from albertkit.tokenizer import train_tokenizer
+from albertkit.files import atomic_file, read_json, write_json
 
 # A narrow ALBERT. Weights drawn from 0.02 leave attention a few percent of the residual at this width, and the loss on its
 # plateau for 1,000 updates; from 0.06 it leaves it after 100 (docs/log.md).
@@ -105,12 +104,10 @@ def learn_shapes(
 
 
 def _make_shell(folder: Path, seed: int) -> None:
+    words = ["a", "moves", "to", "the", *COLOURS, *SHAPES, *DIRECTIONS, *SPEEDS]
     tokenizer = folder.with_name("tokenizer")
-    if not tokenizer.exists():
-        words = ["a", "moves", "to", "the", *COLOURS, *SHAPES, *DIRECTIONS, *SPEEDS]
-        texts = [f"a {colour} {shape} moves {speed} to the {direction}"
-                 for colour in COLOURS for shape in SHAPES for speed in SPEEDS for direction in DIRECTIONS]  # fmt: skip
-        train_tokenizer(texts, tokenizer, vocab_size=5 + 40 + len(words), user_defined_symbols=())
+    with atomic_file(tokenizer / "vocab.txt", "w") as stream:  # a piece a word, as SwinBERT's vocabulary has it
+        stream.write("".join(f"{piece}\n" for piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words)))
     init_model(folder, tokenizer, size="tiny", seed=seed, **SHELL)
 
 

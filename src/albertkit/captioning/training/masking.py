@@ -11,14 +11,14 @@ _MASKED, _RANDOM = 0.8, 0.1  # of the predicted pieces; the rest stays as it is
 
 
 def num_masked(length: int, mask_prob: float, max_masked: int) -> int:
-    """How many pieces are predicted: round(mask_prob * length), to even at .5, from 1 to `max_masked`.
+    """How many pieces are predicted: round(mask_prob * length), to even at .5, from 1 to `max_masked`, and never [CLS].
 
     Args:
         length: Of the caption, [CLS] and [SEP] included.
         mask_prob: Share.
         max_masked: Most.
     """
-    return min(max(round(mask_prob * length), 1), max_masked)
+    return min(max(round(mask_prob * length), 1), max_masked, length - 1)
 
 
 def mask_caption(
@@ -43,7 +43,7 @@ def mask_caption(
         int64 [L] with the replacements; int64 [P] rising, the places to predict.
     """
     masked = np.array(ids, np.int64)
-    count = min(num_masked(len(masked), mask_prob, max_masked), len(masked) - 1)
+    count = num_masked(len(masked), mask_prob, max_masked)
     places = np.sort(1 + generator.permutation(len(masked) - 1)[:count])
     fate = generator.random(count)
     masked[places[fate < _MASKED]] = mask_id

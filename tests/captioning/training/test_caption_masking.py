@@ -1,0 +1,69 @@
+"""SwinBERT's masks: how many exactly, which and by what within four standard errors of 20,000 draws of the original."""
+
+import json
+
+import numpy as np
+import pytest
+
+from albertkit.captioning.training.masking import mask_caption, num_masked
+
+MASK, FIRST, LAST = 4, 5, 57  # [MASK] and the pieces of the original's vocabulary
+
+
+def test_number_of_predicted_pieces(golden):
+    cases = json.loads((golden / "captioning" / "masked_counts.json").read_text())
+    for case in cases:
+        ours = [num_masked(length, case["mask_prob"], case["max_masked_tokens"]) for length in range(2, 51)]
+        assert ours == case["number_masked_for_seq_a_len_2_to_50"]
+    assert num_masked(5, 0.5, 45) == 2  # half to even
+
+
+def _shares(case, draws, mask_prob=None):
+    """Times each position was masked, and shares of [MASK], kept and other pieces."""
+    length = case["seq_a_len"]
+    ids = np.array([2, *(FIRST + np.arange(length - 2) % (LAST - FIRST)), 3])
+    generator = np.random.default_rng(0)
+    times = np.zeros(length)
+    fates = np.zeros(3)
+    for _ in range(draws):
+        masked, places = mask_caption(
+            ids, MASK, np.arange(58), mask_prob or case["mask_prob"], case["max_masked_tokens"], generator
+        )
+        times[places] += 1
+        new = masked[places]
+        fates += [(new == MASK).sum(), (new == ids[places]).sum(), ((new != MASK) & (new != ids[places])).sum()]
+    return times / draws, fates / fates.sum(), fates.sum()
+
+
+def _four_errors(p, draws):
+    return 4 * np.sqrt(np.maximum(p * (1 - p), 1e-9) / draws)
+
+
+def test_draws(golden):
+    cases = json.loads((golden / "captioning" / "masking_stats.json").read_text())
+    assert len(cases) >= 3
+    for case in cases:
+        theirs = np.array(case["times_masked_by_position"][: case["seq_a_len"]]) / case["draws"]
+        ours, fates, count = _shares(case, 4000)
+        assert ours[0] == theirs[0] == 0  # [CLS]
+        assert ours[-1] > 0  # [SEP]
+        error = _four_errors(theirs, 4000) + _four_errors(theirs, case["draws"])
+        assert (abs(ours - theirs) <= error).all()
+        named = ("fraction_replaced_by_mask", "fraction_kept_or_same", "fraction_other_token")
+        shares = np.array([case[name] for name in named])
+        assert (abs(fates - shares) <= _four_errors(shares, count) + _four_errors(shares, count)).all()
+
+
+def test_another_rate_is_noticed(golden):
+    case = json.loads((golden / "captioning" / "masking_stats.json").read_text())[0]
+    theirs = np.array(case["times_masked_by_position"][: case["seq_a_len"]]) / case["draws"]
+    ours, _, _ = _shares(case, 4000, mask_prob=case["mask_prob"] * 0.8)
+    assert (abs(ours - theirs) > _four_errors(theirs, 4000)).any()
+
+
+@pytest.mark.parametrize("ids", [[2, 3], [2, 9, 3]])
+def test_shortest_captions(ids):
+    for seed in range(20):
+        masked, places = mask_caption(ids, MASK, np.arange(5, 58), 0.9, 45, np.random.default_rng(seed))
+        assert places.tolist() == list(range(1, len(ids)))  # all but [CLS]
+        assert masked[0] == ids[0]

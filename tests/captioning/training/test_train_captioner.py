@@ -1,0 +1,210 @@
+"""Rows, batches, the objective and whole trainings: resumed to the same bits, loaded from the folder, scored."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.captioning.attention import word_attention
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.evaluate import evaluate_captioner
+from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.training import CaptionSettings, train_captioner
+from albertkit.captioning.training.objective import CaptionObjective
+from albertkit.captioning.training.rows import CaptionRows, shifted
+from albertkit.captioning.training.start import start_captioner
+from albertkit.captioning.training.stream import CaptionStream
+from albertkit.checkpoints import read_tensors
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.tokenizer import AlbertTokenizer
+
+SMALL = CaptionSettings(length=16, steps=4, batch_size=8, micro_batch=5, lr=1e-3, eval_every=2, precision="fp32")
+
+
+def rows_of(folder, shell, settings):
+    clips = PreparedClips.open(folder)
+    grid = None if clips.kind == "frames" else lambda number: clips.grid_of("train", number)
+    return CaptionRows(
+        [clip.captions for clip in clips.clips("train")], lambda number: clips.visual("train", number), grid,
+        AlbertTokenizer.from_pretrained(shell), settings,
+    )  # fmt: skip
+
+
+def test_rows_of_both_objectives(features, shell):
+    tokenizer = AlbertTokenizer.from_pretrained(shell)
+    causal = rows_of(features, shell, dataclasses.replace(SMALL, objective="causal"))
+    assert len(causal) == 33  # 22 clips, every second with two captions
+    batch = causal.batch(np.array([0, 2]), 0, 7)
+    assert tokenizer.decode(batch.input_ids[0, 1:4].tolist()) == "a red circle"
+    assert batch.input_ids[0, 0] == tokenizer.cls_id
+    flat = batch.input_ids.flatten()
+    assert flat[batch.places[1:4]].tolist() == batch.labels[:3].tolist()  # each place predicts the piece after it
+    assert batch.labels[3] == tokenizer.sep_id
+    assert batch.update == 7
+    assert batch.visual_mask.sum(1).tolist() == [3, 4]
+    masked = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 0)
+    changed = rows_of(features, shell, SMALL).batch(np.arange(33), 1, 0)
+    assert torch.equal(masked.visual, changed.visual)
+    assert not torch.equal(masked.places, changed.places)  # masks are drawn anew in each epoch
+    again = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 5)
+    assert torch.equal(masked.input_ids, again.input_ids)
+
+
+def test_long_captions_are_cut_and_counted(features, shell):
+    rows = rows_of(features, shell, dataclasses.replace(SMALL, length=5))
+    assert max(map(len, rows.ids)) == 5
+    assert rows.num_cut == 11
+
+
+def test_objective_equals_the_models_own_loss(features, shell):
+    """One batch through the context and the chunked loss, and the same all in one through `forward` as SwinBERT has it."""
+    clips = PreparedClips.open(features)
+    captioner, _ = start_captioner(shell, clips, SMALL, 6)
+    batch = rows_of(features, shell, SMALL).batch(np.arange(8), 0, 0)
+    objective = CaptionObjective(captioner.model.train(), None, 0.0)
+    parts = objective.losses(batch)
+    part = parts["caption"]
+    assert objective.counts(batch) == {"caption": part.count}
+    albert = captioner.model.albert
+    context = albert.encode_context(albert.project(batch.visual, batch.grid), batch.visual_mask)
+    hidden, _ = albert.read(albert.embed(batch.input_ids), context)
+    logits = captioner.model.predictions(hidden.flatten(0, 1)[batch.places])
+    expected = torch.nn.functional.cross_entropy(logits, batch.labels)
+    assert (part.total / part.count).item() == pytest.approx(expected.item(), abs=1e-5)
+    assert int(part.correct) == int((logits.argmax(-1) == batch.labels).sum())
+
+
+def test_worst_predictions_are_dropped_after_some_updates(features, shell):
+    settings = dataclasses.replace(SMALL, drop_worst_ratio=0.5, drop_worst_after=3, label_smoothing=0.1)
+    captioner, _ = start_captioner(shell, PreparedClips.open(features), settings, 6)
+    objective = CaptionObjective(captioner.model, None, 0.0)
+    rows = rows_of(features, shell, settings)
+    before, after = (rows.batch(np.arange(8), 0, update) for update in (2, 3))
+    assert objective.counts(before)["caption"] == len(before.labels)
+    assert objective.counts(after)["caption"] == len(after.labels) // 2
+    means = [
+        objective.losses(batch)["caption"].total.item() / objective.counts(batch)["caption"]
+        for batch in (before, after)
+    ]
+    assert means[1] < means[0]
+
+
+def test_learned_gate_gets_its_sparsity_loss(frames, shell):
+    settings = dataclasses.replace(SMALL, video_attention="log", sparsity_weight=2.0)
+    captioner, _ = start_captioner(shell, PreparedClips.open(frames), settings, 64)
+    objective = CaptionObjective(captioner.model, captioner.backbone, 2.0)
+    parts = objective.losses(rows_of(frames, shell, settings).batch(np.arange(2), 0, 0))
+    assert parts["sparsity"].total.item() == pytest.approx(2 * 0.5 * 64 * 63 / 64**2)  # the gate begins at one half
+    parts["sparsity"].total.backward()
+    assert captioner.model.albert.video_gate.grad.abs().max() > 0
+
+
+def test_shifted_frames_are_moved_alike():
+    frames = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), dtype=np.uint8)
+    seen = {shifted(frames, 1, np.random.default_rng(seed))[:, 3:5, 3:5].tobytes() for seed in range(60)}
+    assert len(seen) == 9
+    assert frames[:, 2:4, 4:6].tobytes() in seen
+
+
+def test_stream_resumes_anywhere_and_processes_share_an_update(features, shell):
+    rows = rows_of(features, shell, SMALL)
+    stream = CaptionStream(rows, 8, 5, seed=3)
+    updates = [next(stream) for _ in range(7)]
+    assert [len(batch.input_ids) for batch in updates[0]] == [5, 3]
+    assert [sum(len(batch.input_ids) for batch in update) for update in updates] == [8, 8, 8, 8, 1, 8, 8]
+    again = CaptionStream(rows, 8, 5, seed=3)
+    for _ in range(3):
+        next(again)
+    resumed = CaptionStream(rows, 8, 5, seed=3)
+    resumed.restore(again.state())
+    assert torch.equal(next(resumed)[0].input_ids, updates[3][0].input_ids)
+    shares = [next(CaptionStream(rows, 8, 8, 3, rank, 2))[0].input_ids for rank in (0, 1)]
+    assert sorted(map(len, shares)) == [4, 4]
+    with pytest.raises(ConfigError, match="seed of the saved stream"):
+        CaptionStream(rows, 8, 5, seed=4).restore(again.state())
+
+
+@pytest.mark.parametrize(("kind", "changes"), [
+    ("features", {"objective": "causal"}),
+    ("frames", {"video_attention": "diagonal", "shift": 2}),
+])  # fmt: skip
+def test_training_resumes_to_the_same_bits(kind, changes, shell, tmp_path, request):
+    data = request.getfixturevalue(kind)
+    settings = dataclasses.replace(SMALL, **changes)
+    whole = train_captioner(shell, data, tmp_path / "whole", settings)
+    assert whole.steps == 4
+    # A run that was killed after its second update: its folder as that update left it.
+    halves = tmp_path / "halves"
+    with pytest.MonkeyPatch.context() as patch:
+        from albertkit.training import loop
+
+        patch.setattr(loop.StopRequest, "requested", True, raising=False)
+        original = loop.StopRequest.__init__
+        patch.setattr(loop.StopRequest, "__init__", lambda self: (original(self), setattr(self, "requested", True))[0])
+        stopped = train_captioner(shell, data, halves, settings)
+    assert stopped.model is None
+    assert stopped.steps < 4
+    train_captioner(shell, data, halves, settings, resume=True)
+    first, second = read_tensors(tmp_path / "whole" / "best"), read_tensors(halves / "best")
+    assert set(first) == set(second)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    with pytest.raises(CheckpointError, match="other settings"):
+        train_captioner(shell, data, halves, dataclasses.replace(settings, seed=9), resume=True)
+
+
+def test_features_teach_what_they_say(features, shell, tmp_path):
+    """Colour stands in the features: after some updates every dev caption names it."""
+    settings = dataclasses.replace(
+        SMALL, objective="causal", steps=70, batch_size=16, lr=3e-3, eval_every=70, metric="exact_match"
+    )
+    result = train_captioner(shell, features, tmp_path / "run", settings)
+    assert result.value >= 0.9
+    assert result.scores["cider"] > 1
+    captioner = VideoCaptioner.from_pretrained(tmp_path / "run")
+    assert captioner.backbone is None
+    again = evaluate_captioner(
+        captioner, features, "dev", out=tmp_path / "dev.jsonl", settings=GenerationSettings(max_length=16, num_beams=1)
+    )
+    assert again.scores["exact_match"] == result.value
+    lines = [json.loads(line) for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
+    assert {line["key"] for line in lines} == {f"c{n}" for n in range(22, 30)}
+    card = (tmp_path / "run" / "best" / "README.md").read_text()
+    assert "exact match" in card
+    with pytest.raises(ConfigError, match="somebody else's backbone"):
+        captioner.caption("clip.mp4")
+
+
+def test_captioner_of_frames_from_its_folder(frames, shell, tmp_path):
+    train_captioner(shell, frames, tmp_path / "run", dataclasses.replace(SMALL, steps=2))
+    captioner = VideoCaptioner.from_pretrained(tmp_path / "run")
+    clip = PreparedClips.open(frames).clips("test")[0]
+    video = frames / clip.origin["source"]
+    assert video.exists()
+    (captions,) = captioner.caption(video, num_captions=3)
+    assert len(captions) == 3
+    assert captions[0].score >= captions[1].score >= captions[2].score
+    pixels = torch.from_numpy(PreparedClips.open(frames).visual("test", 0)[None])
+    context = captioner.context(pixels)
+    assert captioner.describe(context)[0][0].text == captions[0].text
+    seen = word_attention(captioner, context, captions[0])
+    assert len(seen.words) == len(captions[0].text.split())
+    np.testing.assert_allclose(seen.shares.sum(1), 1)
+    assert seen.shares.shape[1] == 4
+    # Trained on from there: the visual side and the backbone go on, and the frozen parts do not.
+    further = train_captioner(
+        tmp_path / "run" / "best", frames, tmp_path / "further", dataclasses.replace(SMALL, steps=1)
+    )
+    assert further.steps == 1
+
+
+def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
+    with pytest.raises(DataError, match="has no test"):
+        train_captioner(shell, features, tmp_path / "a", SMALL, dev_split="test")
+    with pytest.raises(ConfigError, match="length is 99, the model"):
+        train_captioner(shell, features, tmp_path / "b", dataclasses.replace(SMALL, length=99))
+    with pytest.raises(ConfigError, match="mask_prob"):
+        train_captioner(shell, features, tmp_path / "c", dataclasses.replace(SMALL, mask_prob=1.5))
+    assert not list(tmp_path.iterdir())

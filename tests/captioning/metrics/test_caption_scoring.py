@@ -198,6 +198,12 @@ def test_texts_and_lists_are_told_apart(references: dict, candidates: dict) -> N
     assert caught.value.slug == "wrong-captions"
 
 
+def test_a_clip_without_references_is_named() -> None:
+    with pytest.raises(DataError, match="clip `b` has no reference") as caught:
+        score_captions({"a": ["x"], "b": []}, {"a": "x", "b": "y"})
+    assert caught.value.slug == "no-references"
+
+
 def test_without_java_two_metrics_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     scores = score_captions(REFERENCES, CANDIDATES, java=True)

@@ -76,7 +76,7 @@ def score_captions(
         java: METEOR and SPICE too, where pycocoevalcap and Java are installed; else they are named in `absent`.
 
     Raises:
-        DataError: no-captions, ids-mismatch, wrong-captions.
+        DataError: no-captions, no-references, ids-mismatch, wrong-captions.
     """
     _check(references, candidates)
     texts = list(candidates.values())
@@ -143,4 +143,4 @@ def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str
                 "wrong-captions", f"the references of `{key}` are no list of texts", "give a list of texts a clip"
             )
         if not group:
-            raise DataError("no-captions", f"clip `{key}` has no reference", "leave it out on both sides")
+            raise DataError("no-references", f"clip `{key}` has no reference", "leave it out on both sides")

@@ -1,0 +1,169 @@
+"""Contact sheets: frames, numbers and shades where they should be, no text cut off, any script."""
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFont
+
+import albertkit.captioning.sheet_text as sheet_text
+from albertkit.captioning.contact_sheet import contact_sheet, write_contact_sheet
+from albertkit.captioning.sheet_text import clean, font_for, wrapped
+from albertkit.errors import ConfigError
+
+WORDS = "a young boy in a blue shirt shows how to fold a plane out of red paper at a wooden table".split()
+
+
+def frames_of(total: int, size: int = 144) -> np.ndarray:
+    return np.random.default_rng(total).integers(0, 255, (total, size, size, 3), dtype=np.uint8)
+
+
+def shares_of(words: int, frames: int) -> np.ndarray:
+    return np.random.default_rng(words).dirichlet(np.full(frames, 0.5), words)
+
+
+def grey(pixels: np.ndarray) -> np.ndarray:
+    return pixels @ np.array([0.299, 0.587, 0.114])
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 8, 9, 32, 70])
+@pytest.mark.parametrize("words", [0, 1, 20])
+def test_everything_lies_within_white_margins(total, words):
+    spoken = WORDS[:words] or None
+    sheet = contact_sheet(
+        frames_of(total, 32), np.arange(total) * 700.0, " ".join(WORDS[:words]), score=-0.25, words=spoken,
+        attention=shares_of(words, total) if words else None,
+    )  # fmt: skip
+    pixels = np.asarray(sheet)
+    assert 600 <= sheet.width <= 1500
+    for edge in (pixels[:24], pixels[-24:], pixels[:, :24], pixels[:, -24:]):
+        assert (edge == 255).all()
+    assert (pixels[24:25] != 255).any()  # the margin is no wider than that
+
+
+def test_frames_are_shown_in_their_order():
+    frames = frames_of(12)
+    pixels = np.asarray(contact_sheet(frames, np.arange(12.0), "twelve frames"))
+    found = []
+    for number in range(12):
+        inner = frames[number, 1:-1, 1:-1]  # within its frame's outline
+        for top in range(24, pixels.shape[0] - 144):
+            left = 24 + number % 6 * 152  # two rows of six
+            if (pixels[top + 1 : top + 143, left + 1 : left + 143] == inner).all():
+                found.append((number, top))
+                break
+    assert [number for number, _ in found] == list(range(12))
+    tops = [top for _, top in found]
+    assert tops[:6] == [24] * 6
+    assert tops[6:] == [tops[6]] * 6
+    assert tops[6] > 24 + 144
+
+
+@pytest.mark.parametrize("total", [4, 8, 32])
+def test_the_larger_a_share_the_darker_its_cell(total):
+    """In grey, as printed, the order of the shades is that of the shares."""
+    shares = shares_of(6, total)
+    sheet = contact_sheet(frames_of(total), np.arange(total), "six", words=list("abcdef"), attention=shares)
+    pixels = np.asarray(sheet)[24:-24, 24:-24]
+    cell = {4: 232, 8: 152, 32: 36}[total]
+    small = font_for("abcdef0")[0].font_variant(size=14)
+    left = round(max(map(small.getlength, "abcdef"))) + 16
+    height = (pixels.shape[0] - table_top(pixels, left)) // 6
+    shades = np.empty_like(shares)
+    for row in range(6):
+        top = table_top(pixels, left) + row * height
+        for column in range(total):
+            corner = pixels[top + 3 : top + 6, left + column * cell + 3 : left + column * cell + 6]
+            assert (corner == corner[0, 0]).all()
+            shades[row, column] = grey(corner[0, 0])
+    order = np.argsort(shares, axis=None)
+    assert (np.diff(shades.ravel()[order]) <= 0.6).all()  # rounding of colours
+    assert shades.max() > 250
+    assert shades.min() < 60
+    assert not (np.diff(shades.ravel()[np.roll(order, 1)]) <= 0.6).all()  # another order is seen
+
+
+def table_top(pixels: np.ndarray, left: int) -> int:
+    """The first row below which the outline of cells never ends."""
+    outlined = (pixels[:, left] == (0xD8, 0xDE, 0xE4)).all(axis=1)
+    return len(outlined) - int(np.argmin(outlined[::-1])) if not outlined.all() else 0
+
+
+def test_lines_fit_and_lose_nothing():
+    font = font_for("한국어 漢字 é")[0].font_variant(size=22)
+    random = np.random.default_rng(3)
+    letters = [*"aWéiه국x", "e\u0301"]
+    for _ in range(60):
+        words = ["".join(random.choice(letters, random.integers(1, 60))) for _ in range(random.integers(1, 12))]
+        text = " ".join(words)
+        lines = wrapped(text, font, 300)
+        assert all(font.getlength(line) <= 300 for line in lines)
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+        assert not any(line.startswith("\u0301") for line in lines)
+    assert wrapped("short words here", font, 1000) == ["short words here"]
+    assert wrapped("", font, 10) == [""]
+    assert wrapped("WW", font, 1) == ["W", "W"]
+
+
+def test_a_longer_caption_takes_more_lines():
+    heights = [contact_sheet(frames_of(2), np.zeros(2), " ".join(["paper"] * many)).height for many in (1, 8, 80, 800)]
+    assert heights[0] == heights[1] < heights[2] < heights[3]
+
+
+def test_hangul_is_drawn_where_a_font_has_it_and_named_where_none_has(monkeypatch):
+    korean = "한 소년이 종이비행기를 접는다"
+    missing = font_for(korean)[1]
+    if not missing:
+        drawn = font_for(korean)[0]
+        assert bytes(drawn.getmask("한")) != bytes(drawn.getmask("소"))
+    monkeypatch.setattr(sheet_text, "_fonts", lambda: iter(()))
+    own, missing = font_for(korean)
+    assert own.getname() == ImageFont.load_default(16).getname()
+    assert missing == sorted(set(korean.replace(" ", "")))
+    assert font_for("plain letters")[1] == []
+    noted = contact_sheet(frames_of(2), np.zeros(2), korean)
+    plain = contact_sheet(frames_of(2), np.zeros(2), "plain letters")
+    assert noted.height > plain.height  # by the note
+
+
+def test_what_cannot_be_drawn_does_no_harm():
+    assert clean("a\x00 b\ud800\n\tc ") == "a b c"
+    assert clean("क्‍ष") == "क्‍ष"  # a joiner between letters stays
+    for caption in ("", "\ud800\x07", "🙂" * 50, "x" * 3000, "عربي עברית 한국어 हिन्दी"):
+        contact_sheet(frames_of(1, 8), np.array([np.nan]), caption, score=float("-inf"))
+
+
+def test_the_file_is_a_png_and_the_same_each_time(tmp_path):
+    arguments = dict(words=WORDS, attention=shares_of(len(WORDS), 8), score=-1.5)
+    files = [
+        write_contact_sheet(tmp_path / name, frames_of(8), np.arange(8), " ".join(WORDS), **arguments)
+        for name in ("a.png", "new/b.png")
+    ]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    with Image.open(files[0]) as sheet:
+        assert (sheet.format, sheet.mode) == ("PNG", "RGB")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "new"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(frames=frames_of(2).astype(np.float32)),
+        dict(frames=frames_of(2)[0]),
+        dict(frames=frames_of(2)[:0]),
+        dict(times=np.zeros(3)),
+        dict(words=["a"]),
+        dict(words=["a"], attention=np.zeros((2, 2))),
+        dict(words=["a"], attention=np.array([[np.nan, 1]])),
+        dict(words=["a"], attention=np.array([[-1.0, 2]])),
+    ],
+)
+def test_arguments_that_do_not_fit(change):
+    arguments = dict(frames=frames_of(2), times=np.zeros(2), caption="a") | change
+    with pytest.raises(ConfigError) as caught:
+        contact_sheet(**arguments)
+    assert caught.value.slug == "bad-argument"
+
+
+def test_only_png(tmp_path):
+    with pytest.raises(ConfigError, match=r"does not end in \.png"):
+        write_contact_sheet(tmp_path / "sheet.jpg", frames_of(1), np.zeros(1), "a")
+    assert not list(tmp_path.iterdir())

@@ -44,6 +44,8 @@ def cut(path, share: float):
 def test_not_there_not_a_file_nothing_in_it(tmp_path):
     assert slug_of(tmp_path / "missing.mp4") == "not-found"
     assert slug_of(tmp_path) == "wrong-kind"
+    os.mkfifo(tmp_path / "pipe.mp4")
+    assert slug_of(tmp_path / "pipe.mp4") == "wrong-kind"
     (tmp_path / "zero.mp4").touch()
     assert slug_of(tmp_path / "zero.mp4") == "empty-video"
 

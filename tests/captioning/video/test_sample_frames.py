@@ -195,6 +195,7 @@ def test_clips_that_cannot_be(clip, start, end):
     with pytest.raises(DataError) as caught:
         sample_frames(clip("clip.mp4", 50), FrameSampling(num_frames=2, size=32), start, end)
     assert caught.value.slug == "bad-clip"
+    assert "clip.mp4" in caught.value.message
 
 
 def test_a_clip_that_ends_a_little_late_is_noted(clip, spell):

@@ -60,7 +60,7 @@ def sample_frames(
             undecodable-video, wrong-kind.
         MissingExtraError: missing-extra.
     """
-    bounds = Bounds(start, end)
+    bounds = Bounds.of(path, start, end)
     timeline = read_timeline(path, bounds)
     with VideoFile(path) as video:
         sought = video.codec in _SOUGHT and video.kind != "avi" and timeline.unambiguous

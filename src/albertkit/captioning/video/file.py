@@ -62,9 +62,8 @@ class VideoFile:
         self.stream.codec_context.thread_count = 1
         self.stream.codec_context.options = _limit()
         self.kind: str = self.container.format.name.split(",")[0]
-        self.codec: str = (
-            self.stream.codec_context.codec.canonical_name
-        )  # the decoder may be called otherwise: libdav1d
+        # Not the decoder's name, which may be another: libdav1d
+        self.codec: str = self.stream.codec_context.codec.canonical_name
         self.tick: Fraction = self.stream.time_base
         own, whole = self.stream.start_time, self.container.start_time
         self.zero = Fraction(whole or 0, 1_000_000)
@@ -72,6 +71,8 @@ class VideoFile:
             self.zero = own * self.tick  # the container's is rounded to microseconds
 
     def _opened(self, av: Any) -> Any:
+        if self.path.exists() and not self.path.is_file():  # a pipe or a device might never end
+            raise DataError("wrong-kind", f"a file was expected, `{self.path}` is none", "name a file of video")
         try:
             with open(self.path, "rb") as file:
                 begins = file.read(1)
@@ -112,12 +113,7 @@ class VideoFile:
 
     def undecodable(self, reason: object) -> DataError:
         """The error for a file that cannot be read as video."""
-        text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
-        return DataError(
-            "undecodable-video",
-            f"`{self.path}` cannot be read as video: {text[:1].lower()}{text[1:]}",
-            "play it to see whether it is whole; copy it again, or leave it out",
-        )
+        return undecodable(self.path, reason)
 
     def seconds(self, pts: int) -> float:
         """A presentation time as seconds from the start of the file."""
@@ -215,4 +211,14 @@ def too_large(path: str | os.PathLike[str], size: str) -> DataError:
         "too-large-video",
         f"frames of `{path}` are {size}; {MOST_PIXELS:,} pixels are the most",
         "make it smaller with a tool for video",
+    )
+
+
+def undecodable(path: str | os.PathLike[str], reason: object) -> DataError:
+    """The error for a file that cannot be read as video."""
+    text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
+    return DataError(
+        "undecodable-video",
+        f"`{path}` cannot be read as video: {text[:1].lower()}{text[1:]}",
+        "play it to see whether it is whole; copy it again, or leave it out",
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.captioning.video.file import MOST_PIXELS, too_large
+from albertkit.captioning.video.file import MOST_PIXELS, too_large, undecodable
 
 # Pillow's and transformers' bilinear: a triangle as wide as what one pixel covers, so that shrinking does not alias. The other
 # flags are for colours that are right to one level, and the same on every processor.
@@ -21,8 +21,10 @@ class Squares:
     """
 
     def __init__(self, size: int, path: str | os.PathLike[str] = "a picture") -> None:
+        from av.error import FFmpegError
         from av.video.reformatter import Interpolation, VideoReformatter
 
+        self._error = FFmpegError
         self._size, self._path = size, path
         self._reformatter: Any = VideoReformatter()
         self._flags = sum(int(Interpolation[name]) for name in _FLAGS)
@@ -39,13 +41,17 @@ class Squares:
             uint8 [S, S, 3], RGB.
 
         Raises:
-            DataError: too-large-video, for a frame so much longer than wide that its scaled copy would be.
+            DataError: too-large-video, for a frame so much longer than wide that its scaled copy would be;
+                undecodable-video, for a kind of pixels that cannot be converted.
         """
         size, shorter = self._size, min(frame.width, frame.height)
         width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
         if width * height > MOST_PIXELS:
             raise too_large(self._path, f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}")
-        scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
+        try:
+            scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
+        except (self._error, ValueError) as error:
+            raise undecodable(self._path, f"frames of {frame.format.name} cannot be made RGB: {error}") from None
         shown = np.rot90(scaled.to_ndarray(), rotation(frame) // 90)
         top, left = ((side - size) // 2 for side in shown.shape[:2])
         return np.ascontiguousarray(shown[top : top + size, left : left + size])

@@ -28,14 +28,22 @@ class Bounds:
     start: float | None = None
     end: float | None = None
 
-    def __post_init__(self) -> None:
-        first, last = 0.0 if self.start is None else self.start, math.inf if self.end is None else self.end
-        given = [bound for bound in (self.start, self.end) if bound is not None]
-        if not all(math.isfinite(bound) for bound in given) or not 0 <= first < last:
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], start: float | None, end: float | None) -> "Bounds":
+        """Bounds that can be.
+
+        Raises:
+            DataError: bad-clip.
+        """
+        given = [bound for bound in (start, end) if bound is not None]
+        last = math.inf if end is None else end
+        if not all(math.isfinite(bound) for bound in given) or not 0 <= (start or 0.0) < last:
             raise DataError(
-                "bad-clip", f"a clip from {self.start} to {self.end} s; it must start at 0 or later and end after that",
+                "bad-clip",
+                f"a clip from {start} to {end} s of `{path}`; it must start at 0 or later and end after that",
                 "correct its start and end, in seconds",
-            )  # fmt: skip
+            )
+        return cls(start, end)
 
     def ticks(self, video: VideoFile) -> tuple[float, float]:
         """The first and the last presentation time that lies in the clip."""

@@ -128,6 +128,11 @@ caption.command(
     f"{_COMMANDS}.caption_predict:evaluate", name="evaluate", help="Caption prepared clips and score the captions."
 )
 caption.command(
+    f"{_COMMANDS}.caption_score:score",
+    name="score",
+    help="Score anybody's captions as the COCO caption scorer does.",
+)
+caption.command(
     f"{_COMMANDS}.caption_shapes:shapes",
     name="shapes",
     help="Learn to caption moving shapes from nothing, and score what was never seen.",

@@ -15,6 +15,7 @@ def prepare(
     size: int | None = None,
     rounding: Literal["floor", "round", "middle"] = "middle",
     max_tokens: int = 196,
+    train_backbone: bool = False,
     batch_size: int = 8,
     workers: int | None = None,
     on_error: Literal["stop", "skip"] = "skip",
@@ -34,6 +35,7 @@ def prepare(
         size: Their height and width in pixels. Default: what the backbone wants.
         rounding: Which frames: the middles of equal parts, or floor or round of even places from the first to the last.
         max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours in space.
+        train_backbone: Keep frames for a model of transformers, too: `caption train` then trains it along.
         batch_size: Clips that go through the backbone at once.
         workers: Threads that decode. Default: one a core, 8 at most.
         on_error: Clips that cannot be used: skip, count and name them, or stop at the first.
@@ -45,6 +47,7 @@ def prepare(
 
     report, faults = prepare_data(
         data, out, backbone, split=split, num_frames=frames, size=size, rounding=rounding, max_tokens=max_tokens,
+        train_backbone=train_backbone,
         batch_size=batch_size, workers=workers, on_error=on_error, device=device, progress=not json,
     )  # fmt: skip
     for note in faults.notes:

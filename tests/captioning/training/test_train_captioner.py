@@ -208,3 +208,31 @@ def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
     with pytest.raises(ConfigError, match="mask_prob"):
         train_captioner(shell, features, tmp_path / "c", dataclasses.replace(SMALL, mask_prob=1.5))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_backbone_of_transformers_is_trained_along(shell, tmp_path):
+    """Frames are kept for it, its rate is a twentieth, and its new weights go into the captioner's folder."""
+    from transformers import CLIPVisionConfig, CLIPVisionModel
+
+    from albertkit.captioning.backbones import load_backbone
+    from albertkit.captioning.data import prepare, read_clips
+    from albertkit.captioning.synthetic.shapes import make_clips
+    from albertkit.captioning.video import FrameSampling
+
+    torch.manual_seed(0)
+    vision = CLIPVisionConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
+    )
+    CLIPVisionModel(vision).save_pretrained(tmp_path / "clip")
+    make_clips(tmp_path / "clips", 20)
+    clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
+    backbone = load_backbone(f"hf:{tmp_path / 'clip'}")
+    prepare(clips, tmp_path / "prepared", backbone, FrameSampling(num_frames=2, size=32), train_backbone=True)
+    settings = dataclasses.replace(SMALL, steps=2)
+    train_captioner(shell, tmp_path / "prepared", tmp_path / "run", settings)
+    captioner = VideoCaptioner.from_pretrained(tmp_path / "run")
+    before, after = backbone.state_dict(), captioner.backbone.state_dict()
+    moved = max(float((before[name] - after[name]).abs().max()) for name in before)
+    # Two updates of AdamW move a weight by at most the sum of their rates, here 1e-3 and 5e-4 times 0.05 (and decay).
+    assert 0 < moved < 1e-4
+    assert captioner.caption(clips["dev"][0].source)

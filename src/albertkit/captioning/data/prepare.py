@@ -79,6 +79,7 @@ def prepare(
     sampling: FrameSampling | None = None,
     *,
     max_tokens: int = 196,
+    train_backbone: bool = False,
     batch_size: int = 8,
     workers: int | None = None,
     on_error: Literal["stop", "skip"] = "skip",
@@ -96,6 +97,7 @@ def prepare(
         backbone: On its device. None for clips that are files of features.
         sampling: Which frames, and how large; needed with a backbone.
         max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours (`pool_grid`).
+        train_backbone: Keep the frames, so that the backbone can be trained along; one without weights of its own always is.
         batch_size: Clips that go through the backbone at once.
         workers: Threads that decode. Default: one a core, 8 at most.
         on_error: Clips that cannot be read: skip and name them, or stop at the first.
@@ -110,7 +112,7 @@ def prepare(
     if batch_size < 1 or (workers is not None and workers < 1):
         raise ConfigError("bad-value", f"batch_size is {batch_size}, workers {workers}", "both must be at least 1")
     splits = {name: list(part) for name, part in (clips if isinstance(clips, Mapping) else {"train": clips}).items()}
-    folder, recipe = Path(out), Recipe.of(backbone, sampling, max_tokens)
+    folder, recipe = Path(out), Recipe.of(backbone, sampling, max_tokens, train_backbone)
     _check(splits, recipe)
     settings = recipe.settings()
     before = _splits_before(folder, settings)

@@ -21,6 +21,7 @@ def prepare_data(
     size: int | None = None,
     rounding: Rounding = "middle",
     max_tokens: int = 196,
+    train_backbone: bool = False,
     batch_size: int = 8,
     workers: int | None = None,
     on_error: Literal["stop", "skip"] = "skip",
@@ -37,7 +38,7 @@ def prepare_data(
         num_frames, rounding: As `FrameSampling`.
         size: Of the frames. Default: what the backbone wants.
         device: auto, cpu, cuda or cuda:N.
-        out, max_tokens, batch_size, workers, on_error, progress: As `prepare`.
+        out, max_tokens, train_backbone, batch_size, workers, on_error, progress: As `prepare`.
 
     Returns:
         What `prepare` did, and what of the data was no clip.
@@ -52,7 +53,7 @@ def prepare_data(
         model = load_backbone(backbone).to(join_world(device).device)
         sampling = FrameSampling(num_frames=num_frames, size=size or model.frame_size, rounding=rounding)
     report = prepare(
-        clips, out, model, sampling, max_tokens=max_tokens, batch_size=batch_size, workers=workers, on_error=on_error,
-        progress=progress,
+        clips, out, model, sampling, max_tokens=max_tokens, train_backbone=train_backbone, batch_size=batch_size,
+        workers=workers, on_error=on_error, progress=progress,
     )  # fmt: skip
     return report, faults

@@ -37,8 +37,10 @@ class Recipe:
     grid: Grid | None
 
     @classmethod
-    def of(cls, backbone: Backbone | None, sampling: FrameSampling | None, max_tokens: int) -> "Recipe":
-        """The recipe for a backbone.
+    def of(
+        cls, backbone: Backbone | None, sampling: FrameSampling | None, max_tokens: int, train_backbone: bool = False
+    ) -> "Recipe":
+        """The recipe for a backbone; the frames themselves where it is trained along.
 
         Raises:
             ConfigError: bad-value, conflicting-options, and what the backbone raises for such frames.
@@ -52,7 +54,7 @@ class Recipe:
                 "give a FrameSampling",
             )
         grid = backbone.grid(sampling.num_frames, sampling.size)
-        if backbone.trained_from_scratch:
+        if backbone.trained_from_scratch or train_backbone:
             return cls("frames", sampling, backbone, grid)
         return cls("features", sampling, backbone.eval(), pooled_grid(grid, max_tokens))
 

@@ -77,16 +77,14 @@ def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> t
         return None
     places = sampling.places(len(pts))
     pixels, squares = _canvas(sampling), Squares(sampling.size, video.path)
-    frames: Iterator[Any] = iter(())
+    frames: Iterator[Any] | None = None
     expected = -1  # the number of the frame that must come next
     for place in np.unique(places):
         shown, decoded = keys[max(bisect_right(keys, pts[place], key=lambda key: key[0]) - 1, 0)]
         leads_from = int(np.searchsorted(pts, shown))
         if leads_from > expected:
-            if not video.seek(decoded):
-                return None
-            frames, expected = video.frames(), leads_from
-        for frame in frames:
+            frames, expected = video.frames_from(shown, decoded), leads_from
+        for frame in frames or ():
             if frame.pts is not None and frame.pts < pts[expected]:
                 continue  # it is shown before the keyframe, and may refer to what was not decoded
             if frame.pts != pts[expected]:

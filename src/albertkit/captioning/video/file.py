@@ -3,8 +3,9 @@
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -154,6 +155,24 @@ class VideoFile:
             return False
         return True
 
+    def frames_from(self, pts: int, dts: int) -> Iterator[Any] | None:
+        """The frames from a packet that stands alone to the end; None where it cannot be sought.
+
+        Some formats are sought by the time of showing, others by that of decoding; the wrong one leads a keyframe too far
+        or back. Too far is seen from the first packet.
+
+        Args:
+            pts: When it is shown, in ticks.
+            dts: When it is decoded.
+        """
+        for ticks in (pts, dts):
+            if self.seek(ticks):
+                packets = self.packets()
+                first = next(packets)
+                if first is not None and first.pts is not None and first.pts <= pts:
+                    return self.frames(chain([first], packets))
+        return None
+
     def packets(self) -> Iterator[Any]:
         """The packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
         try:
@@ -162,14 +181,17 @@ class VideoFile:
             self.broken_off = True
             yield None
 
-    def frames(self) -> Iterator[Any]:
+    def frames(self, packets: Iterable[Any] | None = None) -> Iterator[Any]:
         """The frames from here to the end, in the order they are shown; those that cannot be decoded are counted.
 
         Nothing is taken before a frame that stands alone, nor after such a frame was lost until the next: decoders paint
         what hangs on it over grey, black, or the picture of another scene.
+
+        Args:
+            packets: Of these packets. Default: of those from here.
         """
         lost, awaited = True, deque[int]()  # presentation times of frames that stand alone and are to come
-        for packet in self.packets():
+        for packet in self.packets() if packets is None else packets:
             try:
                 decoded = self.stream.codec_context.decode(packet)
             except (self.error, ValueError):

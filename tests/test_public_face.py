@@ -56,6 +56,8 @@ def test_help_never_loads_torch():
         ["corpus", "build"],
         ["corpus", "inspect"],
         ["tokenizer", "train"],
+        ["caption", "train"],
+        ["caption", "predict"],
         ["bench", "data"],
     ):
         done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)

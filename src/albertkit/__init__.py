@@ -48,6 +48,14 @@ _WHERE = {
     "encode_file": "albertkit.embeddings",
     "embedding_map": "albertkit.embeddings",
     "make_engine": "albertkit.engines",
+    "AlbertForImageCaptioning": "albertkit.captioning.model",
+    "AlbertImgModel": "albertkit.captioning.model",
+    "VideoCaptioner": "albertkit.captioning.captioner",
+    "GenerationSettings": "albertkit.captioning.generation.settings",
+    "CaptionSettings": "albertkit.captioning.training.settings",
+    "train_captioner": "albertkit.captioning.training.train",
+    "score_captions": "albertkit.captioning.metrics",
+    "get_albert_model": "albertkit.captioning.swinbert.loading",
     "quickstart": "albertkit.quickstart",
 }
 

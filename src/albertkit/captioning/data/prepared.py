@@ -73,13 +73,13 @@ class PreparedClips:
         """
         place = Path(folder)
         if not (place / PREPARED).is_file():
-            begun = (place / "items").is_dir()
+            if (place / "items").is_dir():
+                raise DataError(
+                    "unfinished-preparation", f"`{place}` holds clips that are not all prepared",
+                    "run the same `albertkit caption prepare` again",
+                )  # fmt: skip
             raise DataError(
-                "unfinished-preparation" if begun else "not-prepared",
-                f"`{place}` holds {'clips that are not all' if begun else 'no clips that are'} prepared",
-                "run the same `albertkit caption prepare` again"
-                if begun
-                else "albertkit caption prepare DATA --out FOLDER",
+                "not-prepared", f"`{place}` holds no prepared clips", "albertkit caption prepare DATA --out FOLDER"
             )
         facts = read_json(place / PREPARED, "prepared clips")
         try:

@@ -81,6 +81,13 @@ class VideoCaptioner:
 
         save_captioner(folder, self)
 
+    def to(self, device: str | torch.device) -> Self:
+        """Move model and backbone to a device."""
+        self.model.to(device)
+        if self.backbone is not None:
+            self.backbone.to(device)
+        return self
+
     @property
     def caption_ids(self) -> CaptionIds:
         """The special pieces that generation knows."""

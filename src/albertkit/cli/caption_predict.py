@@ -16,6 +16,7 @@ def predict(
     out: Path | None = None,
     sheets: Path = Path("sheets"),
     no_sheets: Annotated[bool, Parameter(negative=())] = False,
+    device: str = "auto",
     json: bool = False,
     generation: Annotated[GenerationSettings | None, Parameter(name="*", group="Generation")] = None,
 ) -> None:
@@ -28,15 +29,17 @@ def predict(
         sheets: Folder for the contact sheets (PNG): the frames that were looked at, the caption, and how much each word looked
             at each frame.
         no_sheets: Draw none.
+        device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
     from albertkit.captioning.captioner import VideoCaptioner
     from albertkit.captioning.predict import predict_captions
     from albertkit.errors import ConfigError
+    from albertkit.training.distributed import join_world
 
     if not videos:
         raise ConfigError("bad-argument", "no video is named", "albertkit caption predict MODEL VIDEO")
-    captioner = VideoCaptioner.from_pretrained(model)
+    captioner = VideoCaptioner.from_pretrained(model).to(join_world(device).device)
     report = predict_captions(captioner, videos, out=out, sheets=None if no_sheets else sheets, settings=generation)
     for key, error in report.skipped:
         print(f"skipped: {key}: {error.message}", file=sys.stderr)
@@ -59,6 +62,7 @@ def evaluate(
     *,
     split: str = "test",
     out: Path | None = None,
+    device: str = "auto",
     json: bool = False,
     generation: Annotated[GenerationSettings | None, Parameter(name="*", group="Generation")] = None,
 ) -> None:
@@ -69,11 +73,14 @@ def evaluate(
         data: Folder that `albertkit caption prepare` wrote.
         split: Which clips.
         out: A JSONL file for the captions, a line for each clip.
+        device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
     from albertkit.captioning.captioner import VideoCaptioner
     from albertkit.captioning.evaluate import evaluate_captioner
     from albertkit.cli.printing import print_result
+    from albertkit.training.distributed import join_world
 
-    result = evaluate_captioner(VideoCaptioner.from_pretrained(model), data, split, out=out, settings=generation)
+    captioner = VideoCaptioner.from_pretrained(model).to(join_world(device).device)
+    result = evaluate_captioner(captioner, data, split, out=out, settings=generation)
     print_result(result.to_dict(), json)

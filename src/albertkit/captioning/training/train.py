@@ -106,10 +106,8 @@ def train_captioner(
         "clips": sha256_bytes("".join(clip.item for clip in clips.clips(train_split)).encode()),
     }  # fmt: skip
     check_run(run, settings, provenance, resume)
-    captioner.model.to(world.device)
+    captioner.to(world.device)
     trained = captioner.backbone if clips.kind == "frames" else None
-    if trained is not None:
-        trained.to(world.device)
     captioner.model.compute_dtype = choose_precision(settings.precision, world.device)
     captioner.model.gradient_checkpointing = settings.gradient_checkpointing
     objective = CaptionObjective(captioner.model, trained, settings.sparsity_weight)
@@ -160,10 +158,7 @@ def _finished(
 ) -> CaptionResult:
     """Score the best model as it is loaded from its folder, and write what a person looks at."""
     dtype = judge.captioner.model.compute_dtype
-    best = VideoCaptioner.from_pretrained(run / "best")
-    best.model.to(world.device)
-    if best.backbone is not None:
-        best.backbone.to(world.device)
+    best = VideoCaptioner.from_pretrained(run / "best").to(world.device)
     best.model.compute_dtype = dtype
     judge.captioner = best
     captions = {key: caption.text for key, caption in judge.captions().items()}

@@ -9,20 +9,14 @@ def score(
 ) -> None:
     """Score captions of any origin as the COCO caption scorer does, without Java; METEOR and SPICE where it is there.
 
-    Parameters
-    ----------
-    predictions
-        One caption a clip: SwinBERT's TSV, JSON lines (`key`, `video` or `image_id`, and `caption`), COCO results, or plain text,
-        a caption a line. May be compressed.
-    references
-        A manifest (.jsonl), COCO annotations, a SwinBERT caption TSV; or files of plain text, each with a reference for every
-        line of the predictions. Several files are put together.
-    details
-        Write a JSON object a clip to this file: key, caption, references and scores.
-    java
-        METEOR and SPICE, by the package pycocoevalcap and Java if both are installed.
-    json
-        Print one JSON object.
+    Args:
+        predictions: One caption a clip: SwinBERT's TSV, JSON lines (`key`, `video` or `image_id`, and `caption`), COCO results,
+            or plain text, a caption a line. May be compressed.
+        references: A manifest (.jsonl), COCO annotations, a SwinBERT caption TSV; or files of plain text, each with a reference
+            for every line of the predictions. Several files are put together.
+        details: Write a JSON object a clip to this file: key, caption, references and scores.
+        java: METEOR and SPICE, by the package pycocoevalcap and Java if both are installed.
+        json: Print one JSON object.
     """
     from albertkit.captioning.scoring import score_caption_files
     from albertkit.cli.printing import print_result

@@ -1,27 +1,85 @@
-"""The tokenizer of the COCO caption scorer in Python: Stanford's PTBTokenizer 3.4.1 and what pycocoevalcap's
-`tokenizer/ptbtokenizer.py` does around it.
+"""The tokenizer of the COCO caption scorer in Python: what Stanford's PTBTokenizer 3.4.1 prints, learned from its output, and
+what pycocoevalcap's `tokenizer/ptbtokenizer.py` drops of it.
+
+Quotes, dashes, dots and commas are dropped in the end, so there is no rule for their kinds.
 """
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from albertkit.captioning.metrics.ptb_rules import OVER_BLANKS, QUOTED, rules
+from albertkit.captioning.metrics.abbreviations import ANY_CASE, BEFORE_NUMBERS, CAPITALISED, SENTENCE_STARTS
 
-# The scorer lists `-LRB-` and the other brackets as well, but compares with lower-cased tokens, so those stay in.
-_REMOVED = frozenset(["", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
+# A letter, with the accents and vowel signs that Python does not count as one; a letter or digit. Not ², ₂, ⅛ or ①.
+_SIGNS = (
+    r"\u02de-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u064b-\u065e\u0900-\u0903\u093c-\u0955\u0981-\u0983\u09bc-\u09cd"
+    r"\u0a01-\u0a4f\u0b82-\u0bcd\u0c01-\u0d48\u0e31-\u0e3a\u0e47-\u0e4e"
+)
+_LETTER = rf"(?:(?![\u2070-\u209c\u2150-\u215f\u2460-\u24b5\u2776-\u2793²³¹¼½¾])[^\W\d_]|[{_SIGNS}])"
+_PART = rf"(?:{_LETTER}|\d)+"
+_HYPHENED = rf"{_PART}(?:_{_PART})*(?:[-‐‑]{_PART}(?:_{_PART})*)*"
+_NUMBER = r"\d*(?:[.,:]?\d+)+"
+_END = rf"(?!{_LETTER})"
+_FRACTION = r"(?:\d{1,4}[- \xa0])?\d{1,4}[/⁄]\d{1,4}(?!\d)"
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return "(?:" + "|".join(words) + ")"
+
+
+# What contractions hang on goes before all others: did|n't, can|not, gon|na, 't|was.
+_HEAD = re.compile(
+    rf"{_LETTER}+?(?=[nN]['’][tT]{_END})|(?i:can(?=not{_END})|(?:gon|wan)(?=na{_END})|got(?=ta{_END})|(?:gim|lem)(?=me{_END})"
+    rf"|'t(?=(?:is|was){_END})|y['’](?={_LETTER})|(?:mo|co|inc)\.(?=[a-z](?![A-Za-z])))|j['’](?={_LETTER})"
+)
+# At each place the rule that reaches furthest wins; what it looks ahead at does not count.
+_RULES = [re.compile(rule) for rule in (
+    # The other half of contractions, and what is shortened: n't, 's, 'n', 'em, 'cause, '90s, '05.
+    rf"(?i:n['’]t{_END}|(?:['’]|&apos;)(?:s|d|m|ll|re|ve){_END}|['’]n(?:['’]|{_END})|[dlc]['’]{_END}|['’](?:em|till?|cause)|ol['’])",
+    r"['’](?:\d0s|\d\d(?=\s))",
+    # Names and words with an apostrophe inside: O'Brien, d'Ivoire, X'mas, Ba'al, ma'am.
+    rf"(?:{_PART}-)*(?:[A-HJ-Z]|[odl])['’]{_LETTER}{{2,}}|(?i:c'mon|c'est|n'est|qu'il|cap'n|ma['’]am|[eo]'er|ne'er|nat'l|ev'ry|nor'easter)",
+    rf"{_LETTER}+[aeiou]['’][aeiou]{_LETTER}*",
+    # Any word keeps its full stop before a comma or colon, or in a compound: Ont.,  Calif.-based
+    rf"(?:(?:{_PART}-)*|[A-Z]\.){_PART}\.(?=[,;:])|{_LETTER}+\.(?:-{_LETTER}+)+",
+    # Full stops that belong to the token: Mr., Miss., no. 5, U.S., a.m., Ph.D., U.S.-based; a single letter's.
+    rf"(?i:{_one_of(ANY_CASE)}\.)|{_one_of([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
+    rf"(?i:{_one_of(BEFORE_NUMBERS)}\.)(?=\s?\d)",
+    r"(?:[A-Za-z]+-)*[A-Za-z](?:\.[A-Za-z])+\.(?:-[A-Za-z]+|(?![A-Za-z]))|Ph\.[Dd]\.",
+    rf"[A-Za-z]\.(?!\s+{_one_of([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
+    # Addresses, handles, tags of markup.
+    r"https?://[^\s<>\"|(){}\[\]]+\.[^\s<>\"|(){}\[\]]*[^\s<>\"|(){}\[\].,;:!?-]|https?:///?[\w.…]{2,}",
+    r"www\.(?:[\w-]+\.)+[a-z]{2,4}(?:/[^\s<>\"|()]*[^\s<>\"|(){}\[\].,;:!?-])?|\w[\w.+-]*@[A-Za-z0-9][\w-]*(?:\.[\w-]+)*",
+    rf"@[A-Za-z_][A-Za-z0-9_]*|#{_LETTER}+|</?[A-Za-z][\w:.@-]*(?:\s[^<>]*)?/?>",
+    # Words and what holds them together: x-ray, a/b, node.js, 2x4, 10-12, 3-year-old.
+    r"(?:(?:[A-Za-z0-9]+-)+[A-Za-z]+|[A-Za-z0-9]+)(?:/[A-Za-z0-9]+){1,2}(?:-[A-Za-z]+)*",
+    rf"\d+/\d+-\d+|anti-(?!{_LETTER})|[cCfF](?:#|\+\+)",
+    _HYPHENED,
+    rf"{_LETTER}(?:{_PART})?(?:[.!?]{_LETTER}(?:{_PART})?)+(?:-{_PART})*|[A-Z]+(?:(?:&|&amp;|\+)[A-Z]+)+",
+    # Numbers: 1,000.50, 3:30, -5, 1.5-inch, 5 7/8, (555) 123-4567.
+    rf"{_FRACTION}|{_LETTER}*\d+(?:[.,]\d+)*(?:-{_PART})+|[-+]?{_NUMBER}",
+    r"(?:\(\d{2,3}\)|\d{3})[ \xa0]?\d{3,4}[- \xa0]\d{4}(?!\d)",
+    # Signs of two or more characters: :-), US$, &quot;, !!, ***, -----.
+    rf"[<>]?[:;=][-o']?(?:[()\[\]|\\\\]|[DdPpO]{_END})(?=[^A-Za-z0-9])|\(?\^_\^\)?|-_-|=_=|>_<|~_~|-[LR][RCS]B-",
+    r"(?:(?:US|CA|AU)D?|HK|NZ|NT|[ACRS])\$|&#\d+;|(?i:&(?:amp|lt|gt|quot|apos|nbsp|mdash|ndash);)",
+    r"[!?]+|\*+|_+|#+|@+|-{2,}|\.{3,}|<<|>>|[“”‘’«»‹›]{2,}|''|``",
+    # Any other sign. Those not listed, such as ₩ or emoji, the program does not know and leaves out.
+    r"[!-~¡-\xac®-¿×÷฿€\x80₠₤\u2016\u2017\u2020-\u2023\u2030-\u203b\u203e-\u2042\u2044\u2070-\u208e„‚\u2100-\u214f\u2153-\u215e]",
+    r"[\u2190-\u2bff、。・！-／：-＠［-･]",
+)]  # fmt: skip
 _REWRITTEN = {
-    "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-", "&lt;": "<", "&gt;": ">", "&amp;": "&", "&nbsp;": "", "&quot;": "''",
-    "\xa2": "cents", "\xa3": "#", "\xa4": "$", "\x80": "$", "\u20a0": "$", "\u20ac": "$",
-    "\xbc": "1/4", "\xbd": "1/2", "\xbe": "3/4", "\u2153": "1/3", "\u2154": "2/3",
-    **dict.fromkeys(["&md;", "&mdash;", "&ndash;", "\x96", "\x97", "\u2013", "\u2014", "\u2015", "---", "----"], "--"),
-    **dict.fromkeys(["....", ".....", "\x85", "\u2026"], "..."),
+    "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-", "¢": "cents", "£": "#", **dict.fromkeys("€¤₠\x80", "$"),
+    "¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "&lt;": "<", "&gt;": ">",
 }  # fmt: skip
-_QUOTES = str.maketrans(
-    {'"': "''", **dict.fromkeys("\x91\u2018\u201b\u2039", "`"), **dict.fromkeys("\x92\u2019\u203a", "'"),
-     **dict.fromkeys("\x93\u201c\xab", "``"), **dict.fromkeys("\x94\u201d\xbb", "''")}
-)  # fmt: skip
+_QUOTES = str.maketrans({"‘": "`", "‹": "`", "’": "'", "›": "'", "“": "``", "«": "``", "”": "''", "»": "''"})
+_STRAIGHTENED = re.compile("n’t|’(?:s|d|m|ll|re|ve)|[“”‘’«»‹›]+")  # but o’clock stays as it is
+# The scorer lists `-LRB-` and the other brackets as well, but compares with lower-cased tokens, so those stay in.
+_DROPPED = re.compile(r"['`.?!,:;\"]|''|``|-{1,4}|\.{3,}|&(?:quot|apos|nbsp|mdash|ndash);")
+
+# Tokens that go over a blank, which the program prints as a no-break one: `<a href="x">`, `5 7/8`, `(555) 123-4567`.
+_OVER_BLANKS = re.compile(r"</?[A-Za-z][^<>]*\s[^<>]*>|\d[ \xa0]\d{1,4}[/⁄]\d|\d\)?[ \xa0]?\d{3,4}[- \xa0]\d{4}")
 _LINE_BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]")
+_AFTER = re.compile(r"\s*\S*\s?")
 
 
 def tokenize_captions(captions: Sequence[str]) -> list[str]:
@@ -34,42 +92,44 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
     Args:
         captions: Any texts. A line break within one becomes a blank; of most of them the original makes another caption.
     """
-    lines = [_LINE_BREAKS.sub(" ", caption) for caption in captions]
-    return [" ".join(_line_tokens(lines, number)) for number in range(len(lines))]
+    text = "\n".join(_LINE_BREAKS.sub(" ", caption).replace("\xad", "") for caption in captions)
+    found, start = [], 0
+    for line in text.split("\n"):
+        found.append(" ".join(_line_tokens(text, start, start + len(line))))
+        start += len(line) + 1
+    return found[: len(captions)]
 
 
-def _line_tokens(lines: Sequence[str], number: int) -> list[str]:
-    line, end = lines[number], "" if number == len(lines) - 1 else "\n"
-    if OVER_BLANKS.search(line):
-        return _tokens("\n".join(lines[number : number + 3]), len(line))
-    *words, last = line.split(" ")
-    return [token for word in words for token in _word_tokens(word, " ")] + _word_tokens(last, end)
+def _line_tokens(text: str, start: int, stop: int) -> list[str]:
+    if _OVER_BLANKS.search(text, start, stop):
+        return list(_tokens(text[start : stop + 64], stop - start))
+    tokens: list[str] = []
+    for word in text[start:stop].split(" "):
+        end = start + len(word)
+        after = _AFTER.match(text, end) if word.endswith(".") else None
+        tokens += _tokens(word + (after[0] if after else text[end : end + 1]), len(word))
+        start = end + 1
+    return tokens
 
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words
-def _word_tokens(word: str, after: str) -> list[str]:
-    return _tokens(word + after, len(word))
-
-
-def _tokens(text: str, stop: int) -> list[str]:
-    """The tokens that begin before `stop`: at each place that of the rule that reaches furthest, with what must follow it.
-
-    Characters that no rule knows are dropped.
-    """
+def _tokens(text: str, stop: int) -> tuple[str, ...]:
+    """The tokens that begin before `stop`. Characters that no rule knows, quotes, dashes and emoji, are dropped."""
     found, place = [], 0
     while place < stop:
-        matches = [match for rule in rules() if (match := rule.match(text, place))]
-        if matches:
-            best = max(matches, key=re.Match.end)  # of equal ones the first
-            found.append(_rewritten(best[1]))
-            place = best.end(1)
-        else:
-            place += 1
-    return [token for token in found if token not in _REMOVED]
+        head = _HEAD.match(text, place)
+        matches = [head] if head else [match for rule in _RULES if (match := rule.match(text, place))]
+        end = max((match.end() for match in matches), default=place)
+        if end > place:
+            found.append(_rewritten(text[place:end]))
+        place = max(end, place + 1)
+    return tuple(token for token in found if not _DROPPED.fullmatch(token))
 
 
 def _rewritten(token: str) -> str:
-    if QUOTED.fullmatch(token):
-        token = token.replace("&apos;", "'").translate(_QUOTES)
-    token = _REWRITTEN.get(token, token).replace("(", "-lrb-").replace(")", "-rrb-").replace("&amp;", "&")
-    return token.replace("\xad", "").replace(" ", "\xa0").lower()
+    token = _REWRITTEN.get(token, token).replace("(", "-lrb-").replace(")", "-rrb-").lower()
+    if "://" not in token:
+        token = token.replace("&amp;", "&").replace("&apos;", "'")
+    if _STRAIGHTENED.fullmatch(token):
+        token = token.translate(_QUOTES)
+    return re.sub(r"\s", "\xa0", token)

@@ -16,7 +16,8 @@ from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.predict import _to_sampled_frames, predict_captions
+from albertkit.captioning.predict import _to_sampled_frames, predict_captions, sheet_name
+from albertkit.captioning.scoring import score_caption_files
 from albertkit.captioning.synthetic.learn import SAMPLING
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, DataError
@@ -136,3 +137,30 @@ def test_generation_settings_of_a_captioner_are_kept(captioner, tmp_path):
     assert VideoCaptioner.from_pretrained(tmp_path).generation == loaded.generation
     with pytest.raises(ConfigError, match="num_beams is 0"):
         loaded.caption([], num_beams=0)
+
+
+def test_names_of_sheets():
+    taken: set[str] = set()
+    keys = ["가", "나", "a b", "a_b", "../x/v.mp4", "...", "a b"]
+    assert [sheet_name(key, taken) for key in keys] == ["가", "나", "a_b", "a_b-2", "x_v.mp4", "clip", "a_b-3"]
+
+
+def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
+    """Lists with all their splits are taken; a line that cannot be used is skipped; `caption score` reads the result."""
+    clips = frames.parent / "clips"
+    loaded = VideoCaptioner.from_pretrained(captioner)
+    report = predict_captions(loaded, [clips], out=tmp_path / "out.jsonl", settings=GenerationSettings(num_captions=2))
+    assert len(report.clips) == 40
+    (tmp_path / "list.jsonl").write_text(
+        f'{{"video": "gone.mp4"}}\n{{"video": {json.dumps(str(clips / "videos" / "dev-0000.mp4"))}}}\n'
+    )
+    partly = predict_captions(loaded, [tmp_path / "list.jsonl"])
+    assert len(partly.clips) == 1
+    assert "gone.mp4" in partly.skipped[0][1].message
+    references = tmp_path / "references.jsonl"
+    lines = [line for split in ("train", "dev", "test") for line in (clips / f"{split}.jsonl").read_text().splitlines()]
+    written = {json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()}
+    assert written == {json.loads(line)["key"] for line in lines}
+    references.write_text("\n".join(lines) + "\n")
+    scores = score_caption_files(tmp_path / "out.jsonl", [references], java=False)
+    assert scores.num_captions == 40

@@ -49,6 +49,10 @@ def load_captioner(folder: str | Path) -> dict[str, Any]:
     path = local_folder(folder)
     if not (path / CAPTIONER).exists() and (path / "best" / CAPTIONER).exists():
         path = path / "best"
+    if not (path / CAPTIONER).exists() and (path / "run.toml").exists():
+        raise CheckpointError(
+            "no-captioner", f"the run in `{path}` has no best model yet", "go on with it: the same command and --resume"
+        )
     if not (path / CAPTIONER).exists():
         raise CheckpointError(
             "no-captioner", f"there is no {CAPTIONER} in `{path}`", "name a folder that `albertkit caption train` wrote"

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,10 +14,12 @@ import torch
 from albertkit.captioning.attention import word_attention
 from albertkit.captioning.captioner import Caption, VideoCaptioner
 from albertkit.captioning.contact_sheet import write_contact_sheet
-from albertkit.captioning.data import Clip, frames_of, read_clips
+from albertkit.captioning.data import Clip, frames_of
+from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.files import atomic_file
+from albertkit.tasks.faults import Fault, Faults
 
 LISTS = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
 
@@ -76,7 +79,7 @@ def predict_captions(
 
     Args:
         captioner: With a backbone.
-        inputs: Files of video; manifests and what else `read_clips` reads; folders.
+        inputs: Files of video; manifests and what else `read_clips` reads, with all their splits; folders.
         out: A JSONL file to write: a line for each clip, whole or not at all.
         sheets: Folder for a contact sheet of each clip (PNG).
         settings: Of generation. Default: the captioner's own.
@@ -88,8 +91,12 @@ def predict_captions(
         captioner.visual_tokens(torch.empty(0))  # says that there is no backbone
     assert captioner.sampling is not None
     report = PredictReport()
-    clips = _clips(inputs)
+    clips, faults = _clips(inputs)
+    report.skipped += [
+        (fault.where, DataError("bad-row", f"`{fault.file}`, {fault.where}: {fault.reason}")) for fault in faults
+    ]
     captioner.model.eval()
+    names: set[str] = set()
     for clip in clips:
         try:
             frames = frames_of(clip, captioner.sampling)
@@ -100,30 +107,44 @@ def predict_captions(
         captions = captioner.describe(context, settings)[0]
         sheet = None
         if sheets is not None and captions:
-            sheet = Path(sheets) / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', clip.key)}.png"
+            sheet = Path(sheets) / f"{sheet_name(clip.key, names)}.png"
             _write_sheet(sheet, captioner, context, frames, captions)
         report.clips.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
     if not report.clips:
-        raise report.skipped[0][1]
+        raise report.skipped[0][1] if report.skipped else DataError("empty-input", "no clip is named", "name videos")
     if out is not None:
         with atomic_file(out, "w") as stream:
             _write_lines(stream, report)
     return report
 
 
-def _clips(inputs: Sequence[str | Path]) -> list[Clip]:
+def _clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[Fault]]:
+    """The clips that inputs name, each with a key of its own, and what of lists cannot be used."""
     clips: list[Clip] = []
+    faults = Faults("skip")
     for given in map(Path, inputs):
         if given.is_dir() or given.suffix.lower() in LISTS:
-            clips += read_clips(given)
+            for split, of_split in read_splits(given, faults=faults).items():
+                several = {clip.key for clip in clips} & {clip.key for clip in of_split}
+                clips += [
+                    replace(clip, key=f"{split}-{clip.key}") if clip.key in several else clip for clip in of_split
+                ]
         else:
             clips.append(Clip(key=given.stem, source=given))
-    seen: dict[str, int] = {}
-    named = []
-    for clip in clips:  # two files of one name in two folders get two sheets
-        seen[clip.key] = seen.get(clip.key, 0) + 1
-        named.append(clip if seen[clip.key] == 1 else replace(clip, key=f"{clip.key}-{seen[clip.key]}"))
-    return named
+    keys: set[str] = set()
+    return [replace(clip, key=unused(clip.key, keys)) for clip in clips], faults.found
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """A name that is not among those taken, by a number at its end if need be; it is then one of them."""
+    found = next(one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken)
+    taken.add(found)
+    return found
+
+
+def sheet_name(key: str, taken: set[str]) -> str:
+    """The name of a clip's picture: letters and digits of any script, no folder, not hidden, not one of those taken."""
+    return unused(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
 
 
 def _write_lines(stream: IO[str], report: PredictReport) -> None:

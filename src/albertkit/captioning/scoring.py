@@ -171,7 +171,10 @@ def _record_row(file: File, where: str, record: Any) -> CaptionRow:
             )
         except ValueError as error:
             raise _bad(file, where, str(error)) from None
-    return _row(file, where, key, _listed(record.get("captions", record.get("caption"))))
+    captions = record.get("captions", record.get("caption"))
+    if isinstance(captions, list) and any(isinstance(caption, dict) for caption in captions):
+        captions = record.get("caption")  # of `caption predict`: the best beside all of them with scores
+    return _row(file, where, key, _listed(captions))
 
 
 def _row(file: File, where: str, key: Any, captions: list[Any]) -> CaptionRow:

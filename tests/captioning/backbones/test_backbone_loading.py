@@ -95,7 +95,7 @@ def test_conv3d_by_name() -> None:
     assert backbone(frames).shape == (2, backbone.grid(5, 40).num_tokens, 64)
     assert backbone(frames).requires_grad
     assert _slug("conv3d", {"depth": 3}) == _slug("conv3d", {"width": 33}) == "bad-settings"
-    assert _slug("conv3d", {"width": 96}, backbone.state_dict()) == "broken-weights"
+    assert _slug("conv3d", {"width": 128}, backbone.state_dict()) == "broken-weights"
 
 
 def test_without_transformers_the_extra_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:

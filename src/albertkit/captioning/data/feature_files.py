@@ -42,6 +42,8 @@ def _read(file: Path) -> np.ndarray:
     hint = "make it again with np.save or safetensors"
     try:
         if file.suffix.lower() == ".npy":
+            if not file.read_bytes()[:6] == np.lib.format.MAGIC_PREFIX:
+                raise DataError("broken-features", f"`{file}` is no .npy file", hint)
             return np.load(file, allow_pickle=False)
         from safetensors import safe_open
 

@@ -39,7 +39,10 @@ def read_manifest(path: Path, faults: Faults) -> list[Clip]:
             try:
                 clip = _clip(json.loads(line.removeprefix(b"\xef\xbb\xbf")), path.parent)
                 if clip.key in clips:
-                    raise ValueError(f"the key `{clip.key}` is that of line {clips[clip.key][1]:,} already")
+                    raise ValueError(
+                        f"the key `{clip.key}` is that of line {clips[clip.key][1]:,} already: put all its captions into "
+                        "one line, or give it a key of its own"
+                    )
             except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
                 faults.add(path, number, not_json(error))
             except ValueError as error:

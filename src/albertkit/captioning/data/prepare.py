@@ -109,8 +109,9 @@ def prepare(
         MachineError: features-not-finite, disk-full.
     """
     began = time.perf_counter()
-    if batch_size < 1 or (workers is not None and workers < 1):
-        raise ConfigError("bad-value", f"batch_size is {batch_size}, workers {workers}", "both must be at least 1")
+    for name, value in (("batch_size", batch_size), ("workers", workers), ("max_tokens", max_tokens)):
+        if value is not None and value < 1:
+            raise ConfigError("bad-value", f"{name} is {value}, it must be at least 1", "leave it out for the default")
     splits = {name: list(part) for name, part in (clips if isinstance(clips, Mapping) else {"train": clips}).items()}
     folder, recipe = Path(out), Recipe.of(backbone, sampling, max_tokens, train_backbone)
     _check(splits, recipe)
@@ -125,6 +126,7 @@ def prepare(
     items = {names[part, clip.key]: clip for part, clip in each if (part, clip.key) in names}
     with PrepareProgress("preparing", len(items), progress) as display:
         made, broken = make_items(recipe, items, folder, display, batch_size=batch_size, workers=threads, stop=stop)
+    unmade = set(broken)
     broken |= _other_widths(recipe, items, folder, broken)
     if broken and stop:
         raise next(iter(broken.values()))
@@ -138,7 +140,7 @@ def prepare(
     return PrepareReport(
         folder, recipe.kind, {name: counts[name]["clips"] for name in splits},
         sum(counts[name]["captions"] for name in splits), recipe.grid and recipe.grid.num_tokens,
-        made, len(items) - made - len(broken), skipped, round(time.perf_counter() - began, 3),
+        made, len(items) - made - len(unmade), skipped, round(time.perf_counter() - began, 3),
     )  # fmt: skip
 
 
@@ -175,18 +177,19 @@ def _splits_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 def _other_widths(
     recipe: Recipe, items: Mapping[str, Clip], folder: Path, broken: Mapping[str, DataError]
 ) -> dict[str, DataError]:
-    """Files of features that are not as wide as the first."""
+    """Files of features that are not as wide as most of them."""
     if recipe.backbone is not None:
         return {}
     shapes = {name: item_shape(folder, name, recipe.dtype) or (0, 0) for name in items if name not in broken}
-    first = next(iter(shapes), None)
+    widths = Counter(shape[1] for shape in shapes.values())
+    usual = widths.most_common(1)[0][0] if widths else 0
     return {
         name: DataError(
-            "wrong-width", f"`{items[name].source}` is {shape[1]} wide, `{items[first].source}` {shapes[first][1]}",
+            "wrong-width", f"`{items[name].source}` is {shape[1]} wide, most are {usual}",
             "features of one model have one width",
         )
         for name, shape in shapes.items()
-        if first is not None and shape[1] != shapes[first][1]
+        if shape[1] != usual
     }  # fmt: skip
 
 

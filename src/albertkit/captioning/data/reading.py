@@ -60,7 +60,12 @@ def read_splits(path: str | Path, split: str | None = None, faults: Faults | Non
         found = {name: _read(part, faults) for name, part in _one(place, places, split).items()}
     for name, clips in found.items():
         if not clips:
-            raise DataError("empty-input", f"`{place}` has no clip that can be used for {name}", "name data with clips")
+            first = next((f"; the first fault: {fault.where}: {fault.reason}" for fault in faults.found), "")
+            counts = f" ({len(faults.found):,} faults)" if len(faults.found) > 1 else ""
+            raise DataError(
+                "empty-input", f"`{place}` has no clip that can be used for {name}{counts}{first}",
+                "mend the rows" if first else "name data with clips",
+            )  # fmt: skip
     return found
 
 

@@ -35,6 +35,25 @@ def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
     return partial(F.linear, weight=torch.cat(weights).to(dtype), bias=torch.cat(biases).to(dtype))
 
 
+def for_few_rows(projection: Projection) -> Projection:
+    """The same linear map, faster for a few rows in fp32 on the CPU: W xT in place of x WT; itself for anything else.
+
+    Two rows through base's four matrices, mean of them on two Zen 4 cores: 0.52 ms in place of 1.28; four rows 0.77 of 1.05;
+    eight 1.11 of 0.9 to 1.8, one 0.54 of 0.60.
+    """
+    if not isinstance(projection, partial) or projection.func is not F.linear:
+        return projection
+    weight, bias = projection.keywords["weight"], projection.keywords["bias"]
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return projection
+
+    def few(values: Tensor) -> Tensor:
+        rows = (weight @ values.flatten(0, -2).t()).t().unflatten(0, values.shape[:-1])
+        return rows if bias is None else rows + bias
+
+    return few
+
+
 def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
     """A layer norm as a function of values in `dtype`."""
     if not isinstance(norm, nn.LayerNorm) or not _is_plain(norm, nn.LayerNorm):

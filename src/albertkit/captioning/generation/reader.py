@@ -11,6 +11,10 @@ from torch import Tensor
 
 from albertkit.captioning.generation.settings import CaptionIds, GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionState, Context
+from albertkit.model.encoder import BlockWeights
+from albertkit.model.projections import for_few_rows
+
+_FEW_ROWS = 4  # see `for_few_rows`
 
 
 class CaptionReader:
@@ -39,8 +43,11 @@ class CaptionReader:
         self.model, self.context, self.ids, self.settings, self.bad_endings = model, context, ids, settings, bad_endings
         self.captions = torch.full((rows, 1), ids.start, device=model.device)
         self._state = CaptionState()
-        self._ready = model.albert.encoder.passes(context.states[0][0].dtype)
         self._with_mask = model.caption.objective == "mlm"
+        self._ready = model.albert.encoder.passes(context.states[0][0].dtype)
+        if rows * (1 + self._with_mask) <= _FEW_ROWS:
+            few = {weights: _for_few_rows(weights) for _, weights in self._ready}
+            self._ready = [(layer, few[weights]) for layer, weights in self._ready]
 
     def next_log_probabilities(self) -> Tensor:
         """fp32 or fp64 [R, V] of the word after what was read; a word that must not come has -inf."""
@@ -89,3 +96,10 @@ class CaptionReader:
             bad = torch.isin(self.captions[:, -1], self.bad_endings)
             log_probabilities[bad, self.ids.end] = -torch.inf
         return log_probabilities
+
+
+def _for_few_rows(weights: BlockWeights) -> BlockWeights:
+    return weights._replace(
+        qkv=for_few_rows(weights.qkv), attention_output=for_few_rows(weights.attention_output),
+        ffn=for_few_rows(weights.ffn), ffn_output=for_few_rows(weights.ffn_output),
+    )  # fmt: skip

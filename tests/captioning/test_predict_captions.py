@@ -135,6 +135,9 @@ def test_generation_settings_of_a_captioner_are_kept(captioner, tmp_path):
     loaded.generation = GenerationSettings(max_length=9, num_beams=2, bad_endings=("the", "to"))
     loaded.save_pretrained(tmp_path)
     assert VideoCaptioner.from_pretrained(tmp_path).generation == loaded.generation
+    pixels = torch.randint(0, 255, (1, 8, 64, 64, 3), dtype=torch.uint8)
+    (captions,) = loaded.describe(loaded.context(pixels), GenerationSettings(num_beams=1))
+    assert len(captions[0].ids) <= 7  # the captioner's own length where none is given
     with pytest.raises(ConfigError, match="num_beams is 0"):
         loaded.caption([], num_beams=0)
 

@@ -61,7 +61,7 @@ class VideoCaptioner:
         self.model, self.tokenizer, self.backbone = model, tokenizer, backbone
         self.sampling, self.grid = sampling, grid
         self.generation = generation or GenerationSettings(
-            max_length=min(GenerationSettings.max_length, model.config.max_position_embeddings)
+            max_length=min(GenerationSettings().longest, model.config.max_position_embeddings)
         )
 
     @classmethod
@@ -136,6 +136,8 @@ class VideoCaptioner:
             settings: Default: the captioner's own.
         """
         settings = settings or self.generation
+        if settings.max_length is None:
+            settings = replace(settings, max_length=self.generation.longest)
         self.model.eval()
         bad = torch.tensor(self._last_pieces(settings.bad_endings), dtype=torch.int64, device=self.model.device)
         found = generate(self.model, context, settings, self.caption_ids, bad)

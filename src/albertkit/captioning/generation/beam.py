@@ -16,7 +16,7 @@ class FinishedCaptions:
     """
 
     def __init__(self, size: int, settings: GenerationSettings) -> None:
-        self.size, self._penalty, self._longest = size, settings.length_penalty, settings.max_length - 1
+        self.size, self._penalty, self._longest = size, settings.length_penalty, settings.longest - 1
         self.found: list[
             tuple[float, float, Tensor]
         ] = []  # score, log-probability, pieces without [SEP]; the best first
@@ -53,7 +53,7 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
     while active:
         log_probabilities = reader.next_log_probabilities()
         length, pieces = reader.captions.shape[1], log_probabilities.shape[1]
-        last = length + 1 == settings.max_length
+        last = length + 1 == settings.longest
         candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * pieces)
         # Twice as many as beams: if all that end are taken out, enough go on.
         best_scores, best = candidates.topk(2 * beams, 1)
@@ -88,7 +88,7 @@ def _stacked(
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = (len(finished), settings.num_captions)
     device = reader.captions.device
-    ids = torch.full((*shape, settings.max_length), reader.ids.padding, device=device)
+    ids = torch.full((*shape, settings.longest), reader.ids.padding, device=device)
     totals = torch.full(shape, -torch.inf, device=device)
     scores = totals.clone()
     for clip, captions in enumerate(finished):

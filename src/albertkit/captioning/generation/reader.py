@@ -90,7 +90,7 @@ class CaptionReader:
         if self.settings.swinbert:
             return log_probabilities
         log_probabilities[:, [self.ids.start, self.ids.mask, self.ids.padding]] = -torch.inf
-        if self.captions.shape[1] == self.settings.max_length - 1:
+        if self.captions.shape[1] == self.settings.longest - 1:
             log_probabilities[:, : self.ids.end] = log_probabilities[:, self.ids.end + 1 :] = -torch.inf
         else:
             bad = torch.isin(self.captions[:, -1], self.bad_endings)

@@ -49,10 +49,10 @@ def generate(
         ConfigError: bad-settings if captions would be longer than the model has positions.
     """
     positions = model.config.max_position_embeddings
-    if settings.max_length > positions:
+    if settings.longest > positions:
         raise ConfigError(
             "bad-settings",
-            f"max_length is {settings.max_length}, the model has {positions} positions",
+            f"max_length is {settings.longest}, the model has {positions} positions",
             f"use {positions} or less",
         )
     if bad_endings is None:
@@ -72,7 +72,7 @@ def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generate
     generator = torch.Generator(reader.captions.device).manual_seed(settings.seed)
     total = torch.zeros(rows, dtype=torch.float64, device=reader.captions.device)
     going = torch.ones(rows, dtype=torch.bool, device=reader.captions.device)
-    while going.any() and reader.captions.shape[1] < settings.max_length:
+    while going.any() and reader.captions.shape[1] < settings.longest:
         log_probabilities = reader.next_log_probabilities()
         words = _draw(log_probabilities, settings, generator) if settings.sample else log_probabilities.argmax(-1)
         chosen = log_probabilities.gather(1, words[:, None]).squeeze(1).double()
@@ -81,13 +81,13 @@ def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generate
         going = going & (words != end)
     captions = reader.captions
     captions[going, -1] = end  # SwinBERT's: the longest length ends them
-    captions = torch.nn.functional.pad(captions, (0, settings.max_length - captions.shape[1]), value=padding)
+    captions = torch.nn.functional.pad(captions, (0, settings.longest - captions.shape[1]), value=padding)
     lengths = (captions == end).int().argmax(1)  # [CLS] stands for [SEP]
     shape = (reader.context.num_clips, -1)
     scores = total / lengths**settings.length_penalty
     order = scores.view(shape).argsort(dim=1, descending=True, stable=True)
     return Generated(
-        captions.view(*shape, settings.max_length).gather(1, order[..., None].expand(-1, -1, settings.max_length)),
+        captions.view(*shape, settings.longest).gather(1, order[..., None].expand(-1, -1, settings.longest)),
         total.view(shape).gather(1, order).float(),
         scores.view(shape).gather(1, order).float(),
     )

@@ -22,12 +22,15 @@ class CaptionIds(NamedTuple):
     padding: int
 
 
+_LONGEST = 24
+
+
 @dataclass(frozen=True, kw_only=True)
 class GenerationSettings:
     """Settings of a generation.
 
     Attributes:
-        max_length: Most pieces of a caption, [CLS] and [SEP] included.
+        max_length: Most pieces of a caption, [CLS] and [SEP] included. Default: what the captioner was trained with, or 24.
         num_beams: Captions kept in the search; 1 is greedy.
         num_captions: Captions returned for a clip, the best first.
         length_penalty: A caption's score is its log-probability over its length to this power.
@@ -42,7 +45,7 @@ class GenerationSettings:
             of its last word.
     """
 
-    max_length: int = 24
+    max_length: int | None = None
     num_beams: int = 4
     num_captions: int = 1
     length_penalty: float = 1.0
@@ -59,7 +62,7 @@ class GenerationSettings:
         found = [
             f"{name} is {value!r}, it must be at least {least}"
             for name, value, least in (
-                ("max_length", self.max_length, 2), ("num_beams", self.num_beams, 1),
+                ("max_length", self.longest, 2), ("num_beams", self.num_beams, 1),
                 ("num_captions", self.num_captions, 1), ("top_k", self.top_k, 0), ("seed", self.seed, 0),
             )
             if not isinstance(value, int) or value < least
@@ -74,6 +77,11 @@ class GenerationSettings:
             found.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
         if found:
             raise ConfigError("bad-settings", "; ".join(found), "change these settings of generation")
+
+    @property
+    def longest(self) -> int:
+        """`max_length`, or 24."""
+        return _LONGEST if self.max_length is None else self.max_length
 
     def to_dict(self) -> dict[str, Any]:
         """What is set otherwise than by itself, for JSON."""

@@ -256,7 +256,8 @@ def test_features_of_somebody_else(tmp_path: Path) -> None:
     write_manifest(tmp_path / "train.jsonl", clips)
     report, _ = prepare_data(tmp_path / "train.jsonl", tmp_path / "out", "features")
     broken, infinite = "broken-features", "features-not-finite"
-    assert [clip.slug for clip in report.skipped] == ["wrong-width", infinite, infinite, *[broken] * 6]
+    slugs = [clip.slug for clip in report.skipped]
+    assert slugs == ["wrong-width", infinite, infinite, *[broken] * 6], [clip.reason for clip in report.skipped]
     prepared = PreparedClips.open(tmp_path / "out")
     assert (prepared.backbone, prepared.sampling, prepared.grid, prepared.width) == ("features", None, None, 6)
     for number, array in enumerate(arrays):

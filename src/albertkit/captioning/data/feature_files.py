@@ -17,7 +17,7 @@ def read_features(file: Path) -> np.ndarray:
         float16 [M, D].
 
     Raises:
-        DataError: not-found, broken-features, features-not-finite.
+        DataError: not-found, broken-features, features-not-finite. OSError: what the operating system says.
     """
     if not file.is_file():
         raise DataError("not-found", f"no such file: `{file}`", "check the path")
@@ -42,7 +42,7 @@ def _read(file: Path) -> np.ndarray:
     hint = "make it again with np.save or safetensors"
     try:
         if file.suffix.lower() == ".npy":
-            if not file.read_bytes()[:6] == np.lib.format.MAGIC_PREFIX:
+            if not _begins_with(file, np.lib.format.MAGIC_PREFIX):
                 raise DataError("broken-features", f"`{file}` is no .npy file", hint)
             return np.load(file, allow_pickle=False)
         from safetensors import safe_open
@@ -52,7 +52,12 @@ def _read(file: Path) -> np.ndarray:
             if len(names) != 1:
                 raise DataError("broken-features", f"`{file}` holds {len(names)} tensors", "write one tensor a file")
             return tensors.get_tensor(names[0]).float().numpy()
-    except DataError:
+    except (DataError, OSError, MemoryError):  # the machine's fault is not the file's: nothing is left out for it
         raise
     except Exception as error:  # what a damaged file raises is not declared by either library
         raise DataError("broken-features", f"`{file}` cannot be read: {error}", hint) from None
+
+
+def _begins_with(file: Path, magic: bytes) -> bool:
+    with open(file, "rb") as stream:
+        return stream.read(len(magic)) == magic

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from albertkit.captioning.data.items import PARSING
 from albertkit.errors import DataError
 
 
@@ -44,7 +45,8 @@ def _read(file: Path) -> np.ndarray:
         if file.suffix.lower() == ".npy":
             if not _begins_with(file, np.lib.format.MAGIC_PREFIX):
                 raise DataError("broken-features", f"`{file}` is no .npy file", hint)
-            return np.load(file, allow_pickle=False)
+            with PARSING:
+                return np.load(file, allow_pickle=False)
         from safetensors import safe_open
 
         with safe_open(file, "pt") as tensors:  # "np" has no bfloat16

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from albertkit.errors import DataError
 from albertkit.files import atomic_file, read_json, remove_leftovers, write_json
 
 ITEMS = "items"
+# numpy reads the header of a .npy file with `ast`, which fails now and then when two threads do so at once (CPython issue
+# 106905, seen with 3.11.7: "AST constructor recursion depth mismatch").
+PARSING = Lock()
 
 
 def item_name(facts: dict[str, Any]) -> str:
@@ -91,7 +95,8 @@ def remove_unfinished(folder: Path) -> None:
 def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("another version of .npy")
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    with PARSING:
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     if is_fortran or dtype.hasobject:
         raise ValueError("another layout")
     return shape, dtype

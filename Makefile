@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-slow lint format bench wheel clean
+.PHONY: help quickstart test test-slow faults fuzz lint format bench-gpu results wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,10 +26,18 @@ quickstart: $(VENV)/.installed-run ## Install, then train and look at a tiny ALB
 	$(BIN)/albertkit quickstart --out runs/quickstart
 
 test: $(VENV)/.installed-dev ## Install with the dev extra, then run the default test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(VENV)/.installed-dev ## The tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+faults: $(VENV)/.installed-dev ## Kill, fill, break and disturb the long commands, hundreds of times; needs ALBERTKIT_DATA
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m fault tests
+
+SECONDS ?= 600
+fuzz: $(VENV)/.installed-dev ## Damaged files for every reader, for SECONDS (600) in total; needs `pip install atheris`
+	ALBERTKIT_FUZZ_SECONDS=$$(($(SECONDS) * 3 / 4)) $(BIN)/python -m pytest tests/fuzz -rN --tb=short
+	$(BIN)/python tests/fuzz/guided.py $$(($(SECONDS) / 4))
 
 lint: $(VENV)/.installed-dev ## Style, formatting, types, and the order of the rooms
 	$(BIN)/ruff check .
@@ -41,10 +49,20 @@ format: $(VENV)/.installed-dev ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev ## All benchmark rows beside their peers
-	$(BIN)/albertkit bench tokenize
-	$(BIN)/albertkit bench data
-	$(BIN)/albertkit bench pretrain
+# TEXT, TOKENIZER and DATA, where given, replace the built-in text: make results TEXT='wiki/*.gz' TOKENIZER=folder DATA=glue
+GIVEN = $(if $(TEXT),--text $(TEXT)) $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(if $(DATA),--data $(DATA))
+
+bench-gpu: $(VENV)/.installed-dev ## What needs a GPU: its tests, then rows beside transformers into docs/measured/gpu.jsonl
+	$(BIN)/albertkit doctor
+	$(BIN)/python -m pytest -m gpu
+	mkdir -p docs/measured
+	$(BIN)/albertkit bench pretrain --device cuda --megabytes 4 --steps 4 --rounds 5 --json | tee docs/measured/gpu.jsonl
+	$(BIN)/albertkit bench encode --device cuda --megabytes 4 --sentences 8192 --rounds 5 --json | tee -a docs/measured/gpu.jsonl
+	$(BIN)/albertkit bench latency --device cuda --shapes 1x128 8x128 1x384 --rounds 7 --json | tee -a docs/measured/gpu.jsonl
+
+results: $(VENV)/.installed-dev ## Every benchmark beside its peers, about an hour, into docs/measured/
+	$(INSTALL) -e '.[dev,peers]'
+	$(BIN)/albertkit bench all --out docs/measured $(GIVEN)
 
 wheel: $(VENV)/.installed-dev ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build

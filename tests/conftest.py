@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # one thread a process: threads of several processes wait for each other, spinning
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def _folder(variable: str) -> Path:
     value = os.environ.get(variable)

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 
 # Two are made from an option's name, one by `MissingExtraError.of`.
 MADE_ELSEWHERE = {
+    "bad-request",
+    "wrong-method",
     "bad-format",
     "bad-sentences",
     "broken-record",

@@ -203,6 +203,9 @@ class AlbertConfig:
             fits = fits or (value is None and field_.name.endswith("_token_id"))  # transformers writes null for none
             if field_.name not in (*_COUNTS, "foreign") and (isinstance(value, bool) or not fits):
                 found.append(f"{field_.name} is {value!r}, it must be like {default!r}")
+        named = self.foreign.get("architectures")
+        if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+            found.append(f"architectures is {named!r}, it must list the names of classes")
         for name in ("id2label", "label2id"):
             if not isinstance(self.foreign.get(name) or {}, dict):
                 found.append(f"{name} is {self.foreign[name]!r}, it must name the labels")
@@ -274,8 +277,13 @@ class AlbertConfig:
                 (p for n in ("config.json", "albert_config.json") if (p := path / n).exists()), path / "config.json"
             )
         values = read_json(path, "model configuration")
+        if not isinstance(values, dict):
+            raise DataError("broken-json", f"`{path}` holds no names and values", "restore it or make it anew")
         if values.get("model_type", "albert") != "albert":
-            raise ConfigError("wrong-model", f"`{path}` describes a {values['model_type']} model, not an albert")
+            raise ConfigError(
+                "wrong-model", f"`{path}` describes a {values['model_type']} model, not an albert",
+                "name the folder of an ALBERT; a BERT is made one by `albertkit convert`",
+            )  # fmt: skip
         if "model_type" not in values and values.get("hidden_act") == "gelu":
             values["hidden_act"] = "gelu_new"
         return cls.from_dict(values, source=f"`{path}`")
@@ -333,7 +341,9 @@ class AlbertConfig:
         head_parameters = (h * e + e + 2 * e + v) + (2 * h + 2) if heads else 0
         return embeddings + encoder + pooler + head_parameters
 
-    def train_flops_per_token(self, mean_length: float, predicted_share: float = 0.15) -> float:
+    def train_flops_per_token(
+        self, mean_length: float, predicted_share: float = 0.15, passes: int | None = None
+    ) -> float:
         """Floating-point operations of one training step per real token: three times the forward pass, no recomputation.
 
         A multiply-add counts as 2. Attention is bidirectional: 4·s·h a token and block.
@@ -341,9 +351,10 @@ class AlbertConfig:
         Args:
             mean_length: Length of the sequence an average token sits in: sum of squared lengths over sum of lengths.
             predicted_share: Share of tokens the masked-LM head is computed for; 0.15 when gathered, 1 when dense.
+            passes: Passes made. Default: all.
         """
         h, e = self.hidden_size, self.embedding_size
-        blocks = self.num_hidden_layers * self.inner_group_num
+        blocks = (passes or self.num_hidden_layers) * self.inner_group_num
         linear = blocks * 2 * (4 * h * h + 2 * h * self.intermediate_size)
         attention = blocks * 4 * mean_length * h
         pooler = 2 * h * h / max(mean_length, 1.0)

@@ -5,6 +5,7 @@ from, and one hint with something that works. The command line prints them witho
 """
 
 import errno
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -76,9 +77,15 @@ def near_miss(word: str, known: Iterable[str]) -> str:
 
 
 def explain(error: BaseException) -> AlbertKitError | None:
-    """State a plain operating-system error as one of ours; None if it is none that we can explain."""
+    """State an error of the operating system, or want of memory, as one of ours; None if we cannot explain it."""
     if isinstance(error, AlbertKitError):
         return error
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _is_memory(error)):
+        return MachineError(
+            "out-of-memory", str(error).strip().partition("\n")[0] or "there is not enough memory",
+            "compute less at once: a smaller --batch-tokens (and a larger --accumulation), --micro-batch or --batch-size, or "
+            "--gradient-checkpointing",
+        )  # fmt: skip
     if isinstance(error, OSError):
         where = f" `{error.filename}`" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -96,4 +103,22 @@ def explain(error: BaseException) -> AlbertKitError | None:
             return DataError("wrong-kind", f"a file was expected, this is a folder:{where}", "name the file")
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
             return DataError("wrong-kind", f"a folder was expected, this is a file:{where}", "name a folder")
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            return DataError(
+                "not-found", f"no file or folder can be called{where[:300]}: {error.strerror}", "check the path"
+            )
+        if error.errno is not None or "requested and" in str(error):  # the words of numpy's `tofile`
+            said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+            return MachineError(
+                "input-output", f"{said}{':' * bool(where)}{where}",
+                "look at the disk and its limits (dmesg, ulimit -a); the same command then goes on, a training with --resume",
+            )  # fmt: skip
     return None
+
+
+def _is_memory(error: RuntimeError) -> bool:
+    """Whether torch, or the interpreter, says that memory is short."""
+    said = str(error)
+    return type(error).__name__ == "OutOfMemoryError" or any(
+        words in said for words in ("can't allocate memory", "not enough memory", "can't start new thread")
+    )

@@ -4,19 +4,27 @@ Everything albertkit leaves behind is written under a temporary name in the same
 so that a process killed at any moment leaves either the old file or the new one.
 """
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from albertkit.errors import DataError
+import google_crc32c
+
+from albertkit.errors import DataError, MachineError
 
 _TEMPORARY = ".partial-"
+_OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
+_MOVED_ASIDE = re.compile(re.escape(_OLD) + r"(.+)-[0-9a-f]{8}")
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
@@ -38,10 +46,12 @@ def atomic_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[A
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f"{_TEMPORARY}{target.name}-{uuid.uuid4().hex[:8]}"
+    _remove_dead(target)
+    temporary = _temporary(target)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with open(temporary, mode, **text) as stream:  # type: ignore[call-overload]
+            _lock(stream.fileno())
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -62,33 +72,129 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f"{_TEMPORARY}{target.name}-{uuid.uuid4().hex[:8]}"
+    _remove_dead(target)
+    temporary = _temporary(target)
     temporary.mkdir()
+    old = None
+    descriptor = os.open(temporary, os.O_RDONLY)
     try:
+        _lock(descriptor)
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
                 with open(file, "rb") as stream:
                     os.fsync(stream.fileno())
-        old = None
         if target.exists():
-            old = target.parent / f"{_TEMPORARY}old-{target.name}-{uuid.uuid4().hex[:8]}"
+            old = target.parent / f"{_OLD}{target.name}-{uuid.uuid4().hex[:8]}"
             os.replace(target, old)
         os.replace(temporary, target)
         sync_folder(target.parent)
         if old is not None:
             shutil.rmtree(old)
+    except BaseException:
+        if old is not None and not target.exists():
+            os.replace(old, target)
+        raise
     finally:
+        os.close(descriptor)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def remove_folder(path: str | os.PathLike[str]) -> None:
+    """Remove a folder so that a process killed meanwhile leaves nothing that looks like it."""
+    target = Path(path)
+    going = _temporary(target)
+    os.replace(target, going)
+    shutil.rmtree(going)
+
+
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Delete what killed processes left half-written in a folder."""
+    """Delete what killed processes left half-written in a folder; what was moved aside for nothing goes back."""
     for leftover in Path(folder).glob(f"{_TEMPORARY}*"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        _settle(leftover)
+
+
+def _settle(leftover: Path) -> None:
+    """Remove what a dead process has left; a folder whose successor never came takes its name again."""
+    moved = _MOVED_ASIDE.fullmatch(leftover.name)
+    if moved and not (target := leftover.with_name(moved[1])).exists():
+        os.replace(leftover, target)
+    elif leftover.is_dir():
+        shutil.rmtree(leftover, ignore_errors=True)
+    else:
+        leftover.unlink(missing_ok=True)
+
+
+def _temporary(target: Path) -> Path:
+    return target.parent / f"{_TEMPORARY}{target.name}-{uuid.uuid4().hex[:8]}"
+
+
+def _remove_dead(target: Path) -> None:
+    """Settle what killed processes have left of a target; what a living one is writing is locked."""
+    name = re.compile(f"{re.escape(_TEMPORARY)}(old-)?{re.escape(target.name)}-[0-9a-f]{{8}}")
+    for leftover in [file for file in target.parent.glob(f"{_TEMPORARY}*") if name.fullmatch(file.name)]:
+        try:
+            descriptor = os.open(leftover, os.O_RDONLY)
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        try:
+            if _lock(descriptor):
+                _settle(leftover)
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file or folder for as long as this process lives and has it open; False if another process has locked it.
+
+    True, too, where the file system has no locks for it (folders of NFS).
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextmanager
+def only_writer(folder: str | os.PathLike[str], enabled: bool = True) -> Iterator[None]:
+    """Keep other processes from writing to a folder, by a lock that ends with this process, however it ends.
+
+    Args:
+        folder: Made if missing, and removed again if it is empty at the end.
+        enabled: False where another process of the same command holds the lock.
+
+    Raises:
+        MachineError: in-use.
+    """
+    if not enabled:
+        yield
+        return
+    path = Path(os.path.abspath(folder))
+    made = [place for place in (path, *path.parents) if not place.exists()]
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY)
+        locked = _lock(descriptor)
+        if not locked or (path.exists() and os.path.samestat(os.fstat(descriptor), os.stat(path))):
+            break
+        os.close(descriptor)  # another process has just removed what it had made
+    try:
+        if not locked:
+            raise MachineError(
+                "in-use",
+                f"another process is writing to `{folder}`",
+                "wait until it has ended, or choose another --out",
+            )
+        yield
+    finally:
+        with suppress(OSError):  # not empty, or removed by then
+            if locked and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                for place in made:
+                    place.rmdir()
+        os.close(descriptor)
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
@@ -97,23 +203,94 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
         stream.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def plain_file(path: str | os.PathLike[str], what: str = "file") -> Path:
+    """The path, if a file is there that ends: nobody may ever write into a pipe, and a device is read without end.
+
+    Raises:
+        DataError: not-found, or wrong-kind for a folder, a pipe or a device.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise DataError("not-found", f"no {what} at `{path}`", "check the path") from None
+    except ValueError:  # a zero byte in the name
+        raise DataError("not-found", f"no {what} can be called {str(path)!r}", "check the path") from None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR):
+            raise
+        raise DataError("not-found", f"no {what} at `{path}`: {error.strerror}", "check the path") from None
+    if not stat.S_ISREG(mode):
+        found = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise DataError("wrong-kind", f"a file was expected, this is {found}: `{path}`", "name the file")
+    return Path(path)
+
+
+def read_text(path: str | os.PathLike[str], what: str = "file") -> str:
+    """The text of a file in UTF-8, a mark at its beginning left out; line ends as Python reads them.
+
+    Raises:
+        DataError: not-found, wrong-kind, or bad-encoding with the place of the fault.
+    """
+    try:
+        return plain_file(path, what).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "bad-encoding", f"`{path}` is not UTF-8: byte {error.start:,} is 0x{error.object[error.start]:02x}",
+            "convert it (`iconv -f LATIN1 -t UTF-8`), or copy it again",
+        ) from None  # fmt: skip
+
+
 def read_json(path: str | os.PathLike[str], what: str = "file") -> Any:
     """Read JSON.
 
     Raises:
-        DataError: not-found, or broken-json with the place of the fault.
+        DataError: not-found, wrong-kind, or broken-json with the place of the fault.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("not-found", f"no {what} at `{path}`", "check the path") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return json.loads(plain_file(path, what).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
+        if isinstance(error, DataError):
+            raise
         raise DataError("broken-json", f"`{path}` is not valid JSON: {error}", "restore it or make it anew") from None
+
+
+CHECKSUMS = "SHA256SUMS"  # what `sha256sum -c` reads
+
+
+def write_checksums(folder: str | os.PathLike[str]) -> None:
+    """Write the SHA-256 of every file below a folder beside them: `sha256sum -c SHA256SUMS` checks them, too."""
+    names = sorted(str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file())
+    lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in names if name != CHECKSUMS]
+    with atomic_file(Path(folder, CHECKSUMS), "w") as stream:
+        stream.writelines(lines)
+
+
+def changed_files(folder: str | os.PathLike[str]) -> list[str]:
+    """Files of a folder that are not what `write_checksums` saw, or are gone; none where it has not been."""
+    sums = Path(folder, CHECKSUMS)
+    if not sums.is_file():
+        return []
+    lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
+    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    return [
+        name
+        for name, digest in wanted.items()
+        if not Path(folder, name).is_file() or sha256_file(Path(folder, name)) != digest
+    ]
 
 
 def sha256_bytes(data: bytes) -> str:
     """SHA-256 as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
+
+
+def crc32c_file(path: str | os.PathLike[str]) -> int:
+    """CRC-32C of a file: about as fast as a disk, and of every part that is written as one goes."""
+    found = 0
+    with open(path, "rb") as stream:
+        while piece := stream.read(1 << 20):
+            found = google_crc32c.extend(found, piece)
+    return found
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

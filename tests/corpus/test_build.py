@@ -25,7 +25,7 @@ TOKENIZER = WordTokenizer()
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("albertkit.corpus.reading._BATCH_CHARACTERS", 3000)
+    monkeypatch.setattr("albertkit.corpus.reading.BATCH_CHARACTERS", 3000)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_the_same_bytes_whatever_the_workers(corpus, tmp_path, small_batches):
 
 def test_batches_do_not_show(corpus, tmp_path, monkeypatch):
     build_store([corpus], tmp_path / "a", TOKENIZER, SMALL_SHARDS)
-    monkeypatch.setattr("albertkit.corpus.reading._BATCH_DOCUMENTS", 1)
+    monkeypatch.setattr("albertkit.corpus.reading.BATCH_DOCUMENTS", 1)
     build_store([corpus], tmp_path / "b", TOKENIZER, SMALL_SHARDS)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -110,7 +110,7 @@ def dying(function):
     return call
 
 if __name__ == "__main__":
-    albertkit.corpus.reading._BATCH_CHARACTERS = 3000
+    albertkit.corpus.reading.BATCH_CHARACTERS = 3000
     writer, journal = albertkit.corpus.writer.StoreWriter, build.Journal
     if where == "write":
         writer._write = dying(writer._write)
@@ -128,7 +128,7 @@ if __name__ == "__main__":
 def build_in_a_process(tmp_path: Path, *arguments: object) -> int:
     script = tmp_path / "build_script.py"
     script.write_text(BUILD)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     return subprocess.run([sys.executable, script, *map(str, arguments)], env=environment, check=False).returncode
 
 
@@ -268,7 +268,7 @@ def test_only_one_process_builds_a_store(corpus, tmp_path):
         "try: build_store([sys.argv[1]], sys.argv[2], WordTokenizer())\n"
         "except AlbertKitError as error: sys.exit(error.slug)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     command = [sys.executable, "-c", hold, str(corpus), str(tmp_path / "store")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "build-running"

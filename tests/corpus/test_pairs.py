@@ -57,7 +57,7 @@ def test_faulty_lines_are_counted_and_named(tmp_path):
 
 def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     """Stopped by a bad file after a commit in the middle of a file of pairs, then resumed: the same bytes and faults."""
-    monkeypatch.setattr("albertkit.corpus.reading._BATCH_CHARACTERS", 40)
+    monkeypatch.setattr("albertkit.corpus.reading.BATCH_CHARACTERS", 40)
     lines = [f"left {n};$;right {n}" if n % 7 else f"faulty {n}" for n in range(200)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     settings = BuildSettings(format="pairs")

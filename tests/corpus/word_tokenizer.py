@@ -47,3 +47,13 @@ class DyingTokenizer(WordTokenizer):
         if any("die" in text.split() for text in texts):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().encode_batch(texts, num_threads)
+
+
+class SlowTokenizer(DyingTokenizer):
+    """Takes a moment for every batch, so that there is a middle in which something can be killed."""
+
+    def encode_batch(self, texts: list[str], num_threads: int = 0) -> RaggedIds:
+        import time
+
+        time.sleep(0.05)
+        return super().encode_batch(texts, num_threads)

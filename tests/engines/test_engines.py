@@ -13,7 +13,7 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import pool
-from albertkit.engines import loops, make_engine, operators, processor
+from albertkit.engines import load_engine, loops, operators, processor
 from albertkit.engines.engine import ModelEngine
 from albertkit.engines.packed import PackedEngine
 from albertkit.errors import ConfigError
@@ -49,7 +49,7 @@ def test_the_last_states_that_transformers_printed(golden: Path, name: str, want
     ids, mask, types = (inputs[key].flatten(0, -2) for key in ("input_ids", "attention_mask", "token_type_ids"))
     expected = torch.from_numpy(np.load(folder / "outputs.npz")["hidden_states"][-1])
     expected = expected.reshape(*mask.shape, -1)[mask.bool()]
-    engine = make_engine(model, wanted)
+    engine = load_engine(model, wanted)
     if engine.precision != wanted:
         pytest.skip("; ".join(engine.notes))
     found = engine.encode(PackedBatch.from_padded(ids, mask, types)).hidden
@@ -64,7 +64,7 @@ def test_the_last_states_that_transformers_printed(golden: Path, name: str, want
 
 def test_fp32_is_the_model(make_model: MakeModel, batch: PackedBatch) -> None:
     model = make_model(hidden_dropout_prob=0.5).train()
-    found = make_engine(model, "fp32").encode(batch)
+    found = load_engine(model, "fp32").encode(batch)
     assert model.training  # as it was, and yet nothing was dropped
     expected = model.eval().encode(batch)
     torch.testing.assert_close(found.hidden, expected.hidden, atol=1e-5, rtol=0)
@@ -82,7 +82,7 @@ def test_fp32_is_the_model(make_model: MakeModel, batch: PackedBatch) -> None:
 )  # fmt: skip
 def test_every_configuration(make_model: MakeModel, batch: PackedBatch, precision: str, changes: dict) -> None:
     model = make_model(**changes)
-    engine = make_engine(model, precision)
+    engine = load_engine(model, precision)
     assert isinstance(engine, PackedEngine)
     assert (engine.precision, engine.notes) == (precision, ())
     found, expected = engine.encode(batch), in_fp32(model, batch)
@@ -93,14 +93,14 @@ def test_every_configuration(make_model: MakeModel, batch: PackedBatch, precisio
 
 def test_the_comparison_notices(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
     model = make_model()
-    engine = make_engine(model, precision)
+    engine = load_engine(model, precision)
     with torch.no_grad():  # one row of one matrix, after the engine packed it
         model.encoder.albert_layer_groups[0].albert_layers[0].attention.value.weight[3] *= -4
     assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) < WORST[precision]
 
 
 def test_positions_of_the_last_pass(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
-    engine = make_engine(make_model(), precision)
+    engine = load_engine(make_model(), precision)
     everywhere = engine.encode(batch)
     for positions in (torch.tensor([150, 3, 3, 40]), batch.offsets[1:] - 1, batch.offsets[:0]):
         there = engine.encode(batch, positions)
@@ -111,7 +111,7 @@ def test_positions_of_the_last_pass(make_model: MakeModel, batch: PackedBatch, p
 def test_a_text_has_the_same_vector_alone_and_in_company(
     make_model: MakeModel, batch: PackedBatch, precision: str
 ) -> None:
-    engine = make_engine(make_model(), precision)
+    engine = load_engine(make_model(), precision)
     together = engine.encode(batch).hidden.split(batch.lengths)
     for start, length, states in zip(batch.starts.tolist(), batch.lengths, together, strict=True):
         alone = PackedBatch.from_sequences([batch.input_ids[start : start + length].tolist()])
@@ -121,7 +121,7 @@ def test_a_text_has_the_same_vector_alone_and_in_company(
 
 
 def test_a_copy_packs_its_own_weights(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
-    engine = make_engine(make_model(), precision)
+    engine = load_engine(make_model(), precision)
     expected = engine.encode(batch).hidden
     for other in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
         assert torch.equal(other.encode(batch).hidden, expected)
@@ -129,7 +129,7 @@ def test_a_copy_packs_its_own_weights(make_model: MakeModel, batch: PackedBatch,
 
 def test_threads_and_pieces_change_nothing(make_model: MakeModel, precision: str) -> None:
     many = PackedBatch.from_sequences([[5 + n % 200] * (1 + n % 60) for n in range(60)])
-    engine = make_engine(make_model(), precision)
+    engine = load_engine(make_model(), precision)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -148,7 +148,7 @@ def test_int8_of_base_as_it_is_used(precision: str) -> None:
     model = AlbertModel(config).eval()
     batch = PackedBatch.from_sequences([[2, *range(5 + n, 20 + 2 * n), 3] for n in range(6)])
     expected = in_fp32(model, batch)
-    found = make_engine(model, precision).encode(batch).hidden
+    found = load_engine(model, precision).encode(batch).hidden
     assert worst_cosine(pool(found, batch, "mean"), pool(expected, batch, "mean")) > 0.9995
     assert worst_cosine(found, expected) > 0.9995
 
@@ -163,7 +163,7 @@ def test_outliers_of_trained_models_are_kept(
     with torch.no_grad():  # two channels of the feed-forward far above the rest
         layer.ffn.bias[[7, 300]] += 20
         layer.ffn_output.weight[:, [7, 300]] *= 0.05
-    engine, expected = make_engine(model, "int8"), in_fp32(model, batch)
+    engine, expected = load_engine(model, "int8"), in_fp32(model, batch)
     assert worst_cosine(engine.encode(batch).hidden, expected) > 0.999
     monkeypatch.setattr(loops, "add_outliers", lambda *_: None)
     assert worst_cosine(engine.encode(batch).hidden, expected) < 0.99
@@ -174,13 +174,29 @@ def test_outliers_of_trained_models_are_kept(
 
 def test_an_unknown_precision_is_named(make_model: MakeModel) -> None:
     with pytest.raises(ConfigError, match="fp8") as caught:
-        make_engine(make_model(), "fp8")  # type: ignore[arg-type]
+        load_engine(make_model(), "fp8")  # type: ignore[arg-type]
     assert caught.value.slug == "bad-precision"
 
 
 def test_auto_is_never_int8(make_model: MakeModel) -> None:
-    native = processor.native_bf16(torch.device("cpu"))
-    assert make_engine(make_model()).precision == ("bf16" if native else "fp32")
+    faster = processor.faster_bf16(torch.device("cpu"))
+    assert load_engine(make_model()).precision == ("bf16" if faster else "fp32")
+
+
+@pytest.mark.parametrize(
+    ("maker", "sets", "faster"),
+    [
+        ("AuthenticAMD", {"avx512_bf16"}, True), ("GenuineIntel", {"avx512_bf16", "amx_bf16"}, True),
+        ("GenuineIntel", {"avx512_bf16"}, False), ("AuthenticAMD", set(), False),
+    ],
+)  # fmt: skip
+def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypatch) -> None:
+    """Intel's AVX512-BF16 multiplies at half the rate of fp32."""
+    (tmp_path / "cpuinfo").write_text(f"vendor_id\t: {maker}\n")
+    intel = processor._intel(tmp_path / "cpuinfo")
+    monkeypatch.setattr(processor, "_intel", lambda: intel)
+    monkeypatch.setattr(processor, "has", lambda *names: bool(sets & set(names)))
+    assert processor.faster_bf16(torch.device("cpu")) is faster
 
 
 @pytest.fixture
@@ -202,7 +218,7 @@ def test_a_missing_operator_is_named(
 
     model = make_model()
     monkeypatch.setattr(operators, "Bf16Linear", Missing)
-    engine = make_engine(model, "bf16")
+    engine = load_engine(model, "bf16")
     assert isinstance(engine, ModelEngine)
     assert engine.precision == "bf16"
     assert "no usable `mkldnn._linear_pointwise`" in engine.notes[0]
@@ -211,7 +227,7 @@ def test_a_missing_operator_is_named(
 
     monkeypatch.setattr(operators, "Int8Linear", Missing)
     operators.lacking.cache_clear()
-    notes = make_engine(model, "int8").notes
+    notes = load_engine(model, "int8").notes
     assert [note.split(":")[0] for note in notes] == ["not int8", "the model itself, without packed weights"]
     assert "onednn.qlinear_pointwise" in notes[0]
 
@@ -221,17 +237,17 @@ def test_an_operator_that_computes_something_else_is_not_used(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operators.Bf16Linear, "values", lambda self, rows: torch.zeros(5, 16, dtype=torch.bfloat16))
-    assert "computes something else" in make_engine(make_model(), "bf16").notes[0]
+    assert "computes something else" in load_engine(make_model(), "bf16").notes[0]
 
 
 def test_a_processor_without_the_instructions(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "has", lambda *names: False)
     operators.lacking.cache_clear()
-    engine = make_engine(make_model(), "int8")
+    engine = load_engine(make_model(), "int8")
     operators.lacking.cache_clear()
     assert engine.precision == "fp32"
     assert engine.notes == ("not int8: the processor has neither avx512_vnni nor amx_int8",)
-    assert make_engine(make_model(), "bf16").precision == "fp32"
+    assert load_engine(make_model(), "bf16").precision == "fp32"
 
 
 class Wrapped(torch.nn.Module):
@@ -255,7 +271,7 @@ def test_layers_that_are_not_plain_are_run_as_they_are(
             layer.ffn.register_forward_hook(lambda module, given, output: output + 1)
         else:
             layer.attention.dense = Wrapped(layer.attention.dense)
-        engine = make_engine(model, precision)
+        engine = load_engine(model, precision)
         assert isinstance(engine, ModelEngine)
         assert said in engine.notes[-1]
         assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) > 0.999

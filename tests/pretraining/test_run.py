@@ -20,6 +20,7 @@ from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
 from albertkit.pretraining.run import evaluate, held_out_stream, prepare, pretrain
 from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.sources import open_source
 from albertkit.pretraining.start import draw
 from albertkit.tokenizer import train_tokenizer
 from albertkit.training.distributed import World
@@ -120,9 +121,8 @@ def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, sto
 def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings):
     pretrain(store, tmp_path / "run", replace(settings, steps=3))
     opened = TokenStore.open(store)
-    shutil.copytree(store, tmp_path / "other")
-    manifest = json.loads((tmp_path / "other" / "manifest.json").read_text())
-    (tmp_path / "other" / "manifest.json").write_text(json.dumps({**manifest, "first_input": "other.txt"}))
+    shutil.copy(store.parent / "corpus.txt", tmp_path / "other.txt")
+    build_store([tmp_path / "other.txt"], tmp_path / "other", store / "tokenizer", workers=0)
     with pytest.raises(CheckpointError) as caught:
         pretrain(tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True)
     assert caught.value.slug == "resume-mismatch"
@@ -173,6 +173,7 @@ def test_transformers_loads_the_folder_and_computes_the_same(tmp_path, store, se
     torch.testing.assert_close(got.sop_logits, expected.sop_logits, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow  # the same loop is killed by default in tests/embeddings/test_train.py
 def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, store, settings):
     """SIGKILL a real process a few times, resume until it finishes, compare with a run that nobody disturbed."""
     script = (
@@ -183,7 +184,14 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
         "values = PretrainSettings.read(toml); values['config'] = Path(values['config'])\n"
         "pretrain(store, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
     )
-    settings = replace(settings, steps=150, eval_every=50, save_every=5)
+    settings = replace(
+        settings,
+        steps=150,
+        eval_every=50,
+        save_every=5,
+        mask_units="pieces",
+        output_bias="frequencies",
+    )
     settings.save(tmp_path / "settings.toml")
 
     def start(name):
@@ -207,6 +215,42 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
     last = start("killed")
     assert last.wait(120) == 0, last.stderr.read().decode()
     assert_same_bits(tmp_path / "straight", tmp_path / "killed")
+
+
+def test_the_bias_begins_at_the_frequencies_of_what_is_trained_on(tmp_path, store, settings):
+    straight = replace(settings, steps=1, lr=1e-6, output_bias="frequencies")
+    pretrain(store, tmp_path / "run", straight)
+    opened = TokenStore.open(store)
+    counts = np.zeros(opened.vocab_size)
+    held_out = np.concatenate(opened.held_out(straight.held_out, straight.seed))
+    for number in np.flatnonzero(~held_out):
+        counts += np.bincount(np.concatenate(opened.document(number)), minlength=opened.vocab_size)
+    expected = np.log((counts + 1) / (counts + 1).sum())
+    bias = final_weights(tmp_path / "run")["predictions.bias"].numpy()
+    np.testing.assert_allclose(bias, expected, atol=1e-4)
+    with pytest.raises(ConfigError, match="is for weights that are drawn"):
+        pretrain(store, tmp_path / "more", replace(straight, config=None), start=tmp_path / "run" / "final")
+
+
+def test_pieces_are_masked_one_by_one(store, settings):
+    """Of words of several pieces: all of them are masked, or any."""
+    opened = TokenStore.open(store)
+    starts = opened.tokenizer().word_starts()
+
+    def torn(units):
+        source = open_source(opened, replace(settings, mask_units=units, max_ngram=1, pair_task="none"))
+        batch = next(source.training(World(0, 1, torch.device("cpu"))))[0]
+        original = batch.input_ids.clone()
+        original[batch.masked_positions] = batch.masked_labels
+        chosen = torch.zeros(len(original), dtype=torch.bool)
+        chosen[batch.masked_positions] = True
+        special = torch.isin(original, torch.tensor(opened.tokenizer().special_ids()))
+        inside = ~torch.from_numpy(starts)[original] & ~special
+        inside[batch.offsets[:-1] + 1] = False  # a sequence may begin within a word
+        return int((chosen[1:] != chosen[:-1])[inside[1:]].sum())
+
+    assert torn("words") == 0
+    assert torn("pieces") > 5
 
 
 def test_another_run_or_other_settings_are_refused(tmp_path, store, settings):

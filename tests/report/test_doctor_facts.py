@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from albertkit.errors import ConfigError, MachineError
+from albertkit.model import attention
 from albertkit.report import doctor
-from albertkit.report.doctor_text import as_markdown, print_doctor
+from albertkit.report.doctor_text import as_markdown, machine_rows, print_doctor
 
 
 @pytest.fixture
@@ -85,10 +86,17 @@ def test_a_cuda_device_is_described(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(attention, "varlen_fault", lambda device: f"no kernel on {device}")
     (device,) = doctor.torch_details()["cuda_devices"]
     assert device == {
-        "name": "NVIDIA T4", "memory_bytes": 16 << 30, "compute_capability": "7.5", "native_bf16": False,
+        "name": "NVIDIA T4", "memory_bytes": 16 << 30, "compute_capability": "7.5", "native_bf16": False, "bf16_peak": None,
+        "packed_attention_fault": "no kernel on cuda:0",
     }  # fmt: skip
+    properties.name, properties.major = "NVIDIA H100 80GB HBM3", 9
+    facts = doctor.examine()
+    rows = machine_rows(facts)
+    assert ("packed attention", "does not work: no kernel on cuda:0") in rows
+    assert any("H100" in text and "bf16 (data sheet: 989 TFLOP/s)" in text for _, text in rows)
 
 
 def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(monkeypatch, tmp_path):

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from albertkit import model as classes
+from albertkit.checkpoints.classes import model_folder
 from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError
+from albertkit.model import PackedBatch
+from albertkit.report.compared import PUBLISHED, compared_sizes, memory
 from albertkit.report.inspect import inspect_folder
 from albertkit.report.inspect_text import print_inspection
 from albertkit.report.sizes import SHARINGS, sizes
@@ -22,7 +26,7 @@ TINY = AlbertConfig(
     max_position_embeddings=40,
 )  # fmt: skip
 # Encoder and pooler, and with both heads: variables of the released checkpoints.
-PUBLISHED = {
+PUBLISHED_COUNTS = {
     "base": (11_683_584, 11_813_810),
     "large": (17_683_968, 17_847_474),
     "xlarge": (58_724_864, 59_021_490),
@@ -32,7 +36,7 @@ PUBLISHED = {
 
 def test_the_published_sizes_to_the_last_parameter():
     rows = {row["name"]: row for row in sizes()}
-    assert {name: (rows[name]["parameters"], rows[name]["with_heads"]) for name in PUBLISHED} == PUBLISHED
+    assert {name: (rows[name]["parameters"], rows[name]["with_heads"]) for name in PUBLISHED_COUNTS} == PUBLISHED_COUNTS
 
 
 def test_berts_are_counted_as_transformers_counts_them():
@@ -80,6 +84,89 @@ def test_parts_of_a_folder_add_up_to_the_model(tmp_path: Path, name: str, sharin
     encoder = model.encoder_model
     assert parameters["parts"]["embeddings"] == sum(p.numel() for p in encoder.embeddings.parameters())
     assert ("pooler" in parameters["parts"]) == (encoder.pooler is not None)
+
+
+def allocated(model: torch.nn.Module, length: int) -> int:
+    """The most bytes that torch holds at once while a sequence is read, by its own profiler."""
+    batch = PackedBatch.from_sequences([[5] * length])
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.inference_mode(), torch.profiler.profile(activities=cpu, profile_memory=True) as profiled:
+        model.encode(batch)
+    events = profiled.profiler.kineto_results.events()
+    changes = [event.nbytes() for event in sorted(events, key=lambda e: e.start_ns()) if event.name() == "[memory]"]
+    return max(accumulate(changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "length"),
+    [
+        ({}, 24),
+        ({}, 200),
+        ({"num_attention_heads": 8, "hidden_size": 256}, 200),
+        ({"num_hidden_groups": 3, "inner_group_num": 2}, 64),
+        ({"num_hidden_groups": 3, "parameter_sharing": "ffn"}, 64),
+    ],
+)
+def test_memory_to_read_is_what_torch_allocates(changes: dict, length: int):
+    config = TINY.replace(**{"hidden_size": 64, "intermediate_size": 256, "max_position_embeddings": 256, **changes})
+    model = classes.AlbertModel(config).eval()
+    counted = memory(config, model.num_parameters(), length)
+    measured = counted["load_fp32"] + allocated(model, length)
+    assert counted["read_fp32"] == pytest.approx(measured, rel=0.01)
+    shorter = memory(config, model.num_parameters(), length - 10)
+    assert shorter["read_fp32"] != pytest.approx(measured, rel=0.01)  # 1 % tells lengths apart
+
+
+def test_int8_holds_the_matrices_in_a_byte_a_number():
+    for changes in (
+        {},
+        {"num_hidden_groups": 3, "inner_group_num": 2},
+        {"num_hidden_groups": 3, "parameter_sharing": "ffn"},
+    ):
+        model = classes.AlbertForMaskedLM(TINY.replace(**changes))
+        layers = [p for name, p in model.named_parameters() if ".albert_layers." in name and p.dim() == 2]
+        saved = sum(3 * p.numel() - 4 * len(p) for p in layers)
+        counted = memory(model.config, model.num_parameters(), 40)
+        assert counted["load_int8"] == counted["load_fp32"] - saved
+
+
+def test_a_model_stands_beside_the_published_ones():
+    config = TINY.replace(num_hidden_groups=3, parameter_sharing="attention")
+    own, *others = compared_sizes(config, 40)
+    with torch.device("meta"):
+        alone = classes.AlbertModel(config.replace(parameter_sharing="none")).num_parameters()
+        assert own["parameters"] == classes.AlbertModel(config).num_parameters()
+    assert (own["unshared"], own["saved"]) == (alone, 1 - own["parameters"] / alone)
+    assert [row["name"] for row in others] == list(PUBLISHED)
+    rows = {row["name"]: row for row in others}
+    assert rows["BERT-base"]["saved"] == 0
+    base = AlbertConfig.from_size("base")
+    assert rows["base"]["parameters"] == base.num_parameters() == PUBLISHED_COUNTS["base"][0]
+    # BERT and ALBERT of one width compute the same, but for ALBERT's projection of the embedding.
+    assert rows["base"]["forward_flops_per_token"] - rows["BERT-base"]["forward_flops_per_token"] == 2 * 128 * 768
+    assert compared_sizes(config, 20)[1]["forward_flops_per_token"] < rows["BERT-base"]["forward_flops_per_token"]
+
+
+def test_a_run_is_inspected_by_its_best_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "run.toml").write_text("steps = 3\n")
+    with pytest.raises(AlbertKitError) as caught:
+        inspect_folder(tmp_path)
+    assert (caught.value.slug, caught.value.hint) == ("not-found", "wait for its first evaluation")
+    TINY.save_pretrained(tmp_path / "checkpoints" / "step-000002")
+    with pytest.raises(AlbertKitError) as caught:
+        inspect_folder(tmp_path)
+    assert str(tmp_path / "checkpoints" / "step-000002") in caught.value.hint
+    for name in ("final", "best"):
+        classes.AlbertModel(TINY.replace(num_hidden_layers=2 if name == "best" else 3)).save_pretrained(tmp_path / name)
+        facts = inspect_folder(tmp_path)
+        assert Path(facts["model"]) == tmp_path / name == model_folder(tmp_path)
+        assert facts["run"] == str(tmp_path)
+    assert facts["config"]["num_hidden_layers"] == 2
+    shown = io.StringIO()
+    print_inspection(tmp_path, out=shown)
+    assert f"{tmp_path}, of which this is best/" in shown.getvalue()
+    assert inspect_folder(tmp_path / "best")["run"] is None
 
 
 def test_weights_that_do_not_fit_the_configuration_are_said(tmp_path: Path):

@@ -1,7 +1,6 @@
 """The HTML report: parses, escapes what corpora hold, and needs nothing from outside."""
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 from scipy.stats import binomtest
@@ -9,43 +8,7 @@ from scipy.stats import binomtest
 from albertkit.errors import MissingExtraError
 from albertkit.report import page, run_page, write_page
 
-VOID = {"meta", "br", "img", "link", "input", "hr", "path", "use", "rect"}
 EVIL = "<script>alert('x')</script>"
-
-
-class Outline(HTMLParser):
-    """Checks that tags nest, and keeps what the tests ask for."""
-
-    def __init__(self):
-        super().__init__(convert_charrefs=True)
-        self.open, self.tags, self.attributes, self.identifiers, self.text = [], set(), [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        self.identifiers += [value for name, value in attrs if name == "id"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
-def outline(html):
-    parsed = Outline()
-    parsed.feed(html)
-    parsed.close()
-    assert parsed.open == []
-    return parsed
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +36,7 @@ def html(facts):
     return run_page(f"run {EVIL}", **facts)
 
 
-def test_page_is_sound_html_with_its_numbers(html):
+def test_page_is_sound_html_with_its_numbers(html, outline):
     parsed = outline(html)
     text = " ".join(" ".join(parsed.text).split())
     order = binomtest(364, 512).proportion_ci(method="wilson")  # 364 = round(0.71 * 512)
@@ -88,7 +51,7 @@ def test_page_is_sound_html_with_its_numbers(html):
     assert {"svg", "table", "article"} <= parsed.tags
 
 
-def test_texts_are_escaped(html):
+def test_texts_are_escaped(html, outline):
     parsed = outline(html)
     assert "script" not in parsed.tags
     assert html.count("&lt;script&gt;") >= 4  # title twice, sentence, piece, setting
@@ -96,7 +59,7 @@ def test_texts_are_escaped(html):
     assert "Measure it on &lt;another&gt; store" in html
 
 
-def test_nothing_comes_from_outside(html):
+def test_nothing_comes_from_outside(html, outline):
     parsed = outline(html)
     for tag, name, value in parsed.attributes:
         if name in ("src", "href", "srcset", "data", "action", "poster"):
@@ -106,7 +69,7 @@ def test_nothing_comes_from_outside(html):
     assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", without_namespace)
 
 
-def test_both_pictures_are_there_and_no_identifier_twice(html):
+def test_both_pictures_are_there_and_no_identifier_twice(html, outline):
     parsed = outline(html)
     assert html.count("<svg") == 2
     assert len(parsed.identifiers) == len(set(parsed.identifiers))
@@ -133,7 +96,7 @@ def test_a_worse_model_than_guessing_is_said_so(facts):
     assert "1.000 nats above it" in page_text
 
 
-def test_sections_without_content_are_left_out():
+def test_sections_without_content_are_left_out(outline):
     bare = outline(run_page("bare", results={}))
     assert not bare.tags & {"h2", "table", "article", "svg", "figure"}
 
@@ -143,11 +106,11 @@ def test_incomplete_lines_are_said(records):
     assert "1 line of the metrics was left incomplete" in run_page("torn", results={}, metrics=torn)
 
 
-def test_without_matplotlib_the_page_says_how_to_get_the_curve(facts, monkeypatch):
+def test_without_matplotlib_the_page_says_how_to_get_the_curve(facts, monkeypatch, outline):
     def missing(*_args, **_kwargs):
         raise MissingExtraError.of("matplotlib", "report", "drawing a curve")
 
-    monkeypatch.setattr(page, "run_svg", missing)
+    monkeypatch.setattr(page, "training_svg", missing)
     html = run_page("plain", **facts)
     outline(html)
     assert "<svg" not in html

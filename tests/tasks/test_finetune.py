@@ -43,6 +43,9 @@ def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
     assert result.model == run / "best"
     written = json.loads((run / "results.json").read_text())
     assert written["accuracy"] == result.value
+    shown = [json.loads(line) for line in (run / "dev" / "examples.jsonl").read_text().splitlines()]
+    rows = [line.split("\t") for line in (table / "dev.tsv").read_text().splitlines()[1:21]]
+    assert [[*row["texts"], row["said"]] for row in shown] == rows
     lines = (table / "dev.tsv").read_text().splitlines()[1:]
     gold = [line.split("\t")[1] for line in lines]
     report = predict(run, table / "dev.tsv", run / "new.jsonl", precision="fp32")
@@ -108,6 +111,7 @@ def run_in_process(arguments: list[str], **options) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow  # the same loop is killed by default in tests/embeddings/test_train.py
 def test_killed_at_any_moment_and_resumed_it_predicts_the_same(start, table, tmp_path):
     settings = replace(SETTINGS, epochs=3, eval_every=4, dropout=0.1)
     settings.save(tmp_path / "settings.toml")

@@ -228,7 +228,7 @@ def test_bad_json_lines_are_told(tmp_path):
         ("a.xlsx", b"PK\x03\x04....", "binary-file"),
         ("a.parquet", b"PAR1 and no more", "broken-parquet"),
         ("b.parquet", b"text,label\na,b\n", "broken-parquet"),
-        ("a.csv.gz", gzip.compress(b"text,label\n" * 1000)[:-9], "truncated-file"),
+        ("a.csv.gz", gzip.compress(b"text,label\n" * 1000, mtime=0)[:-9], "truncated-file"),
         ("a.tsv", b"text\ttext\na\tb\n", "repeated-column"),
         ("a.csv", b"sentence,label\na,b\n", "unknown-column"),
     ],

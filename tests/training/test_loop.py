@@ -110,9 +110,9 @@ def test_accumulation_equals_one_big_batch(tmp_path):
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
-def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, ema_decay):
-    straight, _ = run_training(tmp_path / "straight", ema_decay=ema_decay)
+@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}])
+def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
+    straight, _ = run_training(tmp_path / "straight", **options)
 
     class Interrupted(CountingStream):
         def __next__(self):
@@ -121,8 +121,8 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, ema_decay):
             return super().__next__()
 
     with pytest.raises(RuntimeError, match="killed"):
-        run_training(tmp_path / "broken", stream=Interrupted(), ema_decay=ema_decay)
-    resumed, result = run_training(tmp_path / "broken", model=make_model(), resume=True, ema_decay=ema_decay)
+        run_training(tmp_path / "broken", stream=Interrupted(), **options)
+    resumed, result = run_training(tmp_path / "broken", model=make_model(), resume=True, **options)
     assert result.finished
     assert torch.equal(weights(straight), weights(resumed))
 

@@ -69,20 +69,26 @@ def embed_rows(
     """
     if sentences < 1:
         raise ConfigError("bad-sentences", f"--sentences is {sentences}, it must be at least 1", "leave it out")
-    texts = _evenly(inputs.lines, sentences)
+    texts = texts_evenly(inputs.lines, sentences)
     with using_threads(threads), TemporaryDirectory(prefix="albertkit-bench-") as scratch:
-        encoder = SentenceEncoder.from_pretrained(model) if model else _random(inputs, config)
+        encoder = SentenceEncoder.from_pretrained(model) if model else random_encoder(inputs, config)
         folder = Path(scratch) / "model"
         encoder.save_pretrained(folder)
         with open_peer(peer_python or os.environ.get(PYTHON, sys.executable), folder, texts) as peer:
             yield from _rows(encoder, texts, peer, rounds, inputs.text_name)
 
 
-def _evenly(lines: Sequence[str], count: int) -> list[str]:
+def texts_evenly(lines: Sequence[str], count: int) -> list[str]:
+    """So many of the lines, or all, at equal distances."""
     return [lines[place] for place in np.linspace(0, len(lines) - 1, min(count, len(lines))).astype(int)]
 
 
-def _random(inputs: Inputs, config: AlbertConfig | None) -> SentenceEncoder:
+def random_encoder(inputs: Inputs, config: AlbertConfig | None) -> SentenceEncoder:
+    """Random weights, mean pooling, and the tokenizer of the inputs. Default: base.
+
+    Raises:
+        ConfigError: vocab-too-large.
+    """
     from albertkit.model import AlbertModel
     from albertkit.tokenizer import AlbertTokenizer
 

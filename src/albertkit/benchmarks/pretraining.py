@@ -167,7 +167,7 @@ def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path) ->
     progress(f"pretrain, {work.name}: {_total(batches):,} tokens a round, {torch.get_num_threads()} threads")
     seconds = interleave([*matmuls.values(), *ours.values(), *peers], rounds, say=progress)
     measured = {name: matmul.work / min(seconds[matmul.name]) for name, matmul in matmuls.items()}
-    flops, details = _describe(work, batches)
+    flops, details = describe_work(work, batches)
     for name, contender in ours.items():
         row = compare(
             f"pretraining, {work.name}, ours in {name}", "tokens/s", contender, peers, seconds,
@@ -261,7 +261,7 @@ def _loss(model: AlbertForPreTraining, batch: PackedBatch) -> float:
     return float(sum(part.total / part.count for part in PretrainingObjective(model.eval()).losses(batch).values()))
 
 
-def _describe(work: Work, batches: list[PackedBatch]) -> tuple[float, dict[str, Any]]:
+def describe_work(work: Work, batches: list[PackedBatch]) -> tuple[float, dict[str, Any]]:
     """FLOP of a real token, and what the examples are like."""
     lengths = [length for batch in batches for length in batch.lengths]
     tokens = sum(lengths)

@@ -79,13 +79,16 @@ def pad(examples: Sequence[Example], length: int) -> Example:
     return {**padded, "sentence_order_label": torch.stack([row["sentence_order_label"] for row in rows])}
 
 
-def make_model(config: AlbertConfig, weights: dict[str, Tensor], name: str = "AlbertForPreTraining") -> Any:
+def make_model(
+    config: AlbertConfig, weights: dict[str, Tensor], name: str = "AlbertForPreTraining", **options: Any
+) -> Any:
     """transformers' model with our weights.
 
     Args:
         config: Ours.
         weights: Ours.
         name: Of its class.
+        **options: What it takes beside the configuration.
 
     Raises:
         RuntimeError: Names that one side has and the other has not.
@@ -93,7 +96,7 @@ def make_model(config: AlbertConfig, weights: dict[str, Tensor], name: str = "Al
     import transformers
 
     values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "parameter_sharing")}
-    model = getattr(transformers, name)(transformers.AlbertConfig(**values))
+    model = getattr(transformers, name)(transformers.AlbertConfig(**values), **options)
     unmatched = model.load_state_dict(weights, strict=False)
     missing = [
         key for key in unmatched.missing_keys if not key.startswith("predictions.decoder.")

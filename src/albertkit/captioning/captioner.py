@@ -94,19 +94,28 @@ class VideoCaptioner:
         tokenizer = self.tokenizer
         return CaptionIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id)
 
+    def eyes(self) -> tuple[Backbone, FrameSampling]:
+        """The backbone and which frames it sees: what it takes to look at a video.
+
+        Raises:
+            ConfigError: no-backbone.
+        """
+        if self.backbone is None or self.sampling is None:
+            raise ConfigError(
+                "no-backbone", "this captioner was trained on features of somebody else's backbone",
+                "prepare features of the clips with that backbone, and caption the prepared folder",
+            )  # fmt: skip
+        return self.backbone, self.sampling
+
     def visual_tokens(self, frames: Tensor) -> Tensor:
         """Frames uint8 [B, T, S, S, 3] to visual tokens [B, M, D], pooled to the model's grid.
 
         Raises:
             ConfigError: no-backbone.
         """
-        if self.backbone is None:
-            raise ConfigError(
-                "no-backbone", "this captioner was trained on features of somebody else's backbone",
-                "prepare features of the clips with that backbone, and caption the prepared folder",
-            )  # fmt: skip
-        tokens = self.backbone(frames.to(self.model.device))
-        grid = self.backbone.grid(frames.shape[1], frames.shape[2])
+        backbone, _ = self.eyes()
+        tokens = backbone(frames.to(self.model.device))
+        grid = backbone.grid(frames.shape[1], frames.shape[2])
         if self.grid is None or grid[1:] == self.grid[1:]:
             return tokens
         return pool_grid(tokens, grid, grid.frames * self.grid.height * self.grid.width)[0]
@@ -172,14 +181,12 @@ class VideoCaptioner:
         """
         from albertkit.captioning.video import sample_frames
 
-        if self.sampling is None:
-            self.visual_tokens(torch.empty(0))  # says that there is no backbone
-        assert self.sampling is not None
+        _, sampling = self.eyes()
         settings = replace(settings or self.generation, **changes)
         files = [videos] if isinstance(videos, str | Path) else list(videos)
         captions: list[list[Caption]] = []
         for start in range(0, len(files), _CLIPS_AT_ONCE):
-            pixels = [sample_frames(file, self.sampling).pixels for file in files[start : start + _CLIPS_AT_ONCE]]
+            pixels = [sample_frames(file, sampling).pixels for file in files[start : start + _CLIPS_AT_ONCE]]
             captions += self.describe(self.context(torch.from_numpy(np.stack(pixels))), settings)
         return captions
 

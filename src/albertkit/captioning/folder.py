@@ -13,7 +13,7 @@ from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.checkpoints import load_checkpoint, local_folder, save_checkpoint, write_tensors
 from albertkit.errors import CheckpointError
-from albertkit.files import read_json, write_json
+from albertkit.files import plain_file, read_json, write_json
 from albertkit.tokenizer import AlbertTokenizer
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ def save_captioner(folder: str | Path, captioner: "VideoCaptioner") -> None:
     if captioner.grid is not None:
         known["grid"] = list(captioner.grid)
     write_json(path / CAPTIONER, {**known, "generation": captioner.generation.to_dict()})
+
+
+def is_captioner_folder(folder: Path) -> bool:
+    """Whether a folder is a captioner's, or a run that left one."""
+    return any((path / CAPTIONER).exists() for path in (folder, folder / "best"))
 
 
 def load_captioner(folder: str | Path) -> dict[str, Any]:
@@ -86,7 +91,7 @@ def _load_backbone(path: Path, known: dict[str, Any]) -> Any:
     weights = None
     if known["fingerprint"] is None:
         try:
-            weights = load_file(path / BACKBONE_WEIGHTS)
+            weights = load_file(plain_file(path / BACKBONE_WEIGHTS))
         except (OSError, SafetensorError) as error:
             raise CheckpointError(
                 "broken-weights", f"`{path / BACKBONE_WEIGHTS}`: {error}", "copy the whole captioner again"

@@ -87,9 +87,7 @@ def predict_captions(
     Raises:
         DataError: what the first clip raised, if none can be read. ConfigError: no-backbone.
     """
-    if captioner.sampling is None:
-        captioner.visual_tokens(torch.empty(0))  # says that there is no backbone
-    assert captioner.sampling is not None
+    _, sampling = captioner.eyes()
     report = PredictReport()
     clips, faults = _clips(inputs)
     report.skipped += [
@@ -99,7 +97,7 @@ def predict_captions(
     names: set[str] = set()
     for clip in clips:
         try:
-            frames = frames_of(clip, captioner.sampling)
+            frames = frames_of(clip, sampling)
         except DataError as error:
             report.skipped.append((clip.key, error))
             continue

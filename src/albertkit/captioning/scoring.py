@@ -10,7 +10,7 @@ from albertkit.captioning.data.fields import as_span, spanned
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, plain_file
 from albertkit.tasks.faults import counted
 from albertkit.tasks.tables.source import conversion, not_json
 
@@ -129,7 +129,10 @@ def read_caption_file(file: File) -> CaptionFile:
 def _read(file: File) -> str:
     if os.path.isdir(file):
         raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the file")
-    with ByteStream(find_inputs([file])[0]) as stream:
+    (found,) = find_inputs([file])[:1]
+    if "://" not in found.path:
+        plain_file(found.path, "captions")  # read whole: a pipe or a device might never end
+    with ByteStream(found) as stream:
         content = b"".join(iter(stream.read, b""))
     try:
         return content.decode("utf-8-sig")

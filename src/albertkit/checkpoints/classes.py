@@ -1,11 +1,14 @@
 """Which of the public classes a set of weights is for."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from torch import Tensor
 
 from albertkit import model as public
+from albertkit.checkpoints.folder import load_checkpoint, read_tensors
 from albertkit.checkpoints.found import FoundModel
+from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.model.pretrained import PretrainedAlbert
@@ -23,7 +26,41 @@ HEADS: dict[str, type[PretrainedAlbert]] = {
     "beam-question-answering": public.AlbertForBeamQuestionAnswering,
 }
 _BY_CLASS = {model_class.__name__: name for name, model_class in reversed(HEADS.items())}
+_CAPTIONER = "AlbertForImageCaptioning"  # reads a video beside its text; the room of captions loads it
 _LABELLED = ("classification", "regression", "token-classification")
+
+
+def load_model(folder: str | Path) -> PretrainedAlbert:
+    """A checkpoint folder as the class that its configuration names, or that its tensors leave no doubt of.
+
+    Args:
+        folder: A checkpoint folder, a run (its `best/`, else its `final/`), or `org/name` of the hub.
+
+    Raises:
+        CheckpointError: ambiguous-head, no-task for a captioner, and what `load_checkpoint` raises.
+    """
+    path = model_folder(folder)
+    config = AlbertConfig.from_pretrained(path)
+    architecture = next(iter(config.foreign.get("architectures") or []), "")
+    if architecture == _CAPTIONER:
+        raise CheckpointError(
+            "no-task", f"`{folder}` is a captioner: it reads a video, not a text alone",
+            f"ask it for captions: albertkit caption predict {folder} VIDEO",
+        )  # fmt: skip
+    found = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
+    return load_checkpoint(path, HEADS[choose_head(found, None, str(folder))])
+
+
+def model_folder(source: str | Path) -> Path:
+    """The folder that holds the weights: the one named, or of a run its `best/`, else its `final/`.
+
+    Raises:
+        DataError: not-found. MachineError: hub-unreachable.
+    """
+    path = Path(source)
+    if path.is_dir() and not (path / "config.json").exists():
+        path = next((path / name for name in ("best", "final") if (path / name).is_dir()), path)
+    return local_folder(path, None)
 
 
 def choose_head(source: FoundModel, head: str | None, path: str) -> str:

@@ -43,7 +43,10 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
         ConfigError: bad-config, wrong-model.
     """
     if values.get("model_type", "albert") != "albert":
-        raise ConfigError("wrong-model", f"`{file}` describes a {values['model_type']} model, not an albert")
+        raise ConfigError(
+            "wrong-model", f"`{file}` describes a {values['model_type']} model, not an albert",
+            "name the folder of an ALBERT or a BERT",
+        )  # fmt: skip
     unknown = [key for key in values if key not in _OWN_KEYS | FOREIGN_KEYS]
     notes = [f"left out of the configuration, nothing in ALBERT reads them: {', '.join(unknown)}"] if unknown else []
     kept = {key: value for key, value in values.items() if key not in unknown}

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +16,7 @@ from albertkit.checkpoints.hub import local_folder
 from albertkit.checkpoints.matching import Matched, match
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, read_json
+from albertkit.files import atomic_file, plain_file, read_json
 from albertkit.model.pretrained import PretrainedAlbert, Unfilled
 
 WEIGHTS = "model.safetensors"
@@ -174,9 +173,13 @@ def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
         if (path / f"{name}.index.json").exists():
             return _read_shards(path / f"{name}.index.json")
     there = sorted(p.name for p in path.iterdir())
-    raise CheckpointError(
-        "no-weights", f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(there) or 'nothing'})"
+    inside = sorted(
+        str(file.parent) for file in path.glob(f"*/**/{WEIGHTS}") if file.parent.parent.name != "checkpoints"
     )
+    raise CheckpointError(
+        "no-weights", f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(there) or 'nothing'})",
+        f"name a folder inside it: {inside[-1]}" if inside else "name the folder that holds the weights",
+    )  # fmt: skip
 
 
 def _read_shards(index: Path) -> Mapping[str, Tensor]:
@@ -199,11 +202,16 @@ def _read_shards(index: Path) -> Mapping[str, Tensor]:
 
 
 def _read_file(file: Path) -> Mapping[str, Tensor]:
+    plain_file(file, "file of weights")
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
         tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except (PermissionError, MemoryError):  # the machine's word, not the file's
+        raise
+    except (
+        Exception
+    ) as error:  # what a damaged pickle raises is not declared: KeyError, IndexError, OSError without a name, …
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError("broken-weights", f"`{file}` cannot be read: {reason}", "copy it again") from None
     if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):

@@ -44,7 +44,9 @@ class FoundModel:
             CheckpointError: weights-mismatch for a second tensor of that name, unsupported-dtype for whole numbers.
         """
         if name in self.tensors:
-            raise CheckpointError("weights-mismatch", f"`{origin}` is a second tensor for {name}")
+            raise CheckpointError(
+                "weights-mismatch", f"`{origin}` is a second tensor for {name}", "leave out one of the two"
+            )
         if not tensor.is_floating_point():
             raise CheckpointError(
                 "unsupported-dtype", f"`{origin}` is of the type {str(tensor.dtype).removeprefix('torch.')}",

@@ -1,6 +1,5 @@
 """Weights in TensorFlow's names: checkpoints of versions 1 and 2, SavedModels, TF-Hub modules, and npz files of ours."""
 
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -57,7 +56,9 @@ def read_npz(file: Path, config: Path | None) -> FoundModel:
     try:
         with np.load(file, allow_pickle=False) as arrays:
             variables = {name: arrays[name] for name in arrays.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (PermissionError, MemoryError):
+        raise
+    except Exception as error:  # of zip, zlib or the headers: not declared
         raise CheckpointError("broken-weights", f"`{file}` cannot be read: {error}", "copy it again") from None
     shapes = {name: values.shape for name, values in variables.items()}
     return _read(
@@ -112,11 +113,20 @@ def _read(
     source = FoundModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
     for key, (name, layout) in known.items():
         if not names.well_shaped(shapes[key], layout):
-            raise CheckpointError("weights-mismatch", f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}")
-        source.add(
-            name, torch.from_numpy(np.array(names.from_tensorflow(read(key), layout), order="C")), variables[key]
-        )
-    if config.embedding_size == config.hidden_size and not any(name.startswith(names.MAPPING_IN) for name in by_name):
+            raise CheckpointError(
+                "weights-mismatch", f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}",
+                "copy the checkpoint again; is it an ALBERT's?",
+            )  # fmt: skip
+        values = read(key)
+        if values.dtype.kind not in "fiub":
+            raise CheckpointError(
+                "unsupported-dtype", f"`{variables[key]}` in `{path}` holds no numbers", "copy the checkpoint again"
+            )
+        source.add(name, torch.from_numpy(np.array(names.from_tensorflow(values, layout), order="C")), variables[key])
+    width = by_name.get("albert.embeddings.word_embeddings.weight", (0,))[-1]
+    if config.embedding_size == config.hidden_size == width and not any(
+        name.startswith(names.MAPPING_IN) for name in by_name
+    ):
         source.tensors[f"{names.MAPPING_IN}weight"] = torch.eye(config.hidden_size)
         source.tensors[f"{names.MAPPING_IN}bias"] = torch.zeros(config.hidden_size)
         source.notes.append("E = H: the source has no projection; an identity matrix is written, which changes no bit")

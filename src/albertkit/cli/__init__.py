@@ -1,15 +1,20 @@
 """The command line: one short file a command, no logic. Commands are imported only when they are called."""
 
 import os
+import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 
 from cyclopts import App
 from cyclopts.config import Toml
+from rich.console import Console
 
 from albertkit import __version__
-from albertkit.errors import AlbertKitError, explain
+from albertkit.errors import explain
+from albertkit.training import launch
 
 app = App(
     name="albertkit",
@@ -23,158 +28,53 @@ tokenizer = App(name="tokenizer", help="Train, use and convert SentencePiece tok
 corpus = App(name="corpus", help="Turn text into a token store and look inside it.")
 embed = App(name="embed", help="Sentence embeddings: train, distil, augment, evaluate, encode, look.")
 caption = App(name="caption", help="Video captioning: prepare clips, train, predict, evaluate, score.")
+export = App(name="export", help="Models in the forms that other programs run.")
 migrate = App(name="migrate", help="Put ALBERT into SwinBERT's place, and its checkpoints into ours.")
 bench = App(name="bench", help="Measure albertkit beside its peers, on this machine, in one run.")
-for group in (tokenizer, corpus, embed, caption, migrate, bench):
+for group in (tokenizer, corpus, embed, caption, export, migrate, bench):
     app.command(group)
 
-_COMMANDS = "albertkit.cli"
-app.command(
-    f"{_COMMANDS}.quickstart:quickstart",
-    name="quickstart",
-    help="From text to a trained tiny ALBERT and a report, in minutes.",
-)
-app.command(
-    f"{_COMMANDS}.init:init", name="init", help="An empty ALBERT of any size or configuration, with its tokenizer."
-)
-app.command(
-    f"{_COMMANDS}.pretrain:pretrain",
-    name="pretrain",
-    help="Train an ALBERT on a token store or on masked records, from scratch or from a model.",
-)
-app.command(
-    f"{_COMMANDS}.evaluate:evaluate",
-    name="evaluate",
-    help="Score a model: pretrained on held-out documents, fine-tuned on labelled examples.",
-)
-app.command(
-    f"{_COMMANDS}.finetune:finetune",
-    name="finetune",
-    help="Fine-tune on GLUE, SQuAD, RACE, named entities or a table of your own.",
-)
-app.command(f"{_COMMANDS}.predict:predict", name="predict", help="Predict a file of any size with a fine-tuned model.")
-app.command(
-    f"{_COMMANDS}.score:score", name="score", help="Score anybody's predictions by the official rules of a task."
-)
-app.command(
-    f"{_COMMANDS}.doctor:doctor",
-    name="doctor",
-    help="Look at the environment: versions, extras, hardware, and how to get what is missing.",
-)
-app.command(
-    f"{_COMMANDS}.convert:convert",
-    name="convert",
-    help="Any ALBERT (TensorFlow 1 and 2, SavedModel, transformers, BERT) to a checkpoint folder, verified.",
-)
-app.command(
-    f"{_COMMANDS}.inspect:inspect", name="inspect", help="What a model is made of: parameters, FLOPs, memory, origin."
-)
-tokenizer.command(f"{_COMMANDS}.tokenizer:train", name="train", help="Train a SentencePiece tokenizer.")
-tokenizer.command(f"{_COMMANDS}.tokenizer:encode", name="encode", help="Turn lines of text into ids and pieces.")
-tokenizer.command(
-    f"{_COMMANDS}.tokenizer:convert", name="convert", help="Write any tokenizer as albertkit and transformers read it."
-)
-tokenizer.command(
-    f"{_COMMANDS}.tokenizer:check", name="check", help="Compare every reader of a tokenizer folder on hard sentences."
-)
-tokenizer.command(
-    f"{_COMMANDS}.vocabulary:extend", name="extend", help="Add pieces of another language, and their rows to a model."
-)
-tokenizer.command(
-    f"{_COMMANDS}.vocabulary:repair", name="repair", help="Renumber special ids, together with a model's rows."
-)
-corpus.command(f"{_COMMANDS}.corpus:build", name="build", help="Turn text files into a token store.")
-corpus.command(f"{_COMMANDS}.corpus:inspect", name="inspect", help="Show masked examples as the model will see them.")
-corpus.command(
-    f"{_COMMANDS}.corpus:export",
-    name="export",
-    help="Write a store as masked TFRecords, as Google's create_pretraining_data does.",
-)
-embed.command(
-    f"{_COMMANDS}.embed_train:train",
-    name="train",
-    help="Train on scored pairs, inference, pairs that mean the same, or texts.",
-)
-embed.command(
-    f"{_COMMANDS}.embed_train:distill",
-    name="distill",
-    help="Learn a teacher's vectors, across languages from parallel texts.",
-)
-embed.command(
-    f"{_COMMANDS}.embed_evaluate:augment",
-    name="augment",
-    help="Silver pairs: sampled, scored by a cross-encoder, balanced.",
-)
-embed.command(
-    f"{_COMMANDS}.embed_evaluate:evaluate",
-    name="evaluate",
-    help="Correlations, retrieval and anisotropy, beside a bag of pieces.",
-)
-embed.command(f"{_COMMANDS}.embed_encode:encode", name="encode", help="A file of texts of any size to npy or Parquet.")
-embed.command(f"{_COMMANDS}.embed_evaluate:map", name="map", help="Texts laid out by their vectors, in one HTML page.")
-caption.command(
-    f"{_COMMANDS}.caption_prepare:prepare",
-    name="prepare",
-    help="Decode clips once and keep what a captioner sees of them.",
-)
-caption.command(
-    f"{_COMMANDS}.caption_convert:convert", name="convert", help="A manifest to SwinBERT's files, and back."
-)
-caption.command(f"{_COMMANDS}.caption_train:train", name="train", help="Train a captioner on prepared clips.")
-caption.command(
-    f"{_COMMANDS}.caption_predict:predict", name="predict", help="Say what videos show, and draw what was looked at."
-)
-caption.command(
-    f"{_COMMANDS}.caption_predict:evaluate", name="evaluate", help="Caption prepared clips and score the captions."
-)
-caption.command(
-    f"{_COMMANDS}.caption_score:score",
-    name="score",
-    help="Score anybody's captions as the COCO caption scorer does.",
-)
-caption.command(
-    f"{_COMMANDS}.caption_shapes:shapes",
-    name="shapes",
-    help="Learn to caption moving shapes from nothing, and score what was never seen.",
-)
-migrate.command(
-    f"{_COMMANDS}.migrate:swinbert",
-    name="swinbert",
-    help="Put ALBERT into a checkout of SwinBERT: diff, apply, revert.",
-)
-migrate.command(
-    f"{_COMMANDS}.migrate:swinbert_checkpoint",
-    name="swinbert-checkpoint",
-    help="A trained SwinBERT to a captioning checkpoint, exactly.",
-)
-bench.command(
-    f"{_COMMANDS}.bench:tokenize", name="tokenize", help="Text to ids: transformers, tokenizers, raw SentencePiece."
-)
-bench.command(
-    f"{_COMMANDS}.bench:data",
-    name="data",
-    help="Text to masked batches: Google's or the Model Garden's script, transformers' collator.",
-)
-bench.command(
-    f"{_COMMANDS}.bench:finetune",
-    name="finetune",
-    help="Fine-tuning steps: transformers' Trainer as run_glue sets it, and at its best.",
-)
-bench.command(
-    f"{_COMMANDS}.bench:embed",
-    name="embed",
-    help="Sentences to vectors: sentence-transformers, its ONNX and OpenVINO backends.",
-)
-bench.command(
-    f"{_COMMANDS}.bench:caption",
-    name="caption",
-    help="Captions from cached states, beside encoding everything again for each word.",
-)
-bench.command(
-    f"{_COMMANDS}.bench:pretrain",
-    name="pretrain",
-    help="Training steps: transformers' Trainer, as documented and at its best.",
-)
+# Group to commands, and of each its module and function. Its docstring is the help.
+_COMMANDS = (
+    (app, {
+        "quickstart": "quickstart:quickstart", "init": "init:init", "pretrain": "pretrain:pretrain",
+        "evaluate": "evaluate:evaluate", "finetune": "finetune:finetune", "predict": "predict:predict",
+        "serve": "serve:serve", "exits": "exits:exits", "agreement": "agreement:agreement", "score": "score:score",
+        "doctor": "doctor:doctor", "convert": "convert:convert", "inspect": "inspect:inspect",
+        "report": "report:report",
+    }),
+    (tokenizer, {
+        "train": "tokenizer:train", "encode": "tokenizer:encode", "convert": "tokenizer:convert",
+        "check": "tokenizer:check", "extend": "vocabulary:extend", "repair": "vocabulary:repair",
+    }),
+    (corpus, {
+        "build": "corpus:build", "inspect": "corpus:inspect", "export": "corpus:export",
+    }),
+    (embed, {
+        "train": "embed_train:train", "distill": "embed_train:distill", "augment": "embed_evaluate:augment",
+        "evaluate": "embed_evaluate:evaluate", "encode": "embed_encode:encode", "map": "embed_evaluate:map",
+    }),
+    (caption, {
+        "prepare": "caption_prepare:prepare", "convert": "caption_convert:convert", "train": "caption_train:train",
+        "predict": "caption_predict:predict", "evaluate": "caption_predict:evaluate", "score": "caption_score:score",
+        "shapes": "caption_shapes:shapes",
+    }),
+    (export, {
+        "onnx": "export:onnx",
+    }),
+    (migrate, {
+        "swinbert": "migrate:swinbert", "swinbert-checkpoint": "migrate:swinbert_checkpoint",
+    }),
+    (bench, {
+        "tokenize": "bench:tokenize", "data": "bench:data", "finetune": "bench:finetune", "embed": "bench:embed",
+        "latency": "bench_inference:latency", "encode": "bench_inference:encode", "serve": "bench_serve:serve",
+        "caption": "bench:caption", "pretrain": "bench:pretrain", "quality": "bench_quality:quality",
+        "all": "bench_all:everything",
+    }),
+)  # fmt: skip
+for group, commands in _COMMANDS:
+    for name, place in commands.items():
+        group.command(f"albertkit.cli.{place}", name=name)
 
 
 # Which settings a command's --config-file holds.
@@ -201,11 +101,36 @@ def _use_settings_file(arguments: list[str]) -> None:
             app.config = Toml(path, use_commands_as_keys=False, must_exist=True)
 
 
+def _stopped(number: int, frame: FrameType | None) -> None:
+    """End as a process that the signal ended, but tidy up: what is half-written goes, workers end."""
+    sys.exit(128 + number)
+
+
+def _read_summaries(arguments: list[str]) -> None:
+    """Import the commands of a group whose list is asked for: their docstrings say what each is for."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    for group, commands in _COMMANDS:
+        if words == ([] if group is app else list(group.name)):
+            for name in commands:
+                group[name]  # resolves what is registered by its place
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; say errors without a traceback. Exit status 2: the user's mistake; 1: ours or the machine's."""
+    """Run a command; say errors without a traceback. Exit status 2: the user's mistake; 1: ours or the machine's.
+
+    Of several processes that torchrun started, the first prints results, and the first that fails says why.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
+    if launch.refused_before():
+        sys.exit(2)
+    if not launch.speaks():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+        app.error_console = Console(file=sys.stdout)
+    with suppress(ValueError):  # not in the main thread: nobody sends it signals
+        signal.signal(signal.SIGTERM, _stopped)
     try:
         _use_settings_file(arguments)
+        _read_summaries(arguments)
         result = app(arguments)
         sys.stdout.flush()  # a reader that has gone shows here, not after the last line of Python
     except KeyboardInterrupt:
@@ -214,10 +139,13 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # `albertkit … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except (AlbertKitError, OSError) as error:
+    except Exception as error:
         explained = explain(error)
+        if launch.world_size() > 1 and not launch.first_to_fail():
+            sys.exit(explained.exit_code if explained else 1)
         if explained is None or os.environ.get("ALBERTKIT_TRACEBACK"):
             raise
-        print(explained, file=sys.stderr)
+        launch.record_failure(explained)
+        print(explained, file=sys.stderr, flush=True)
         sys.exit(explained.exit_code)
     sys.exit(result if isinstance(result, int) else 0)

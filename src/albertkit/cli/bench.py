@@ -76,6 +76,7 @@ def pretrain(
     steps: int = 1,
     rounds: int = 3,
     threads: int = 0,
+    device: str = "cpu",
     json: bool = False,
 ) -> None:
     """Real tokens a second of optimisation steps, beside transformers and its Trainer.
@@ -87,12 +88,21 @@ def pretrain(
         steps: Our optimisation steps a round; everybody gets the same examples.
         rounds: Timed rounds; each runs everybody once.
         threads: Threads for everybody. Default: all cores.
+        device: cpu, or cuda or cuda:N for base and xxlarge on a GPU, beside transformers in a plain loop.
         json: Print one JSON object a row.
     """
     from albertkit.benchmarks.inputs import open_inputs
     from albertkit.benchmarks.pretraining import pretrain_rows
     from albertkit.benchmarks.showing import show
 
+    if device != "cpu":
+        from albertkit.benchmarks.gpu_pretraining import gpu_pretrain_rows
+        from albertkit.training.distributed import find_device
+
+        place = find_device(device)
+        with open_inputs(text or [], tokenizer, megabytes) as inputs:
+            show(gpu_pretrain_rows(inputs, place, rounds, steps), json)
+        return
     with open_inputs(text or [], tokenizer, megabytes) as inputs:
         show(pretrain_rows(inputs, rounds, threads, steps), json)
 

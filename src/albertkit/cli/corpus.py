@@ -14,7 +14,7 @@ def build(
     /,
     *,
     tokenizer: Path,
-    out: Path,
+    out: str,
     format: str | None = None,
     field: str = "text",
     separator: str = ";$;",
@@ -22,6 +22,8 @@ def build(
     language: str = "en",
     errors: str = "strict",
     workers: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -35,7 +37,7 @@ def build(
     tokenizer
         Folder that holds one `*.model`.
     out
-        Folder of the store.
+        Folder of the store, or an address (`s3://…`): built below `ALBERTKIT_CACHE` (`~/.cache/albertkit`), then uploaded.
     format
         `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given. Also `paragraphs` (each line is a document)
         and `pairs` (each line is one whose sentences the separator divides: `A;$;B`).
@@ -52,7 +54,13 @@ def build(
         Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on and counts them.
     workers
         Processes that split and encode. Not given: threads of this process on two cores or for less than 100 MB, else one a
-        core. The bytes of the store do not depend on it.
+        core. With `--engine ray`: parts of the inputs in work at a time; not given, as many as the cluster has cores, and as
+        many waiting. The bytes of the store do not depend on it.
+    engine
+        `local`, this machine; `ray`, all machines of a Ray cluster, which must see the inputs under the same names (extra
+        `cluster`, `docs/scale.md`). The bytes of the store do not depend on it.
+    address
+        `HOST:PORT` of the Ray cluster. Not given: the one this machine is part of, else this machine alone.
     overwrite
         Replace another store in `--out`.
     json
@@ -63,8 +71,9 @@ def build(
 
     settings = BuildSettings(format=format, field=field, separator=separator, sentences=sentences, language=language)
     report = build_store(
-        inputs, out, tokenizer, settings, errors=errors, workers=workers, overwrite=overwrite, progress=not json
-    )
+        inputs, out, tokenizer, settings, errors=errors, workers=workers, overwrite=overwrite, progress=not json,
+        engine=engine, address=address,
+    )  # fmt: skip
     values = report.to_dict()
     warnings = values["warnings"] if json else values.pop("warnings")
     if not json:
@@ -76,7 +85,7 @@ def build(
 
 
 def inspect(
-    store: Path,
+    store: str,
     /,
     *,
     number: Annotated[int, Parameter(name=["--number", "-n"])] = 3,
@@ -91,7 +100,7 @@ def inspect(
     Parameters
     ----------
     store
-        Folder of the token store.
+        Folder of the token store, or its address (`s3://…`), fetched once.
     number
         Examples to show.
     seed
@@ -119,7 +128,7 @@ def inspect(
 
 
 def export(
-    store: Path,
+    store: str,
     /,
     *,
     out: Path,
@@ -131,7 +140,7 @@ def export(
     Parameters
     ----------
     store
-        Folder of the token store.
+        Folder of the token store, or its address (`s3://…`), fetched once.
     out
         Folder to make: `records-*.tfrecord`, the tokenizer and `export.json`. After an interruption the same command
         starts it anew.

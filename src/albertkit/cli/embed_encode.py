@@ -41,7 +41,7 @@ def encode(
         normalize: Divide what is kept by its length.
         dtype: Of the numbers in the file.
         batch_tokens: Most tokens computed at once.
-        precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it natively.
+        precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
         overwrite: Begin anew where unfinished work with other texts, model or settings lies.
         json: Print one JSON object, and no progress.

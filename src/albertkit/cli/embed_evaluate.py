@@ -98,7 +98,7 @@ def augment(
         on_error: Gold rows that cannot be used: stop, or skip and count them.
         seed: Of what is drawn.
         batch_tokens: Most tokens computed at once.
-        precision: Of the cross-encoder. auto: bf16 where the hardware multiplies it natively.
+        precision: Of the cross-encoder. auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """

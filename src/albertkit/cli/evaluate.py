@@ -6,7 +6,7 @@ from typing import Literal
 
 def evaluate(
     model: Path,
-    data: Path,
+    data: str,
     *,
     out: Path | None = None,
     split: str = "dev",
@@ -15,7 +15,7 @@ def evaluate(
     held_out: float | None = None,
     seed: int | None = None,
     batch_tokens: int = 16_384,
-    precision: Literal["fp32", "bf16", "auto"] | None = None,
+    precision: Literal["auto", "fp32", "bf16", "int8"] | None = None,
     device: str = "auto",
     json: bool = False,
 ) -> None:
@@ -23,7 +23,7 @@ def evaluate(
 
     Args:
         model: Checkpoint folder, or the run of a fine-tuning.
-        data: Token store made with the model's tokenizer; or the task's file or folder.
+        data: Token store made with the model's tokenizer, also at an address (`s3://…`); or the task's file or folder.
         out: Fine-tuned: folder for predictions in the task's own files, and results.json.
         split: Fine-tuned: which file of a folder.
         threshold_from: SQuAD 2: the threshold as chosen in training, or chosen anew on these very questions (dev).
@@ -31,15 +31,16 @@ def evaluate(
         held_out: Pretrained: share of documents. Default: those held out in training, or all of another store.
         seed: Pretrained: draws segments and masks, and the documents of another store. Default: the seed of the training.
         batch_tokens: Tokens computed at once.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively. Default: fp32 of a pretrained model, auto
-            of a fine-tuned one, as in its training.
+        precision: fp32, bf16, int8 (of fine-tuned models), or auto: bf16 where the hardware multiplies it faster. Default:
+            fp32 of a pretrained model, auto of a fine-tuned one, as in its training.
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result, print_scores
+    from albertkit.corpus.addresses import is_remote
     from albertkit.tasks.loading import is_task_model
 
-    if is_task_model(model) or not (data / "manifest.json").exists():
+    if is_task_model(model) or not (is_remote(data) or (Path(data) / "manifest.json").exists()):
         from albertkit.errors import ConfigError
         from albertkit.tasks.predict import evaluate_task
 

@@ -9,7 +9,7 @@ from albertkit.pretraining.settings import PretrainSettings
 
 
 def pretrain(
-    store: Path,
+    store: str,
     *,
     out: Path,
     continue_: str | None = None,
@@ -23,7 +23,8 @@ def pretrain(
     """Train an ALBERT on masked pieces and sentence order, from scratch or from a checkpoint.
 
     Args:
-        store: Token store, made with `albertkit corpus build`; or masked TFRecords: a file, a folder or a quoted glob.
+        store: Token store, made with `albertkit corpus build`, also at an address (`s3://…`); or masked TFRecords:
+            a file, a folder or a quoted glob.
         out: Folder of the run. The model comes to stand in OUT/final, the best so far in OUT/best.
         continue_: Checkpoint folder, or org/name of the hub, to train further: of any class; heads that it lacks are drawn. The
             store's tokenizer may have more pieces than the model, after the model's own.

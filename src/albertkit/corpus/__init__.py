@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import Any
 
 _WHERE = {
-    "BuildReport": "albertkit.corpus.build",
-    "BuildSettings": "albertkit.corpus.build",
+    "BuildReport": "albertkit.corpus.report",
+    "BuildSettings": "albertkit.corpus.settings",
     "Document": "albertkit.corpus.readers",
     "TokenStore": "albertkit.corpus.store",
     "build_store": "albertkit.corpus.build",

@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 import fsspec
 import zstandard
 
+from albertkit.corpus.addresses import file_system, is_remote, reaching
 from albertkit.errors import DataError, near_miss
 
 _READ_BYTES = 1 << 20
@@ -55,7 +56,7 @@ def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
     found: dict[str, InputFile] = {}
     for item in inputs:
         name = os.fspath(item)
-        for file in _remote(name) if "://" in name else _local(name):
+        for file in _remote(name) if is_remote(name) else _local(name):
             found.setdefault(file.path, file)
     if not found:
         named = ", ".join(f"`{os.fspath(item)}`" for item in inputs) or "no input"
@@ -100,22 +101,14 @@ def _neighbour(path: str) -> str:
 
 
 def _remote(url: str) -> list[InputFile]:
-    try:
-        system, path = fsspec.core.url_to_fs(url)
+    system, path = file_system(url)
+    with reaching(url):
         if any(sign in path for sign in "*?["):
             details = system.glob(path, detail=True)
         elif system.isdir(path):
             details = system.find(path, detail=True)
         else:
             details = {path: system.info(path)}
-    except FileNotFoundError:
-        raise DataError("not-found", f"no such file or folder: `{url}`", "check the address") from None
-    except ImportError as error:
-        raise DataError(
-            "missing-filesystem", f"`{url}` cannot be opened: {error}", "install the package it names"
-        ) from None
-    except ValueError as error:
-        raise DataError("bad-url", f"`{url}` cannot be opened: {error}", "known: s3://, gs://, https://, …") from None
     if not details:
         raise DataError("not-found", f"no file matches `{url}`", "check the address")
     return [
@@ -130,13 +123,14 @@ class ByteStream:
 
     def __init__(self, file: InputFile) -> None:
         self.file = file
-        remote = "://" in file.path
+        remote = is_remote(file.path)
         raw = fsspec.open(file.path, "rb").open() if remote else open(file.path, "rb", buffering=0)  # noqa: SIM115
         self._raw = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
         head = self._raw.peek(8)[:8]
         self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
         self._stream: IO[bytes] = self._unpack()
         self._ahead = b""
+        self._left: int | None = None  # bytes still to be read, if there is a limit
 
     def _unpack(self) -> IO[bytes]:
         if self.packing == "gzip":
@@ -146,6 +140,12 @@ class ByteStream:
         if self.packing == "zstandard":
             return cast(IO[bytes], _ZstandardStream(cast(IO[bytes], self._raw)))
         return self._raw
+
+    def limit(self, start: int, end: int | None) -> None:
+        """Read only the bytes from `start` to before `end` (None: to the end) of a file that is not compressed."""
+        self._ahead = b""
+        self._raw.seek(start)
+        self._left = None if end is None else end - start
 
     def peek(self, size: int) -> bytes:
         """The next bytes, at most `size`, without consuming them."""
@@ -162,7 +162,11 @@ class ByteStream:
         if self._ahead:
             chunk, self._ahead = self._ahead[:size], self._ahead[size:]
             return chunk
-        return self._read(size)
+        if self._left is None:
+            return self._read(size)
+        chunk = self._read(min(size, self._left))
+        self._left -= len(chunk)
+        return chunk
 
     def _read(self, size: int) -> bytes:
         try:

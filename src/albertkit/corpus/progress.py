@@ -50,22 +50,23 @@ class BuildProgress:
         elif self._enabled:
             print(message, file=sys.stderr, flush=True)
 
-    def update(self, stored_bytes: int, text_bytes: int, documents: int) -> None:
+    def update(self, stored_bytes: int, text_bytes: int, documents: int, machines: str = "") -> None:
         """Show the state.
 
         Args:
             stored_bytes: Of the inputs, read so far.
             text_bytes: Of text, handled since the start of this run.
             documents: Written so far.
+            machines: Who works on it.
         """
         if not self._enabled:
             return
         now = time.monotonic()
         rate = text_bytes / 1e6 / max(now - self._began, 1e-9)
+        description = f"{documents:,} documents, {rate:.1f} MB/s{f' ({machines})' * bool(machines)}"
         if self._bar is not None:
-            description = f"{documents:,} documents, {rate:.1f} MB/s"
             self._bar.update(self._task, completed=stored_bytes, description=description)
         elif now - self._last >= _LINE_SECONDS:
             self._last = now
             share = f"{min(stored_bytes / self._total, 1):.0%} " if self._total else ""
-            print(f"{share}{documents:,} documents, {rate:.1f} MB/s", file=sys.stderr, flush=True)
+            print(f"{share}{description}", file=sys.stderr, flush=True)

@@ -14,6 +14,7 @@ from os import PathLike
 from typing import IO, Any
 
 from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
+from albertkit.corpus.ranges import document_bounds
 from albertkit.errors import ConfigError, DataError, MissingExtraError, near_miss
 
 FORMATS = ("text", "jsonl", "parquet", "wiki", "paragraphs", "pairs")
@@ -62,8 +63,12 @@ class DocumentFile:
         field: JSONL field or Parquet column that holds the text.
         errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
         separator: Between the sentences of a line of pairs.
+        start, end: Only the documents of this range of bytes (`ranges.document_bounds`). A file that cannot be read from
+            the middle, compressed or Parquet, is read whole by a range that begins at 0, and not at all by another.
+        first_line: Number of the first line of the range.
 
     Attributes:
+        lines: Lines read, when all documents have been.
         faulty_lines: Lines of pairs, read so far, with fewer than two sentences; they are passed over.
         faults: Numbers of the first of them, at most `FAULTS_NAMED`.
 
@@ -80,6 +85,9 @@ class DocumentFile:
         field: str = "text",
         errors: str = "strict",
         separator: str = SEPARATOR,
+        start: int = 0,
+        end: int | None = None,
+        first_line: int = 1,
     ) -> None:
         for name, value, known in (("format", format, (*FORMATS, None)), ("errors", errors, ERRORS)):
             if value not in known:
@@ -90,6 +98,9 @@ class DocumentFile:
         self.field = field
         self.errors = errors
         self.separator = separator
+        self._range = start, end
+        self._first_line, self._first_byte = first_line, 0
+        self.lines = 0
         self.bad_bytes = 0
         self.faulty_lines = 0
         self.faults: list[int] = []
@@ -141,14 +152,29 @@ class DocumentFile:
             "jsonl": self._jsonl, "parquet": self._parquet, "wiki": self._wiki,
         }[self.format]  # fmt: skip
         with self._stream:
+            if not self._enter_range():
+                return
             for ordinal, (text, cut) in enumerate(reader()):
                 yield Document(text, self.file.path, ordinal, cut)
+
+    def _enter_range(self) -> bool:
+        """Go to where the range begins; whether there is anything to read."""
+        start, end = self._range
+        if (start, end) == (0, None):
+            return True
+        file = self._stream.seekable_file() if self.format != "parquet" else None
+        if file is None:
+            return start == 0
+        first, last = document_bounds(file, self.format, start, end)
+        self._stream.limit(first, last)
+        self._first_byte = first
+        return first != last
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Line numbers from 1 and lines without their ends."""
-        number, offset, rest = 1, 0, b""
+        number, offset, rest = self._first_line, self._first_byte, b""
         fault = None
         while True:
             chunk = self._stream.read()
@@ -173,6 +199,7 @@ class DocumentFile:
                 offset += len(block)
             if not chunk:
                 break
+        self.lines = number - self._first_line
         if fault:
             raise self._encoding_error(fault)
 
@@ -306,30 +333,45 @@ class DocumentFile:
             import pyarrow.parquet as parquet
         except ImportError:
             raise MissingExtraError.of("pyarrow", "parquet", "reading Parquet") from None
+        faults = (arrow.ArrowException, OSError, UnicodeDecodeError)
+
+        def broken(error: Exception) -> DataError:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            return DataError("broken-parquet", f"`{self.file.path}`: {reason}", "copy or download it again")
+
         with tempfile.TemporaryFile() as spool:
+            source = self._seekable(spool)
             try:
-                table = parquet.ParquetFile(self._seekable(spool))
-            except arrow.ArrowInvalid as error:
-                reason = str(error).splitlines()[0]
-                raise DataError(
-                    "broken-parquet", f"`{self.file.path}`: {reason}", "copy or download it again"
-                ) from None
-            schema = table.schema_arrow
+                table = parquet.ParquetFile(source)
+                schema = table.schema_arrow
+            except faults as error:
+                raise broken(error) from None
             if self.field not in schema.names:
                 known = dict.fromkeys(schema.names)
                 raise DataError(
                     "wrong-field", f"`{self.file.path}`: no column `{self.field}`", _field_hint(self.field, known)
                 )
-            kind = schema.field(self.field).type
-            if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_binary(kind)):
+            kinds = {schema.field(number).type for number in schema.get_all_field_indices(self.field)}
+            kind = kinds.pop()
+            if kinds or not (
+                arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_binary(kind)
+            ):
                 raise DataError(
                     "wrong-field",
                     f"`{self.file.path}`: column `{self.field}` is {kind}, not text",
                     "name another with --field",
                 )
             row = 0
-            for batch in table.iter_batches(batch_size=256, columns=[self.field]):
-                for value in batch.column(0).cast(arrow.large_binary()).to_pylist():
+            batches = table.iter_batches(batch_size=256, columns=[self.field])
+            while True:
+                try:
+                    batch = next(batches, None)
+                    values = [] if batch is None else batch.column(0).cast(arrow.large_binary()).to_pylist()
+                except faults as error:
+                    raise broken(error) from None
+                if batch is None:
+                    return
+                for value in values:
                     row += 1
                     text, first = self._decode(value or b"", 1, 0)
                     if first:

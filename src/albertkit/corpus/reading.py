@@ -11,19 +11,29 @@ from albertkit.corpus.sentences import line_rule
 from albertkit.corpus.workers import Batch
 
 if TYPE_CHECKING:
-    from albertkit.corpus.build import BuildSettings
+    from albertkit.corpus.settings import BuildSettings
 
-_BATCH_CHARACTERS = 1 << 20
+BATCH_CHARACTERS = 1 << 20
 # Documents of a few words make batches short in text and long in work: 20,000 empty-ish ones take as long as 1 MB.
-_BATCH_DOCUMENTS = 20_000
+BATCH_DOCUMENTS = 20_000
+DIGEST_BYTES = 16
 
 
 @dataclass
 class Place:
-    """The next document to read: number of the file, number of the document in it."""
+    """The next document to read.
+
+    Args:
+        file: Number of its file.
+        document: Its number among the documents from `offset` on.
+        offset: Where a range of bytes of the file begins (`parts`); 0 in a build on one machine.
+        lines: Lines of the file before `offset`.
+    """
 
     file: int = 0
     document: int = 0
+    offset: int = 0
+    lines: int = 0
 
 
 @dataclass
@@ -115,7 +125,7 @@ class Reader:
                         continue
                     self._put(document, rule)
                     self._note.place = Place(number, document.ordinal + 1)
-                    if self._size >= _BATCH_CHARACTERS or len(self._batch.texts) >= _BATCH_DOCUMENTS:
+                    if self._size >= BATCH_CHARACTERS or len(self._batch.texts) >= BATCH_DOCUMENTS:
                         yield self._batch
                         self._begin(self._note.place)
                 self._note.counts.bad_bytes += documents.bad_bytes
@@ -147,20 +157,26 @@ class Reader:
 
     def _put(self, document: Document, rule: str) -> None:
         counts = self._note.counts
-        counts.cut_documents += document.cut
-        text = document.text
-        if not text:
-            counts.empty_documents += 1
+        digest = count_document(document, counts)
+        if digest is None:
             return
-        encoded = text.encode("utf-8")
-        counts.characters += len(text)
-        counts.text_bytes += len(encoded)
-        digest = hashlib.blake2b(encoded, digest_size=16).digest()
         if digest in self._pending or self._seen(digest):
             counts.duplicate_documents += 1
             return
         self._pending.add(digest)
         self._note.digests.append(digest)
-        self._batch.texts.append(text)
+        self._batch.texts.append(document.text)
         self._batch.rules.append(rule)
-        self._size += len(text)
+        self._size += len(document.text)
+
+
+def count_document(document: Document, counts: Counts) -> bytes | None:
+    """Count a document; its hash, `DIGEST_BYTES` long, or None if it has no text."""
+    counts.cut_documents += document.cut
+    if not document.text:
+        counts.empty_documents += 1
+        return None
+    encoded = document.text.encode("utf-8")
+    counts.characters += len(document.text)
+    counts.text_bytes += len(encoded)
+    return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()

@@ -7,6 +7,7 @@ documents-00000.bin    uint32 [documents + 1], offsets into the sentences of the
 tokenizer/             the tokenizer the ids belong to
 """
 
+import json
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertkit.errors import DataError
-from albertkit.files import read_json, sha256_file
+from albertkit.files import read_json, sha256_bytes, sha256_file
 from albertkit.tokenizer import AlbertTokenizer
 
 FORMAT_VERSION = 1
@@ -56,6 +57,19 @@ def document_hash(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mix(start + (numbers + np.uint64(1)) * step)
 
 
+def signed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest with the sha256 of itself."""
+    return {**manifest, "sha256": sha256_bytes(json.dumps(manifest).encode())}
+
+
+def is_signed(manifest: Any) -> bool:
+    """Whether a manifest says what its sha256 is of; that of an earlier albertkit has none."""
+    if not isinstance(manifest, dict) or "sha256" not in manifest:
+        return False
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    return signed(rest)["sha256"] == manifest["sha256"]
+
+
 class TokenStore:
     """A store opened for reading; use `TokenStore.open`.
 
@@ -81,19 +95,37 @@ class TokenStore:
         self.num_tokens: int = counts["tokens"]
         self.num_shards: int = len(manifest["shards"])
         shards = range(self.num_shards)
+        if manifest["dtype"] not in ("uint16", "uint32"):
+            raise TypeError(f"dtype is {manifest['dtype']!r}")
         self.tokens = [self._map("tokens", k, manifest["dtype"]) for k in shards]
         self.sentence_offsets = [self._map("sentences", k, "uint32") for k in shards]
         self.document_offsets = [self._map("documents", k, "uint32") for k in shards]
-        documents = [shard["documents"] for shard in manifest["shards"]]
-        self._first_document = np.concatenate([[0], np.cumsum(documents)]).astype(np.int64)
+        documents = [len(offsets) - 1 for offsets in self.document_offsets]
+        self._first_document = np.cumsum([0, *documents], dtype=np.int64)
+        found = {
+            "documents": sum(documents),
+            "sentences": sum(len(offsets) - 1 for offsets in self.sentence_offsets),
+            "tokens": sum(map(len, self.tokens)),
+        }
+        if wrong := [name for name, count in found.items() if counts[name] != count]:
+            raise ValueError(f"it counts {counts[wrong[0]]!r} {wrong[0]}, the files hold {found[wrong[0]]:,}")
+        if not isinstance(self.vocab_size, int) or not isinstance(self.tokenizer_fingerprint, str):
+            raise TypeError("vocab_size is no number, or the fingerprint of the tokenizer no text")
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "TokenStore":
         """Open a store; checks that every file is there and has its size (`verify` checks the contents).
 
+        Args:
+            folder: Its folder; or an address (`s3://…`), of which a local copy is made once (`remote.fetch_store`).
+
         Raises:
             DataError: not-found, not-a-store, unfinished-store or broken-store.
         """
+        if "://" in os.fspath(folder):
+            from albertkit.corpus.remote import fetch_store  # it knows the names in a store from here
+
+            folder = fetch_store(os.fspath(folder))
         path = Path(folder)
         build = f"albertkit corpus build INPUTS --tokenizer DIR --out {path}"
         if not path.exists():
@@ -113,16 +145,33 @@ class TokenStore:
                 "not-a-store", f"`{path / MANIFEST}` is not of store format {FORMAT_VERSION} (it says {version!r})",
                 f"make a store with `{build}`",
             )  # fmt: skip
-        for name, entry in manifest["files"].items():
-            file = path / name
-            size = file.stat().st_size if file.is_file() else None
-            if size != entry["bytes"]:
-                found = "is missing" if size is None else f"has {size:,} bytes instead of {entry['bytes']:,}"
-                raise DataError("broken-store", f"`{file}` {found}", f"copy the store again, or rebuild it: `{build}`")
-        return cls(path, manifest)
+        if "sha256" in manifest and not is_signed(manifest):
+            raise DataError(
+                "broken-store", f"`{path / MANIFEST}` is not what was written (its sha256 differs)",
+                f"copy the store again, or rebuild it: `{build} --overwrite`",
+            )  # fmt: skip
+        hint = f"copy the store again, or rebuild it: `{build}`"
+        try:
+            for name, entry in manifest["files"].items():
+                if Path(name).is_absolute() or ".." in Path(name).parts:
+                    raise ValueError(f"the name `{name}` leaves the folder")
+                file = path / name
+                size = file.stat().st_size if file.is_file() else None
+                if size != entry["bytes"]:
+                    found = "is missing" if size is None else f"has {size:,} bytes instead of {entry['bytes']:,}"
+                    raise DataError("broken-store", f"`{file}` {found}", hint)
+            return cls(path, manifest)
+        except DataError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise DataError("broken-store", f"`{path / MANIFEST}` is not what a build writes: {error}", hint) from None
 
     def _map(self, kind: str, shard: int, dtype: str) -> NDArray[Any]:
         file = self.folder / shard_file(kind, shard)
+        if file.name not in self.manifest["files"]:
+            raise ValueError(f"it does not list {file.name}")
+        if not file.stat().st_size:
+            return np.zeros(0, np.dtype(dtype))
         return np.memmap(file, np.dtype(dtype).newbyteorder("<"), "r").view(np.ndarray)
 
     def __reduce__(self) -> tuple:  # worker processes map the files themselves
@@ -134,14 +183,21 @@ class TokenStore:
             f"{self.num_tokens:,} tokens, {self.num_shards} shards)"
         )
 
-    def verify(self) -> None:
+    def verify(self, most: int | None = None) -> None:
         """Check the sha256 of every file against the manifest.
+
+        Args:
+            most: Bytes that are read; files are then left out from the first one on that would be too much.
 
         Raises:
             DataError: broken-store, with the file.
         """
-        for name, entry in self.manifest["files"].items():
-            if sha256_file(self.folder / name) != entry["sha256"]:
+        read = 0
+        for name, entry in sorted(self.manifest["files"].items(), key=lambda file: file[1]["bytes"]):
+            read += entry["bytes"]
+            if most is not None and read > most:
+                return
+            if sha256_file(self.folder / name) != entry.get("sha256"):
                 raise DataError(
                     "broken-store", f"`{self.folder / name}` is not what was written (sha256 differs)",
                     "copy the store again, or build it anew with --overwrite",
@@ -166,7 +222,7 @@ class TokenStore:
         Raises:
             DataError: wrong-tokenizer.
         """
-        if tokenizer.fingerprint != self.tokenizer_fingerprint:
+        if tokenizer.fingerprint != self.tokenizer_fingerprint or tokenizer.vocab_size != self.vocab_size:
             raise DataError(
                 "wrong-tokenizer",
                 f"the store `{self.folder}` was made by another tokenizer ({self.vocab_size:,} pieces, "

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -46,27 +46,53 @@ class Batch:
 
 @dataclass
 class EncodedBatch:
-    """The documents of a batch that have tokens.
+    """The documents of a batch as ids; D counts all of them, also those without a token.
 
     Args:
         tokens: uint16 or uint32 [T].
-        sentence_lengths: uint32 [S].
-        document_sentences: uint32 [D].
-        empty: Documents without a single token, left out.
-        unknown: Tokens that are the unknown piece.
-        unfinished: Sentences, of documents with one sentence a line, that do not end in punctuation.
-        lines: All sentences of such documents.
-        process: (process id, peak memory in MB) of who did it.
+        sentence_lengths: uint32 [S], all above 0: a sentence without a token is left out.
+        document_sentences: uint32 [D], 0 for a document without a single token.
+        unknown: int64 [D], tokens that are the unknown piece.
+        unfinished: int64 [D], sentences of a document with one sentence a line that do not end in punctuation.
+        lines: int64 [D], all sentences of such a document.
+        process: (name of the process, peak memory in MB) of who did it.
     """
 
     tokens: NDArray[Any]
     sentence_lengths: NDArray[np.uint32]
     document_sentences: NDArray[np.uint32]
-    empty: int
-    unknown: int
-    unfinished: int
-    lines: int
-    process: tuple[int, float]
+    unknown: NDArray[np.int64]
+    unfinished: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    process: tuple[Any, float]
+
+    def keep(self, wanted: NDArray[np.bool_]) -> "EncodedBatch":
+        """Only some of the documents.
+
+        Args:
+            wanted: bool [D].
+        """
+        if wanted.all():
+            return self
+        sentences = np.repeat(wanted, self.document_sentences)
+        return EncodedBatch(
+            tokens=self.tokens[np.repeat(sentences, self.sentence_lengths)],
+            sentence_lengths=self.sentence_lengths[sentences],
+            document_sentences=self.document_sentences[wanted],
+            unknown=self.unknown[wanted],
+            unfinished=self.unfinished[wanted],
+            lines=self.lines[wanted],
+            process=self.process,
+        )
+
+    @classmethod
+    def joined(cls, batches: "list[EncodedBatch]") -> "EncodedBatch":
+        """Batches of one process, at least one, as one."""
+        arrays = [item.name for item in fields(cls) if item.name != "process"]
+        return cls(
+            **{name: np.concatenate([getattr(batch, name) for batch in batches]) for name in arrays},
+            process=batches[-1].process,
+        )
 
 
 def encode_documents(batch: Batch, tokenizer: Any, language: str) -> EncodedBatch:
@@ -79,26 +105,26 @@ def encode_documents(batch: Batch, tokenizer: Any, language: str) -> EncodedBatc
     """
     sentences: list[str] = []
     counts = []
-    unfinished = lines = 0
-    for text, rule in zip(batch.texts, batch.rules, strict=True):
+    unfinished = np.zeros(len(batch.texts), np.int64)
+    lines = np.zeros(len(batch.texts), np.int64)
+    for number, (text, rule) in enumerate(zip(batch.texts, batch.rules, strict=True)):
         found = split_sentences(text, rule, language)
         counts.append(len(found))
         sentences += found
         if rule == "sentence":
-            lines += len(found)
-            unfinished += sum(sentence[-1].isalnum() or sentence[-1] in ",-" for sentence in found)
+            lines[number] = len(found)
+            unfinished[number] = sum(sentence[-1].isalnum() or sentence[-1] in ",-" for sentence in found)
     ragged = tokenizer.encode_batch(sentences, num_threads=1)
     lengths = np.diff(ragged.offsets)
     # sentences of nothing but characters that the text rules remove have no token
     before = np.concatenate([[0], np.cumsum(lengths > 0)])
     document_ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    document_sentences = np.diff(before[document_ends])
+    unknown_before = np.concatenate([[0], np.cumsum(ragged.ids == tokenizer.unk_id, dtype=np.int64)])
     return EncodedBatch(
         tokens=ragged.ids.astype(token_dtype(tokenizer.vocab_size)),
         sentence_lengths=lengths[lengths > 0].astype(np.uint32),
-        document_sentences=document_sentences[document_sentences > 0].astype(np.uint32),
-        empty=int((document_sentences == 0).sum()),
-        unknown=int((ragged.ids == tokenizer.unk_id).sum()),
+        document_sentences=np.diff(before[document_ends]).astype(np.uint32),
+        unknown=np.diff(unknown_before[ragged.offsets[document_ends]]),
         unfinished=unfinished,
         lines=lines,
         process=(os.getpid(), peak_memory_mb()),

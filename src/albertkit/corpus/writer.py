@@ -5,12 +5,13 @@ import shutil
 from pathlib import Path
 from typing import IO, Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from albertkit.corpus.store import FORMAT_VERSION, KINDS, MANIFEST, shard_file, token_dtype
+from albertkit.corpus.store import FORMAT_VERSION, KINDS, MANIFEST, is_signed, shard_file, signed, token_dtype
 from albertkit.errors import MachineError
-from albertkit.files import read_json, sha256_file, sync_folder, write_json
+from albertkit.files import crc32c_file, read_json, sha256_file, sync_folder, write_json
 
 
 class StoreWriter:
@@ -21,13 +22,22 @@ class StoreWriter:
         vocab_size: Decides the type of the tokens.
         shard_tokens: A shard takes no document that would carry it beyond this; a longer document has its own shard.
         shards: Shards as a former writer left them (its `shards`); files are cut back to exactly these.
+        sums: Of their files (its `sums`); None where it knew none.
     """
 
-    def __init__(self, folder: Path, vocab_size: int, shard_tokens: int, shards: list[dict[str, int]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        vocab_size: int,
+        shard_tokens: int,
+        shards: list[dict[str, int]],
+        sums: list[dict[str, int]] | None = None,
+    ) -> None:
         self.folder = folder
         self.dtype = np.dtype(token_dtype(vocab_size)).newbyteorder("<")
         self.shard_tokens = shard_tokens
         self.shards = [dict(shard) for shard in shards]
+        self.sums = [dict(own) for own in sums or [{}] * len(shards)]  # CRC-32C of every file, where it is known
         self._files: dict[str, IO[bytes]] = {}
         self._cut_back()
 
@@ -48,6 +58,12 @@ class StoreWriter:
                         "start anew with --overwrite",
                     )  # fmt: skip
                 os.truncate(file, size)
+                if crc32c_file(file) != self.sums[number].get(kind, crc32c_file(file)):
+                    raise MachineError(
+                        "broken-build",
+                        f"`{file}` is not what was written (CRC-32C differs)",
+                        "start anew with --overwrite",
+                    )
         if self.shards:
             self._open(len(self.shards) - 1)
             for opened in self._files.values():
@@ -62,10 +78,16 @@ class StoreWriter:
         self.sync()
         self.close()
         self._open(len(self.shards))
-        for kind in ("sentences", "documents"):
-            self._files[kind].write(np.zeros(1, "<u4").tobytes())
-        sync_folder(self.folder)
         self.shards.append(dict.fromkeys(KINDS, 0))
+        self.sums.append(dict.fromkeys(KINDS, 0))
+        for kind in ("sentences", "documents"):
+            self._put(kind, np.zeros(1, "<u4").tobytes())
+        sync_folder(self.folder)
+
+    def _put(self, kind: str, content: bytes) -> None:
+        self._files[kind].write(content)
+        if kind in self.sums[-1]:
+            self.sums[-1][kind] = google_crc32c.extend(self.sums[-1][kind], content)
 
     def append(self, tokens: NDArray[Any], sentence_lengths: NDArray[Any], document_sentences: NDArray[Any]) -> None:
         """Add documents.
@@ -97,9 +119,9 @@ class StoreWriter:
         ends = sentence_ends[sentences]
         in_tokens = shard["tokens"] + ends[1:] - ends[0]
         in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
-        self._files["tokens"].write(tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
-        self._files["sentences"].write(in_tokens.astype("<u4").tobytes())
-        self._files["documents"].write(in_sentences.astype("<u4").tobytes())
+        self._put("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
+        self._put("sentences", in_tokens.astype("<u4").tobytes())
+        self._put("documents", in_sentences.astype("<u4").tobytes())
         shard["tokens"], shard["sentences"] = int(in_tokens[-1]), int(in_sentences[-1])
         shard["documents"] += last - first
 
@@ -131,7 +153,26 @@ def write_manifest(build: Path, shards: list[dict[str, int]], facts: dict[str, A
     names = [shard_file(kind, k) for k in range(len(shards)) for kind in KINDS]
     names += sorted(f"tokenizer/{file.name}" for file in (build / "tokenizer").iterdir() if file.is_file())
     files = {name: {"bytes": (build / name).stat().st_size, "sha256": sha256_file(build / name)} for name in names}
-    write_json(build / MANIFEST, {"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files})
+    write_json(build / MANIFEST, signed({"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files}))
+
+
+def check_waiting(build: Path, out: Path) -> None:
+    """Make sure that a build whose last step was interrupted is what its manifest says.
+
+    Raises:
+        MachineError: broken-build.
+    """
+    manifest = read_json(build / MANIFEST, "store manifest")
+    if not is_signed(manifest):
+        raise MachineError(
+            "broken-build", f"`{build / MANIFEST}` is not what was written", "start anew with --overwrite"
+        )
+    for name, entry in manifest["files"].items():
+        file = build / name if (build / name).exists() else out / name
+        if not file.exists() or sha256_file(file) != entry["sha256"]:
+            raise MachineError(
+                "broken-build", f"`{file}` is not what was written (sha256 differs)", "start anew with --overwrite"
+            )
 
 
 def publish(build: Path, out: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
-from albertkit.engines import Engine, make_engine
+from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, near_miss
 from albertkit.model import AlbertModel, PackedBatch
@@ -146,7 +146,7 @@ class SentenceEncoder(nn.Module):
         Args:
             texts: E texts, or one. An empty one is `[CLS] [SEP]`.
             batch_tokens: Most tokens computed at once.
-            precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it natively, else fp32.
+            precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster, else fp32.
             dimension: Keep only so many numbers at the start of each vector: for models trained with Matryoshka's loss.
                 Default: `truncate_dim` of the settings, or all.
             normalize: Divide what is kept by its length. A model that normalises does so before anything is cut off.
@@ -186,8 +186,12 @@ class SentenceEncoder(nn.Module):
         versions = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.albert.parameters()]
         key = (precision, self.albert.device, versions)
         if self._engine is None or self._engine[0] != key:
-            self._engine = key, make_engine(self.albert, precision)
+            self._engine = key, load_engine(self.albert, precision)
         return self._engine[1]
+
+    def vectors(self, batch: PackedBatch, engine: Engine) -> Tensor:
+        """Whole vectors of a packed batch through an engine of this encoder: fp32 [N, D]."""
+        return self._vectors(batch, engine.encode)
 
     @torch.inference_mode()
     def encode_run(
@@ -195,7 +199,7 @@ class SentenceEncoder(nn.Module):
     ) -> np.ndarray:
         """Vectors of some sequences, computed at once: fp32 [N, dimension]. Arguments as `encode`."""
         batch = features.batch(run).packed.to(self.albert.device)
-        vectors = self._vectors(batch, engine.encode)[:, : self.kept(dimension)]
+        vectors = self.vectors(batch, engine)[:, : self.kept(dimension)]
         return (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
 
     @staticmethod

@@ -61,7 +61,7 @@ def load_embedding_model(model: str | Path, precision: Precision = "auto") -> Em
         model: A sentence-transformers folder, a run of `embed train`, a plain ALBERT checkpoint, which then has mean pooling,
             `org/name` of the hub, or the name of an installed package that carries a model. What is no ALBERT is run by
             sentence-transformers.
-        precision: Of an ALBERT: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it natively. Others have fp32.
+        precision: Of an ALBERT: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster. Others have fp32.
 
     Raises:
         ConfigError: bad-precision.

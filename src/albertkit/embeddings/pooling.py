@@ -78,7 +78,7 @@ def _pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling, skipped: int) ->
         return hidden.index_select(0, positions)
     lengths = batch.offsets.diff()
     tokens = torch.arange(len(hidden), device=hidden.device)
-    place = tokens - batch.starts.repeat_interleave(lengths)
+    place = tokens - batch.starts.repeat_interleave(lengths, output_size=len(hidden))
     kept = (lengths - skipped).clamp(min=0)
     if skipped:
         tokens, place = tokens[place >= skipped], place[place >= skipped]

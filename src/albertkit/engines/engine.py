@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,6 +40,22 @@ class Engine(ABC):
             hidden [T, H] or [Q, H], and pooled [N, H] or None, as `AlbertModel.encode`.
         """
 
+    @abstractmethod
+    def begin(self, batch: PackedBatch) -> Tensor:
+        """What the first pass reads: embeddings in the width of the passes, fp32 [T, H]."""
+
+    @abstractmethod
+    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
+        """One pass of the one layer that all passes share, over sequences that may have had different numbers of passes.
+
+        Args:
+            hidden: fp32 [T, H], which may be overwritten.
+            lengths: int64 [N], tokens of each sequence.
+
+        Returns:
+            fp32 [T, H].
+        """
+
 
 @contextmanager
 def evaluating(model: AlbertModel) -> Iterator[None]:
@@ -71,3 +88,23 @@ class ModelEngine(Engine):
                 return model.encode(batch, positions=positions)
         finally:
             model.compute_dtype = dtype
+
+    @torch.inference_mode()
+    def begin(self, batch: PackedBatch) -> Tensor:
+        """As `Engine.begin`."""
+        with evaluating(self._model):
+            return self._model.encoder.embedding_hidden_mapping_in(self._model.embeddings(batch)).float()
+
+    @torch.inference_mode()
+    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
+        """As `Engine.step`; weights are cast at every pass."""
+        with evaluating(self._model):
+            layer, weights = self._model.encoder.passes(self._dtype)[0]
+            return layer(hidden.to(self._dtype), weights, _of_lengths(lengths, hidden)).float()
+
+
+def _of_lengths(lengths: np.ndarray, hidden: Tensor) -> PackedBatch:
+    """A batch that says where sequences begin; its ids are not those of any text."""
+    nothing = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
+    offsets = torch.from_numpy(np.append(0, np.cumsum(lengths))).to(hidden.device)
+    return PackedBatch(nothing, nothing, nothing, offsets, tuple(lengths.tolist()))

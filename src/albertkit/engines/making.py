@@ -1,9 +1,12 @@
 """Which engine a model gets on this machine."""
 
+from pathlib import Path
+
 from torch import nn
 
+from albertkit.checkpoints.classes import load_model
 from albertkit.engines.engine import PRECISIONS, Engine, ModelEngine, Precision
-from albertkit.engines.processor import native_bf16
+from albertkit.engines.processor import faster_bf16, native_bf16
 from albertkit.errors import ConfigError
 from albertkit.model.albert import AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
@@ -14,24 +17,24 @@ _PARTS = {
 }  # of a block, whose parameters are packed
 
 
-def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engine:
+def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "auto") -> Engine:
     """Make a model's encoder ready to run fast.
 
     Args:
-        model: Any of the public classes; its encoder is used, and its pooler where it has one.
+        model: Any of the public classes, or a checkpoint folder; its encoder is used, and its pooler where it has one.
         precision: "fp32"; "bf16"; "int8", which needs no calibration: every row has its own scale; or "auto": bf16 where
-            the processor multiplies it natively, else fp32. int8 is never chosen by itself.
+            the processor multiplies it faster than fp32. int8 is never chosen by itself.
 
     Returns:
         An engine; `precision` says what it computes in and `notes` what it fell back from.
 
     Raises:
-        ConfigError: bad-precision.
+        ConfigError: bad-precision. CheckpointError, DataError: what loading a folder raises.
     """
     if precision not in PRECISIONS:
         known = ", ".join(PRECISIONS)
         raise ConfigError("bad-precision", f"there is no precision `{precision}`", f"use one of {known}")
-    encoder = model.encoder_model
+    encoder = (model if isinstance(model, PretrainedAlbert) else load_model(model)).encoder_model
     if precision == "fp32":
         return ModelEngine(encoder, "fp32")
     notes = []
@@ -40,7 +43,8 @@ def make_engine(model: PretrainedAlbert, precision: Precision = "auto") -> Engin
         if not reason:
             return _packed(encoder, "int8")
         notes.append(f"not int8: {reason}")
-    if not native_bf16(encoder.device):
+    wanted = faster_bf16 if precision == "auto" else native_bf16
+    if not wanted(encoder.device):
         if precision == "bf16":
             notes.append("not bf16: the processor does not multiply it natively, fp32 is faster")
         return ModelEngine(encoder, "fp32", tuple(notes))

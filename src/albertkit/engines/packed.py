@@ -156,13 +156,22 @@ class PackedEngine(Engine):
         """As `Engine.encode`; fp32."""
         model, starts = self._model, batch.starts
         rows = None if positions is None else torch.cat([starts, positions])
-        with evaluating(model):
-            embedded = model.embeddings(batch)
-        hidden = self._run(model.encoder.embedding_hidden_mapping_in(embedded), batch.lengths, rows)
+        hidden = self._run(self.begin(batch), batch.lengths, rows)
         first = hidden.index_select(0, starts) if rows is None else hidden[: len(starts)]
         hidden = hidden if rows is None else hidden[len(starts) :]
         pooled = None if model.pooler is None else torch.tanh(model.pooler(first))
         return PackedOutput(hidden, pooled)
+
+    @torch.inference_mode()
+    def begin(self, batch: PackedBatch) -> Tensor:
+        """As `Engine.begin`."""
+        with evaluating(self._model):
+            return self._model.encoder.embedding_hidden_mapping_in(self._model.embeddings(batch))
+
+    @torch.inference_mode()
+    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
+        """As `Engine.step`."""
+        return self._passes[0](hidden, group_by_length(np.asarray(lengths, dtype=np.int64)), None)
 
     def _run(self, hidden: Tensor, lengths: tuple[int, ...], rows: Tensor | None) -> Tensor:
         """All passes, piece by piece: [T, H] to [T, H], or to the rows asked for."""

@@ -1,5 +1,8 @@
 """What the processor multiplies by itself."""
 
+from functools import cache
+from pathlib import Path
+
 import torch
 
 
@@ -10,7 +13,24 @@ def native_bf16(device: torch.device) -> bool:
     return device.type == "cpu" and has("avx512_bf16", "amx_bf16")
 
 
+def faster_bf16(device: torch.device) -> bool:
+    """Whether it is also multiplied faster than fp32, which Intel's AVX512-BF16 is not.
+
+    Products in GFLOP/s a core, bf16 and fp32: AMD Zen 4 211 and 96, Zen 5 454 and 228; Intel Emerald Rapids whose AMX the
+    hypervisor hides 79 and 155.
+    """
+    return native_bf16(device) and (device.type != "cpu" or has("amx_bf16") or not _intel())
+
+
 def has(*names: str) -> bool:
     """Whether the CPU has one of these instruction sets, by torch's names."""
     capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return any(capabilities.get(name) for name in names)
+
+
+@cache
+def _intel(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    try:
+        return "GenuineIntel" in cpuinfo.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):  # not Linux
+        return False

@@ -1,5 +1,7 @@
 """The model: packed batches, attention, the shared encoder, heads, and the public classes."""
 
+import os
+
 from albertkit.model.albert import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
 from albertkit.model.beam import AlbertForBeamQuestionAnswering
 from albertkit.model.outputs import PretrainingLosses, SummedLoss
@@ -10,6 +12,10 @@ from albertkit.model.tasks import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
+
+# cuBLAS repeats itself to the bit with a workspace it is told of, and torch asks for it once, at the first product on a GPU.
+# 32 MiB, as much as torch takes on an H100 anyway.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 __all__ = [
     "AlbertForBeamQuestionAnswering",

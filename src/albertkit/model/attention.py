@@ -22,7 +22,6 @@ the lengths of each sequence. Padded batches are one SDPA call everywhere.
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
@@ -34,14 +33,37 @@ from torch.autograd.function import once_differentiable
 from albertkit.model.packing import PackedBatch
 from albertkit.model.padded import PaddedBatch
 
+_VARLEN_DEVICES = ("cuda",)
 
-@cache
+
 def _varlen_attention() -> Callable[..., Any] | None:
-    """torch's packed attention, or None before torch 2.10. Imported on first use: it brings torch._dynamo, 1.1 s."""
+    """torch's packed attention, or None before torch 2.10. Imported on first use: it brings torch._dynamo, 1.1 s.
+
+    An import statement, which a compiler follows; it does not follow `import_module`.
+    """
     try:
-        return import_module("torch.nn.attention.varlen").varlen_attn
+        from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
+    return varlen_attn
+
+
+@cache
+def varlen_fault(device: torch.device) -> str:
+    """Why torch's packed attention cannot be used on a device; empty if a trial works, with its gradient."""
+    attend = _varlen_attention()
+    if attend is None:
+        return f"torch {torch.__version__} has none, 2.10 is the first that does"
+    if device.type not in _VARLEN_DEVICES:
+        return f"torch has none for {device.type}"
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            qkv = torch.zeros(16, 3, 2, 64, dtype=torch.bfloat16, device=device, requires_grad=True)
+            offsets = torch.tensor([0, 16], dtype=torch.int32, device=device)
+            attend(*qkv.unbind(1), offsets, offsets, 16, 16).sum().backward()
+    except (RuntimeError, NotImplementedError) as error:  # an older GPU, or a torch built without these kernels
+        return str(error).split("\n", 1)[0]
+    return ""
 
 
 def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int, dropout: float = 0.0) -> Tensor:
@@ -63,11 +85,24 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
             return _even_attention(qkv, batch, num_heads, dropout)
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
-    fits = qkv.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
-    if qkv.is_cuda and dropout == 0 and fits and (attend := _varlen_attention()):
-        offsets = batch.offsets.int()
+    if _has_varlen(qkv.device) and _fits_varlen(query, dropout) and (attend := _varlen_attention()):
+        offsets = batch.offsets.int()  # the kernel takes no others
         return attend(query, key, value, offsets, offsets, batch.longest, batch.longest).reshape(len(qkv), -1)
     return _padded_attention(qkv, batch, num_heads, dropout)
+
+
+def _has_varlen(device: torch.device) -> bool:
+    """Whether torch's packed attention works on a device; what is compiled is not tried first."""
+    return device.type in _VARLEN_DEVICES and (torch.compiler.is_compiling() or not varlen_fault(device))
+
+
+def _fits_varlen(query: Tensor, dropout: float) -> bool:
+    """Whether torch's packed attention computes this: it knows no dropout and half precision only.
+
+    Heads of a multiple of 8 keep every row of the view aligned to 16 bytes, which the kernel reads at once.
+    """
+    size = query.shape[-1]
+    return dropout == 0 and query.dtype in (torch.bfloat16, torch.float16) and size % 8 == 0 and size <= 256
 
 
 def _short_and_even(lengths: tuple[int, ...]) -> bool:

@@ -5,7 +5,7 @@ parameters'. Sources: google-research/albert `modeling.py` (arithmetic, dropout,
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -111,6 +111,7 @@ class AlbertLayer(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.hidden_dropout = config.hidden_dropout_prob
         self.attention_dropout = config.attention_probs_dropout_prob
+        self.compiled = False
 
     def weights(self, dtype: torch.dtype) -> BlockWeights:
         """The block's weights for one forward pass through the model."""
@@ -132,7 +133,8 @@ class AlbertLayer(nn.Module):
         context = packed_attention(weights.qkv(hidden), batch, self.num_heads, dropout)
         if positions is not None:
             context, hidden = context.index_select(0, positions), hidden.index_select(0, positions)
-        return self.after_attention(context, hidden, weights)
+        rest = _compiled_rest if self.compiled else AlbertLayer.after_attention
+        return rest(self, context, hidden, weights)
 
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
         """The rest of a pass, from what attention gave and the pass's input: [..., H] both, to [..., H]."""
@@ -142,6 +144,22 @@ class AlbertLayer(nn.Module):
 
     def _drop(self, update: Tensor) -> Tensor:
         return F.dropout(update, self.hidden_dropout, self.training)
+
+
+def _compiled_rest(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
+    """`AlbertLayer.after_attention`, compiled once for all passes, models and numbers of tokens.
+
+    This is all of a pass that can be fused: biases, activation, dropout, residuals and norms around three matrix products.
+    Attention stays outside, which brings its own kernels and needs the sequences' lengths; the one size that varies is T.
+    """
+    for values in (context, hidden):
+        torch._dynamo.maybe_mark_dynamic(values, 0)
+    return _compiler()(layer, context, hidden, weights)
+
+
+@cache
+def _compiler() -> Callable[..., Tensor]:
+    return torch.compile(AlbertLayer.after_attention)
 
 
 class AlbertLayerGroup(nn.Module):
@@ -161,6 +179,7 @@ class AlbertEncoder(nn.Module):
 
     Attributes:
         gradient_checkpointing: Keep only the input of each block for the backward pass and compute the rest again.
+        depth: Passes to make, the first of all; None: all.
     """
 
     def __init__(self, config: AlbertConfig) -> None:
@@ -174,12 +193,13 @@ class AlbertEncoder(nn.Module):
             for layer in range(config.num_hidden_layers)
         ]
         self.gradient_checkpointing = False
+        self.depth: int | None = None
         _share(groups, config.parameter_sharing)
 
     def passes(self, dtype: torch.dtype) -> list[tuple[AlbertLayer, BlockWeights]]:
         """The blocks in the order they run, each with its weights, made ready once a block."""
         groups: list[AlbertLayerGroup] = list(self.albert_layer_groups)  # type: ignore[arg-type]
-        blocks = [block for group in self.group_of_layer for block in groups[group].blocks()]
+        blocks = [block for group in self.group_of_layer[: self.depth] for block in groups[group].blocks()]
         ready = {block: block.weights(dtype) for block in dict.fromkeys(blocks)}
         return [(block, ready[block]) for block in blocks]
 

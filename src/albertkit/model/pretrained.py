@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
+from albertkit.model.encoder import AlbertLayer
 
 if TYPE_CHECKING:
     from albertkit.model.albert import AlbertModel
@@ -79,6 +80,17 @@ class PretrainedAlbert(nn.Module):
     @gradient_checkpointing.setter
     def gradient_checkpointing(self, on: bool) -> None:
         self.encoder_model.encoder.gradient_checkpointing = on
+
+    @property
+    def compiled(self) -> bool:
+        """What can be fused in a pass goes through `torch.compile`: one small graph, made at first use, for all batches."""
+        return any(module.compiled for module in self.modules() if isinstance(module, AlbertLayer))
+
+    @compiled.setter
+    def compiled(self, on: bool) -> None:
+        for module in self.modules():
+            if isinstance(module, AlbertLayer):
+                module.compiled = on
 
     @property
     def is_gradient_checkpointing(self) -> bool:

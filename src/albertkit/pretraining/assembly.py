@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from albertkit.errors import DataError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.examples import LABELS, EpochPlan, Store, lengths_of, plain
 from albertkit.pretraining.masking import MaskSettings, mask_sequences, mask_tables
@@ -76,6 +77,7 @@ class Assembler:
         tokenizer = store.tokenizer()
         self.masks, self.seed = masks, seed
         self._cls_id, self._sep_id = int(tokenizer.cls_id), int(tokenizer.sep_id)
+        self._vocab_size = int(tokenizer.vocab_size)
         self._tables = mask_tables(tokenizer, masks)
         self._tokens = [plain(store.tokens[k]) for k in range(store.num_shards)]
 
@@ -101,13 +103,18 @@ class Assembler:
         _lay_out(examples, offsets, self._cls_id, self._sep_id, input_ids, token_type_ids, position_ids)
         for shard in np.unique(np.concatenate([examples["a_shard"], examples["b_shard"]])):
             _copy_segments(self._tokens[shard], int(shard), examples, offsets, input_ids)
+        if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:  # what masks looks it up in tables
+            raise DataError(
+                "broken-store", f"the store holds the id {largest:,}, its tokenizer has {self._vocab_size:,} pieces",
+                "copy the store again, or build it anew with --overwrite",
+            )  # fmt: skip
         original_ids = input_ids.copy() if log_rows else input_ids
 
         budgets = self.masks.budgets(lengths)
         positions, labels = (np.empty(budgets.sum() + 1, np.int64) for _ in range(2))
         log = np.empty((log_rows, 6), np.int32)
         count, logged = mask_sequences(
-            input_ids, offsets, examples, indices, budgets, self._tables, make_key(self.seed, MASKS, epoch),
+            input_ids, offsets, examples, indices + plan.first, budgets, self._tables, make_key(self.seed, MASKS, epoch),
             positions, labels, log,
         )  # fmt: skip
         batch = PackedBatch(

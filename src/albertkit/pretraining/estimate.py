@@ -1,6 +1,7 @@
 """What a run would take, from a few steps of it: memory as measured, time as timed."""
 
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.depth import check_depth, passes_at, set_depth
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.run import loop_settings, prepare
 from albertkit.pretraining.settings import PretrainSettings
@@ -34,7 +36,7 @@ class Estimate:
         tokens_per_step: Real tokens of an update, as measured.
         steps_per_epoch: Updates in a pass over the training documents.
         epochs: Passes in the whole run.
-        seconds_per_step: Median of three timed steps.
+        seconds_per_step: Median of three timed steps; the mean over the run where its depth grows.
         tokens_per_second: Real tokens a second.
         hours: The whole run, evaluations and checkpoints left out.
     """
@@ -76,16 +78,22 @@ def estimate(
     began = continue_model(start, source.tokenizer, settings) if start else draw(settings, source.tokenizer.vocab_size)
     model = prepare(began.model, settings, world)
     parameters = sum(p.numel() for p in model.parameters())
+    check_depth(settings, model.config)
     activations = _activation_bytes(model, next(stream)[0].to(world.device))
     loop = loop_settings(settings)
-    timed = [_timed_step(model, loop, next(stream)) for _ in range(TIMED_STEPS + 1)][1:]  # the first one warms up
-    seconds, tokens = sorted(timed)[TIMED_STEPS // 2]
+    passes = Counter(passes_at(step, settings, model.config.num_hidden_layers) for step in range(settings.steps))
+    seconds = tokens = 0.0
+    for depth, updates in passes.items():
+        set_depth(model, depth)
+        timed = [_timed_step(model, loop, next(stream)) for _ in range(TIMED_STEPS + 1)][1:]  # the first one warms up
+        taken, count = sorted(timed)[TIMED_STEPS // 2]
+        seconds, tokens = seconds + taken * updates / settings.steps, tokens + count * updates / settings.steps
     return Estimate(
         parameters=parameters,
         weights_mb=4 * parameters * (5 if settings.ema_decay else 4) / 1e6,
         activations_mb=activations / 1e6,
         steps=settings.steps,
-        tokens_per_step=tokens,
+        tokens_per_step=round(tokens),
         steps_per_epoch=(per_epoch := stream.batches_in_epoch()),
         epochs=settings.steps / per_epoch,
         seconds_per_step=seconds,

@@ -11,11 +11,12 @@ import torch
 from albertkit.corpus import TokenStore
 from albertkit.errors import DataError
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.examples import plain
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.report.results import wilson_interval
+from albertkit.tokenizer.compiled import compiled
 from albertkit.training.distributed import World
 
-_CHUNK = 1 << 24  # tokens counted at a time: 32 MB of uint16
 _GUESSES = 512  # enough to see that all are one piece; 61 MB of logits with 30,000 pieces
 
 
@@ -66,22 +67,24 @@ class Unigram:
     Args:
         store: The store.
         left_out: Per shard, documents that are not counted; None counts all.
+        world: The processes share the counting, shard by shard: a core counts some 700 million tokens a second.
 
     Attributes:
         counts: int64 [V], how often each piece occurs.
         most_frequent: The piece that occurs most.
     """
 
-    def __init__(self, store: TokenStore, left_out: list[np.ndarray] | None = None) -> None:
+    def __init__(self, store: TokenStore, left_out: list[np.ndarray] | None = None, world: World | None = None) -> None:
+        rank, size = (world.rank, world.size) if world else (0, 1)
         counts = np.zeros(store.vocab_size, np.int64)
-        for shard in range(store.num_shards):
+        for shard in range(rank, store.num_shards, size):
             counts += _count(store.tokens[shard], store.vocab_size)
             if left_out is not None:
                 starts = store.sentence_offsets[shard][store.document_offsets[shard]]
                 for document in np.flatnonzero(left_out[shard]):
                     tokens = store.tokens[shard][starts[document] : starts[document + 1]]
                     counts -= _count(tokens, store.vocab_size)
-        self._set(counts)
+        self._set(world.sum(torch.from_numpy(counts).to(world.device)).cpu().numpy() if world else counts)
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> "Unigram":
@@ -103,9 +106,25 @@ class Unigram:
 
 def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     counts = np.zeros(vocab_size, np.int64)
-    for start in range(0, len(tokens), _CHUNK):
-        counts += np.bincount(tokens[start : start + _CHUNK], minlength=vocab_size)
+    if (foreign := int(_add_counts(plain(tokens), counts))) >= 0:
+        raise DataError(
+            "broken-store", f"the store holds the id {foreign:,}, its tokenizer has {vocab_size:,} pieces",
+            "copy the store again, or build it anew with --overwrite",
+        )  # fmt: skip
     return counts
+
+
+@compiled
+def _add_counts(tokens: np.ndarray, counts: np.ndarray) -> np.int64:
+    """Four times as fast as `numpy.bincount`, which copies ids of 16 bits to 64: a terabyte of text is 230e9 of them.
+
+    Returns -1, or the first id that has no count: a damaged file may hold any.
+    """
+    for i in range(len(tokens)):
+        if tokens[i] >= len(counts):
+            return np.int64(tokens[i])
+        counts[tokens[i]] += 1
+    return np.int64(-1)
 
 
 @torch.inference_mode()

@@ -16,7 +16,9 @@ lets topics leak into the sentence-order task, as in next-sentence prediction (g
 reached the target *and* holds two sentences, and a last sentence left alone takes the one before it again. What
 remains, documents of one sentence, is skipped and counted.
 
-An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length.
+An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length. A terabyte of text is some 700
+million examples, 15 GB for each process, so an epoch of a large store is planned a block of shards at a time: in each epoch the
+shards are put in another random order and cut into blocks.
 """
 
 from collections.abc import Sequence
@@ -26,11 +28,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.pretraining.randomness import ORDER, SEGMENTS, make_key, shuffle_rows
+from albertkit.pretraining.randomness import BLOCKS, ORDER, SEGMENTS, make_key, shuffle_rows, subkey
 from albertkit.pretraining.segments import EXAMPLE, PENDING, Rule, plan_shard, read_random_segments
 
 KINDS = ("in order", "swapped", "random", "single")
 LABELS = np.array([0, 1, 1, -100], np.int64)  # the sentence-order label of each kind; -100: none
+
+# Tokens of a block for each token of the longest sequence: 8.6e9 tokens at length 512 are some 29 million examples, 580 MB, that
+# one core plans in about 8 s. A store that is not larger is one block.
+BLOCK_SEQUENCES = 1 << 24
 
 PAIR_TASKS = ("sop", "nsp", "none")
 SOP_PAIRS = ("pure", "google")
@@ -91,11 +97,13 @@ class EpochPlan:
         examples: [N] of dtype EXAMPLE, 20 bytes each.
         num_specials: [CLS] and [SEP] tokens in an example.
         skipped_documents: Documents of one sentence, which pure sentence-order prediction cannot use.
+        first: Number that stands for the first example, in what is drawn by number; each block has its own.
     """
 
     examples: np.ndarray
     num_specials: int
     skipped_documents: int
+    first: int = 0
 
     @property
     def has_pairs(self) -> bool:
@@ -112,10 +120,36 @@ def lengths_of(examples: np.ndarray, num_specials: int) -> np.ndarray:
     return examples["a_length"].astype(np.int64) + examples["b_length"] + num_specials
 
 
+def blocks_of(store: Store, settings: ExampleSettings, seed: int, epoch: int) -> list[np.ndarray]:
+    """The shards of each block of an epoch: of a store that is planned at once all shards in order, else a random share.
+
+    Args:
+        store: The token store.
+        settings: How documents become examples.
+        seed: Any whole number.
+        epoch: Number of the epoch, from 0.
+
+    Returns:
+        Rising numbers of shards, int64.
+    """
+    tokens = sum(len(shard) for shard in store.tokens)
+    count = min(-(-tokens // (BLOCK_SEQUENCES * settings.max_length)), store.num_shards)
+    shards = np.arange(store.num_shards, dtype=np.int64)
+    if count > 1:
+        shuffle_rows(shards.reshape(-1, 1), make_key(seed, BLOCKS, epoch))
+    return [np.sort(part) for part in np.array_split(shards, max(count, 1))]
+
+
 def plan_epoch(
-    store: Store, included: Sequence[np.ndarray], settings: ExampleSettings, seed: int, epoch: int, shuffle: bool = True
+    store: Store,
+    included: Sequence[np.ndarray],
+    settings: ExampleSettings,
+    seed: int,
+    epoch: int,
+    shuffle: bool = True,
+    block: int | None = None,
 ) -> EpochPlan:
-    """All examples of one epoch. Same arguments, same examples, whatever the sharding of the store.
+    """All examples of one epoch, or of a block of it. Same arguments, same examples; of a whole epoch whatever the sharding.
 
     Args:
         store: The token store; documents and sentences are not empty.
@@ -123,7 +157,8 @@ def plan_epoch(
         settings: How documents become examples.
         seed: Any whole number.
         epoch: Number of the epoch, from 0.
-        shuffle: Put the examples of the whole epoch in random order; otherwise they follow the store.
+        shuffle: Put the examples in random order; otherwise they follow the store.
+        block: Number of the block, see `blocks_of`. Default: the whole store at once.
 
     Returns:
         The plan: 20 bytes an example. Making it takes that memory and 32 bytes an example with a random segment.
@@ -131,12 +166,17 @@ def plan_epoch(
     Raises:
         DataError: no-examples, if no document can be used.
     """
-    included = [np.ascontiguousarray(flags, dtype=np.bool_) for flags in included]
+    shards = [*range(store.num_shards)] if block is None else blocks_of(store, settings, seed, epoch)[block].tolist()
+    outside = set(range(store.num_shards)) - set(shards)
+    included = [
+        np.zeros(len(flags), np.bool_) if k in outside else np.ascontiguousarray(flags, dtype=np.bool_)
+        for k, flags in enumerate(included)
+    ]
     counts = np.array([np.count_nonzero(flags) for flags in included], np.int64)
     ranks = np.concatenate([[0], np.cumsum(counts)])
     rule = _rule(settings, int(ranks[-1]))
     key = make_key(seed, SEGMENTS, epoch)
-    boundaries = [(plain(store.sentence_offsets[k]), plain(store.document_offsets[k])) for k in range(store.num_shards)]
+    boundaries = [_boundaries(store, k, k in shards) for k in range(store.num_shards)]
     numbers = np.concatenate([[0], np.cumsum([len(documents) - 1 for _, documents in boundaries])])
 
     def plan(k: int, examples: np.ndarray, pending: np.ndarray) -> tuple[int, int, int]:
@@ -145,26 +185,43 @@ def plan_epoch(
             sentences, documents, included[k], int(numbers[k]), int(ranks[k]), k, key, rule, examples, pending
         )
 
-    found = np.array(
-        [plan(k, np.empty(0, EXAMPLE), np.empty(0, PENDING)) for k in range(store.num_shards)], np.int64
-    ).reshape(-1, 3)
+    found = np.array([plan(k, np.empty(0, EXAMPLE), np.empty(0, PENDING)) for k in shards], np.int64).reshape(-1, 3)
     num_examples, num_pending, skipped = (int(n) for n in found.sum(axis=0))
     if not num_examples:
         raise _no_examples(int(ranks[-1]), skipped)
     examples, pending = np.empty(num_examples, EXAMPLE), np.empty(num_pending, PENDING)
     done = waiting = 0
-    for k, (filled, waits, _) in enumerate(found):
+    for k, (filled, waits, _) in zip(shards, found, strict=True):
         mine = pending[waiting : waiting + waits]
         plan(k, examples[done : done + filled], mine)
         mine["example"] += done
         done, waiting = done + filled, waiting + waits
-    for k in range(store.num_shards) if num_pending else ():
+    for k in shards if num_pending else ():
         read_random_segments(
             *boundaries[k], np.flatnonzero(included[k]), int(ranks[k]), k, rule.max_tokens, examples, pending
         )
     if shuffle:
-        shuffle_rows(examples.view(np.uint32).reshape(num_examples, -1), make_key(seed, ORDER, epoch))
-    return EpochPlan(examples, settings.num_specials, skipped)
+        order = make_key(seed, ORDER, epoch)
+        shuffle_rows(
+            examples.view(np.uint32).reshape(num_examples, -1), np.uint64(subkey(order, block)) if block else order
+        )
+    return EpochPlan(examples, settings.num_specials, skipped, (block or 0) << 32)
+
+
+def _boundaries(store: Store, shard: int, used: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets of sentences and of documents; the compiled loops go where they say, so they are checked first."""
+    sentences, documents = plain(store.sentence_offsets[shard]), plain(store.document_offsets[shard])
+    for what, offsets, end in (
+        ("sentences", sentences, len(store.tokens[shard])),
+        ("documents", documents, len(sentences) - 1),
+    ):
+        ends = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
+        if used and not (ends and bool((offsets[1:] > offsets[:-1]).all())):
+            raise DataError(
+                "broken-store", f"the offsets of {what} in shard {shard} do not rise from 0 to {end:,}",
+                "copy the store again, or build it anew with --overwrite",
+            )  # fmt: skip
+    return sentences, documents
 
 
 def _rule(settings: ExampleSettings, num_documents: int) -> Rule:

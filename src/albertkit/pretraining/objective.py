@@ -1,7 +1,7 @@
 """What pretraining learns, in the form the training loop wants it."""
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.training.loop import LossPart
+from albertkit.training.loop import LossPart, no_losses
 
 
 class PretrainingObjective:
@@ -25,8 +25,10 @@ class PretrainingObjective:
 
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
         """The two losses of a batch as sums."""
-        losses = self.model.pretraining_losses(batch)
         counts = self.counts(batch)
+        if not batch.num_tokens:
+            return no_losses(counts, batch.input_ids.device)
+        losses = self.model.pretraining_losses(batch)
         parts = {}
         if "masked_lm" in counts:
             parts["masked_lm"] = LossPart(losses.masked_lm_loss_sum, counts["masked_lm"], losses.masked_lm_correct)
@@ -40,4 +42,7 @@ class PretrainingObjective:
         """Floating-point operations of a training step on this batch, real tokens only, nothing recomputed."""
         squares = sum(n * n for n in batch.lengths)
         share = self.counts(batch).get("masked_lm", 0) / batch.num_tokens
-        return batch.num_tokens * self.model.config.train_flops_per_token(squares / batch.num_tokens, share)
+        a_token = self.model.config.train_flops_per_token(
+            squares / batch.num_tokens, share, self.model.albert.encoder.depth
+        )
+        return batch.num_tokens * a_token

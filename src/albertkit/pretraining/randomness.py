@@ -20,7 +20,7 @@ _LOW_WORD = np.uint64(0xFFFFFFFF)
 _TWO_POW_32 = np.uint64(1 << 32)
 
 # What a number is drawn for: keys of different purposes share nothing.
-SEGMENTS, ORDER, MASKS = 1, 2, 3
+SEGMENTS, ORDER, MASKS, BLOCKS = 1, 2, 3, 4
 
 
 @compiled
@@ -93,7 +93,7 @@ def make_key(seed: int, purpose: int, epoch: int) -> np.uint64:
 
     Args:
         seed: Any whole number; taken modulo 2⁶⁴.
-        purpose: SEGMENTS, ORDER or MASKS.
+        purpose: SEGMENTS, ORDER, MASKS or BLOCKS.
         epoch: Number of the epoch, from 0.
     """
     key = np.uint64(seed % (1 << 64))

@@ -24,7 +24,7 @@ class RecordStream(EpochStream):
         records: The records.
         included: bool [records]: those to train on.
         seed: Of the order.
-        batch_tokens, accumulation, rank, world_size: As for `EpochStream`.
+        batch_tokens, accumulation, rank, world_size, processes: As for `EpochStream`.
 
     Raises:
         ConfigError: batch-too-small.
@@ -40,15 +40,17 @@ class RecordStream(EpochStream):
         accumulation: int = 1,
         rank: int = 0,
         world_size: int = 1,
+        processes: int | None = None,
     ) -> None:
         check_budget(batch_tokens, records.length)
         self._records, self._numbers, self._seed = records, np.flatnonzero(included).astype(np.uint32), seed
         super().__init__(
             {"seed": seed, "records": len(self._numbers)},
             batch_tokens=batch_tokens, accumulation=accumulation, rank=rank, world_size=world_size,
+            processes=processes,
         )  # fmt: skip
 
-    def _draw(self, epoch: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    def _draw(self, epoch: int, block: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         order = self._numbers[:, None].copy()
         shuffle_rows(order, make_key(self._seed, ORDER, epoch))
         return order[:, 0], np.full(len(order), self._records.length, np.uint32)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from albertkit.checkpoints import save_checkpoint
 from albertkit.checkpoints.folder import NEW_ROWS_FROM, PROVENANCE
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import atomic_folder, read_json, remove_leftovers, write_json
+from albertkit.files import atomic_folder, read_json, remove_leftovers, write_checksums, write_json
 from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining.depth import check_depth, passes_at, set_depth
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
 from albertkit.pretraining.guard import GuardedDisplay
 from albertkit.pretraining.objective import PretrainingObjective
@@ -25,9 +28,11 @@ from albertkit.report.versions import versions
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.display import Display
 from albertkit.training.distributed import World, join_world
-from albertkit.training.hardware import choose_precision
+from albertkit.training.hardware import choose_compiled, choose_precision, describe, repeatable
+from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings, TrainingResult, train
-from albertkit.training.state import list_checkpoints
+from albertkit.training.run_folder import alone_in_run
+from albertkit.training.state import check_model, newest_checkpoint
 
 _REMEMBERED = ("held_out", "seed", "length", "pair_task", "masked_lm_prob")
 
@@ -56,6 +61,7 @@ class PretrainResult:
         return {**own, "skipped": self.skipped, **self.evaluation}
 
 
+@alone_in_run
 def pretrain(
     store: str | Path | TokenStore,
     out: str | Path,
@@ -88,11 +94,12 @@ def pretrain(
             other-settings or resume-mismatch if it was started with other settings or other data; what `continue_model` raises.
         ConfigError: bad-settings, bad-device, and what `open_source` and `AlbertConfig.from_pretrained` raise.
         DataError: what `open_source` and the streams raise.
-        MachineError: loss-not-finite.
+        MachineError: loss-not-finite, lost-process.
     """
-    run = Path(out)
-    world = join_world((settings or PretrainSettings()).device)
-    source = open_source(store, settings or PretrainSettings(), tokenizer)
+    settings, run = settings or PretrainSettings(), Path(out)
+    world = join_world(settings.device)
+    resume = resumes(run, resume)
+    source = open_source(store, settings.as_started(run) if resume else settings, tokenizer)
     continued = start is not None or (resume and (run / START).exists())
     settings, reasons = source.settings.resolve(world.size, continued)
     _check_run(run, settings, source, start, resume)
@@ -101,11 +108,15 @@ def pretrain(
     reasons.append(source.describe(stream))  # says at once if no example can be made
     began = begin_run(run, source.tokenizer, settings, start, resume)
     model = prepare(began.model, settings, world)
+    check_depth(settings, model.config)
     trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
     if continued:
         reasons.append(f"continues `{began.continued['model']}`, which has {began.continued['pieces']:,} pieces")
     reasons += [*began.notes, *seen_before(began.continued, source.fingerprint, settings)]
-    unigram = source.unigram()
+    unigram = source.unigram(world)
+    if settings.output_bias == "frequencies":
+        with torch.no_grad():  # of a run that is resumed the loop restores it
+            model.predictions.bias.copy_(unigram.log_probabilities)
     unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
     reasons.append(f"unknown pieces: {unknown:.2%} of the training text")
     held_out_batches = source.evaluation(world)
@@ -115,7 +126,11 @@ def pretrain(
         facts: dict[str, Any] = {"store": source.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}}
         write_json(folder / PROVENANCE, facts | ({"continued": began.continued} if continued else {}))
 
+    def grow(step: int) -> None:
+        set_depth(model, passes_at(step, settings, model.config.num_hidden_layers))
+
     def evaluate() -> dict[str, float]:
+        set_depth(model, None)
         return evaluate_batches(model, held_out_batches, unigram, world).numbers()
 
     world.barrier()  # every process has checked the folder before one of them makes the run
@@ -127,18 +142,20 @@ def pretrain(
             if continued:
                 with atomic_folder(run / START) as folder:
                     save_model(folder)
+                    write_checksums(folder)
         settings.save(run / "run.toml")
     display = GuardedDisplay(
         run if world.is_main else None, title, silent=not world.is_main, warmup_steps=settings.warmup_steps or 0
     )
-    reasons.append(f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}")
+    reasons.append(describe(model, world.device))
     for line in reasons:
         display.note(line)
-    result = train(
-        trained, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
-        save_model=save_model, evaluate=evaluate, resume=resume,
-        select="masked_lm_accuracy" if settings.masked_lm_prob else "sentence_order_accuracy",
-    )  # fmt: skip
+    with repeatable(world.device):
+        result = train(
+            trained, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
+            save_model=save_model, evaluate=evaluate, resume=resume, before_update=grow,
+            select="masked_lm_accuracy" if settings.masked_lm_prob else "sentence_order_accuracy",
+        )  # fmt: skip
     if not result.finished:
         return PretrainResult(None, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
     final = run / "final"
@@ -153,6 +170,7 @@ def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: Worl
     """Put a model where it is trained, and say how it computes."""
     model = model.to(world.device)
     model.compute_dtype = choose_precision(settings.precision, world.device)
+    model.compiled = choose_compiled(settings.compile, world.device)
     model.gradient_checkpointing = settings.gradient_checkpointing
     return model
 
@@ -166,20 +184,19 @@ def loop_settings(settings: PretrainSettings) -> LoopSettings:
 def _check_run(run: Path, settings: PretrainSettings, source: Source, start: str | Path | None, resume: bool) -> None:
     """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
     if settings.continues(run, resume):
-        for checkpoint in list_checkpoints(run)[-1:]:
-            if read_json(checkpoint / PROVENANCE)["store"] != source.fingerprint:
-                raise CheckpointError(
-                    "resume-mismatch", f"`{run}` was not trained on `{source.path}` as it is now",
-                    "resume with the data that the run was started with, or start a new run with another --out",
-                )  # fmt: skip
+        check_model(run / START)
+        checkpoint = newest_checkpoint(run)
+        if checkpoint and read_json(checkpoint / PROVENANCE)["store"] != source.fingerprint:
+            raise CheckpointError(
+                "resume-mismatch", f"`{run}` was not trained on `{source.path}` as it is now",
+                "resume with the data that the run was started with, or start a new run with another --out",
+            )  # fmt: skip
         before = read_json(run / START / PROVENANCE)["continued"]["model"] if (run / START).exists() else None
         if start is not None and str(start) != before:
             raise CheckpointError(
                 "other-settings", f"`{run}` was started with {f'`{before}`' if before else 'drawn weights'}, now `{start}`",
                 "leave --continue out to resume it, or start a new run with another --out",
             )  # fmt: skip
-    elif resume:
-        raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
 
 
 def _finish(
@@ -193,18 +210,21 @@ def _finish(
     display: Display,
 ) -> None:
     """Write the final model with its card, and the plot."""
-    save_model(final)
-    write_card(
-        final,
-        run.resolve().name,
-        config=model.config.to_dict(),
-        parameters=sum(p.numel() for p in model.parameters()),
-        corpus=corpus,
-        settings=settings.to_dict() | {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)},
-        results=result.evaluation,
-        baselines=result.evaluation,
-        versions=versions(),
-    )
+    with atomic_folder(final) as folder:
+        save_model(folder)
+        write_card(
+            folder,
+            run.resolve().name,
+            config=model.config.to_dict(),
+            parameters=sum(p.numel() for p in model.parameters()),
+            corpus=corpus,
+            settings=settings.to_dict()
+            | {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)},
+            results=result.evaluation,
+            baselines=result.evaluation,
+            versions=versions(),
+        )
+        write_checksums(folder)
     try:
         plot_run(run, run / "loss.png", baseline=result.evaluation, title=run.resolve().name)
     except MissingExtraError as error:
@@ -269,7 +289,7 @@ def evaluate(
     documents = store.held_out(held_out, trained["seed"] if same_store else settings.seed)
     batches = held_out_stream(store, settings, documents, world)
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
-    unigram = Unigram(store, documents if held_out < 1 else None)
+    unigram = Unigram(store, documents if held_out < 1 else None, world)
     return evaluate_batches(loaded, batches, unigram, world)
 
 

@@ -21,18 +21,27 @@ class PretrainSettings(Settings):
         size: tiny, small, base, large, xlarge or xxlarge, without dropout as in version 2; or version 1 with dropout 0.1:
             base-v1, large-v1, xlarge-v1. Default: base, or the model that is continued.
         config: A `config.json` to use in place of a size.
+        output_bias: Where the bias of the prediction begins: zeros, as the original's; or frequencies, the logarithms of those
+            of the training text's pieces, which spares the run learning them.
+        passes_from: Passes through the shared layer at first, fewer than the model's: cheaper updates that teach it most of what
+            more passes would. Evaluations and checkpoints have all passes always. Default: all from the start.
+        passes_grow: Share of the updates after which the passes double, until all are made, each number for an equal part of the
+            rest.
         train_only: all; or new-rows: the embeddings of the pieces that the continued model did not have and their biases in
             the prediction, while everything else keeps its bits.
         new_rows_from: First id of the new rows. Default: what `albertkit tokenizer extend` has noted beside the model, else the
             number of its pieces.
         length: Longest sequence, in tokens, special tokens included.
         batch_tokens: Real tokens of a micro-batch on each device, at most.
-        accumulation: Micro-batches an update.
+        accumulation: Micro-batches an update, on each of the processes.
+        processes: Processes that an update's batch is made for, batch_tokens x accumulation x processes tokens. Default: those
+            that the run is started with. On another number of them the same micro-batches are dealt out in turn.
         pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none (masked pieces only).
         sop_pairs: pure, or google for the original's pairs with a random document where a chunk has one sentence.
         masked_lm_prob: Share of tokens to predict; 0 to learn the sentence order only.
         max_predictions: Most predictions a sequence; 0 for no cap (the paper's code used 20).
-        max_ngram: Longest masked span, in whole words; spans of n words come with probability in proportion to 1/n.
+        max_ngram: Longest masked span, in words; spans of n words come with probability in proportion to 1/n.
+        mask_units: words: all pieces of a word are masked together; or pieces, one by one, as transformers' collator does.
         short_seq_prob: Share of documents cut into shorter sequences, each epoch anew.
         held_out: Share of documents kept for evaluation.
         steps: Updates.
@@ -44,7 +53,8 @@ class PretrainSettings(Settings):
         schedule: polynomial, cosine or constant.
         end_lr: Learning rate that a polynomial or cosine schedule ends at.
         ema_decay: Keep a moving average of the weights and evaluate and export it; 0 for none.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
+        compile: Fuse what stands between the matrix products with `torch.compile`: on, off, or auto: on CUDA.
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
         seed: Start of everything random.
         log_every: Updates between two reports.
@@ -54,20 +64,25 @@ class PretrainSettings(Settings):
         device: auto, cpu, cuda or cuda:N.
     """
 
-    free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every"})
+    free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every", "processes"})
 
     size: Size | None = None
     config: Path | None = None
+    output_bias: Literal["zeros", "frequencies"] = "zeros"
+    passes_from: int | None = None
+    passes_grow: float = 0.7
     train_only: Literal["all", "new-rows"] = "all"
     new_rows_from: int | None = None
     length: int = 512
     batch_tokens: int = 16_384
     accumulation: int = 1
+    processes: int | None = None
     pair_task: Literal["sop", "nsp", "none"] = "sop"
     sop_pairs: Literal["pure", "google"] = "pure"
     masked_lm_prob: float = 0.15
     max_predictions: int = 0
     max_ngram: int = 3
+    mask_units: Literal["words", "pieces"] = "words"
     short_seq_prob: float = 0.1
     held_out: float = 0.01
     steps: int = 125_000
@@ -80,6 +95,7 @@ class PretrainSettings(Settings):
     end_lr: float = 0.0
     ema_decay: float = 0.0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
     gradient_checkpointing: bool = False
     seed: int = 0
     log_every: int = 10
@@ -95,10 +111,13 @@ class PretrainSettings(Settings):
             ConfigError: bad-settings.
         """
         at_least = dict(
-            length=8, batch_tokens=1, accumulation=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
+            length=8, batch_tokens=1, accumulation=1, processes=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
             warmup_steps=0, eval_every=0, save_every=0, clip_norm=0, new_rows_from=1,
+            passes_from=1,
         )  # fmt: skip
-        found = self.problems(at_least, below_one=("short_seq_prob", "held_out", "ema_decay", "masked_lm_prob"))
+        found = self.problems(
+            at_least, below_one=("short_seq_prob", "held_out", "ema_decay", "masked_lm_prob", "passes_grow")
+        )
         if self.masked_lm_prob == 0 and self.pair_task == "none":
             found.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:
@@ -113,6 +132,12 @@ class PretrainSettings(Settings):
             found.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
         if found:
             raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+
+    def as_started(self, run: Path) -> "PretrainSettings":
+        """These settings with the number of processes that the run in a folder was started with, unless they name another."""
+        if self.processes is not None or not (run / "run.toml").exists():
+            return self
+        return dataclasses.replace(self, processes=self.read(run / "run.toml").get("processes"))
 
     def resolve(self, world_size: int = 1, continued: bool = False) -> tuple["PretrainSettings", list[str]]:
         """Fill in what was left open.
@@ -133,15 +158,26 @@ class PretrainSettings(Settings):
                 "bad-settings", f"{' and '.join(given)} cannot be set: the model that is continued decides",
                 f"leave out {' and '.join(f'--{name}' for name in given)}, also in a --config-file",
             )  # fmt: skip
+        if self.output_bias == "frequencies" and continued:
+            raise ConfigError(
+                "bad-settings", "output_bias frequencies is for weights that are drawn, the model that is continued has a bias",
+                "leave --output-bias out, also in a --config-file",
+            )  # fmt: skip
         if self.train_only == "new-rows" and not continued:
             raise ConfigError(
                 "bad-settings", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
             )
-        tokens = self.batch_tokens * self.accumulation * world_size
-        changes: dict[str, Any] = {} if continued else {"size": self.size or "base"}
+        processes = self.processes or world_size
+        tokens = self.batch_tokens * self.accumulation * processes
+        changes: dict[str, Any] = {"processes": processes} | ({} if continued else {"size": self.size or "base"})
         reasons = [
-            f"batch: up to {tokens:,} tokens an update ({self.batch_tokens:,} x {self.accumulation} x {world_size})"
+            f"batch: up to {tokens:,} tokens an update ({self.batch_tokens:,} x {self.accumulation} x {processes})"
         ]
+        if left := (shared := self.accumulation * processes) % world_size:
+            reasons.append(
+                f"micro-batches of an update: {shared}, processes: {world_size}; {world_size - left} of them wait in the last "
+                f"turn, a multiple of {world_size} would use all"
+            )
         if self.lr is None:
             changes["lr"] = float(f"{0.00176 * math.sqrt(tokens / (4096 * 512)):.3g}")
             reasons.append(

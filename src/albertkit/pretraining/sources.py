@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from albertkit.corpus import TokenStore
+from albertkit.corpus.addresses import is_remote
 from albertkit.errors import ConfigError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.epoch_stream import EpochStream
@@ -23,8 +24,12 @@ from albertkit.pretraining.stream import BatchStream, EvaluationStream
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 
+# Bytes of a store that are read and compared with its checksums before a run: 4 s. A larger store would keep every run
+# waiting; `albertkit doctor STORE` reads all of it.
+_VERIFIED = 4 << 30
+
 # What was decided when the records were written.
-_FIXED = ("sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "short_seq_prob")
+_FIXED = ("sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "mask_units", "short_seq_prob")
 
 
 class Source(Protocol):
@@ -48,8 +53,8 @@ class Source(Protocol):
     def evaluation(self, world: World) -> Iterable[PackedBatch]:
         """The held-out batches, the same at every iteration."""
 
-    def unigram(self) -> Unigram:
-        """Piece frequencies of what is trained on."""
+    def unigram(self, world: World) -> Unigram:
+        """Piece frequencies of what is trained on; called in all processes."""
 
     def describe(self, stream: EpochStream) -> str:
         """A line about the first epoch of the stream."""
@@ -64,16 +69,16 @@ def open_source(
     """Open what a run is to train on.
 
     Args:
-        data: A token store or its folder; or TFRecords: a file, a folder of them, or a glob.
+        data: A token store, its folder or its address (`s3://…`); or TFRecords: a file, a folder of them, or a glob.
         settings: Of the run.
         tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer/` beside them, as
             `albertkit corpus export` leaves it. A store has its own, and another one is refused.
 
     Raises:
-        DataError: wrong-tokenizer, and what `TokenStore.open` and `TrainingRecords` raise.
+        DataError: wrong-tokenizer, broken-store, and what `TokenStore.open` and `TrainingRecords` raise.
         ConfigError: no-tokenizer; bad-settings if the settings ask for other masks than the records have.
     """
-    if not isinstance(data, TokenStore) and (has_magic(str(data)) or holds_records(Path(data))):
+    if not isinstance(data, TokenStore) and not is_remote(data) and (has_magic(str(data)) or holds_records(Path(data))):
         return RecordSource(Path(data), settings, tokenizer)
     store = data if isinstance(data, TokenStore) else TokenStore.open(data)
     if tokenizer is not None:
@@ -87,32 +92,35 @@ class StoreSource:
     def __init__(self, store: TokenStore, settings: PretrainSettings) -> None:
         self.path, self.fingerprint, self.tokenizer = store.folder, store.fingerprint, store.tokenizer()
         self.settings = settings
+        store.verify(_VERIFIED)
         self._store = store
         self._held_out = store.held_out(settings.held_out, settings.seed)
 
     def training(self, world: World) -> BatchStream:
         """The batches to train on."""
+        masks = dataclasses.replace(mask_settings(self.settings), whole_word=self.settings.mask_units == "words")
         return BatchStream(
-            self._store, [~documents for documents in self._held_out],
-            example_settings(self.settings), mask_settings(self.settings),
+            self._store, [~documents for documents in self._held_out], example_settings(self.settings), masks,
             seed=self.settings.seed, batch_tokens=self.settings.batch_tokens, accumulation=self.settings.accumulation,
-            rank=world.rank, world_size=world.size,
+            rank=world.rank, world_size=world.size, processes=self.settings.processes,
         )  # fmt: skip
 
     def evaluation(self, world: World) -> EvaluationStream:
         """The held-out batches."""
         return held_out_stream(self._store, self.settings, self._held_out, world)
 
-    def unigram(self) -> Unigram:
+    def unigram(self, world: World) -> Unigram:
         """Piece frequencies of the documents that are not held out."""
-        return Unigram(self._store, self._held_out)
+        return Unigram(self._store, self._held_out, world)
 
     def describe(self, stream: EpochStream) -> str:
         """Examples in the first epoch, and documents that gave none."""
         plan = stream.plan(0)
         skipped = plan.skipped_documents
         aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
-        return f"examples: {len(plan.examples):,} an epoch{aside}"
+        blocks = stream.num_blocks()
+        of = "an epoch" if blocks == 1 else f"in the first of {blocks} blocks of an epoch"
+        return f"examples: {len(plan.examples):,} {of}{aside}"
 
     def facts(self) -> dict[str, Any]:
         """Counts of the store."""
@@ -151,7 +159,7 @@ class RecordSource:
         return RecordStream(
             self._records, ~self._held_out,
             seed=self.settings.seed, batch_tokens=self.settings.batch_tokens, accumulation=self.settings.accumulation,
-            rank=world.rank, world_size=world.size,
+            rank=world.rank, world_size=world.size, processes=self.settings.processes,
         )  # fmt: skip
 
     def evaluation(self, world: World) -> RecordEvaluation:
@@ -161,7 +169,7 @@ class RecordSource:
             batch_tokens=self.settings.batch_tokens, rank=world.rank, world_size=world.size,
         )  # fmt: skip
 
-    def unigram(self) -> Unigram:
+    def unigram(self, world: World) -> Unigram:
         """Piece frequencies of records that are not held out."""
         return Unigram.of_counts(self._records.count_pieces(~self._held_out))
 

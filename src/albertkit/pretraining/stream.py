@@ -8,7 +8,7 @@ from albertkit.errors import DataError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.assembly import Assembler
 from albertkit.pretraining.epoch_stream import EpochStream, check_budget, rows_that_fit
-from albertkit.pretraining.examples import EpochPlan, ExampleSettings, Store, plan_epoch
+from albertkit.pretraining.examples import EpochPlan, ExampleSettings, Store, blocks_of, plan_epoch
 from albertkit.pretraining.masking import MaskSettings
 
 
@@ -21,7 +21,7 @@ class BatchStream(EpochStream):
         examples: How documents become examples.
         masks: What is masked.
         seed: Any whole number. Everything random follows from it, the epoch and the place of an example in it.
-        batch_tokens, accumulation, rank, world_size: As for `EpochStream`.
+        batch_tokens, accumulation, rank, world_size, processes: As for `EpochStream`.
 
     Raises:
         ConfigError: batch-too-small, if the longest example may exceed `batch_tokens`.
@@ -40,6 +40,7 @@ class BatchStream(EpochStream):
         accumulation: int = 1,
         rank: int = 0,
         world_size: int = 1,
+        processes: int | None = None,
     ) -> None:
         self.settings, self.seed = examples or ExampleSettings(), seed
         check_budget(batch_tokens, self.settings.max_length)
@@ -47,12 +48,17 @@ class BatchStream(EpochStream):
         super().__init__(
             {"seed": seed, "documents": documents},
             batch_tokens=batch_tokens, accumulation=accumulation, rank=rank, world_size=world_size,
+            processes=processes,
         )  # fmt: skip
         self._store, self._included = store, included
         self._assembler = Assembler(store, masks or MaskSettings(), seed)
 
-    def _draw(self, epoch: int) -> tuple[EpochPlan, np.ndarray]:
-        plan = plan_epoch(self._store, self._included, self.settings, self.seed, epoch)
+    def num_blocks(self, epoch: int = 0) -> int:
+        """Parts that an epoch is planned in: 1 unless the store is large."""
+        return len(blocks_of(self._store, self.settings, self.seed, epoch))
+
+    def _draw(self, epoch: int, block: int) -> tuple[EpochPlan, np.ndarray]:
+        plan = plan_epoch(self._store, self._included, self.settings, self.seed, epoch, block=block)
         return plan, plan.lengths().astype(np.uint16)
 
     def _pack(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> PackedBatch:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.errors import MachineError, MissingExtraError
+from albertkit.report.gpus import bf16_peak
 
 CORE_INSTALL = "pip install -c constraints.txt albertkit"
 
@@ -197,6 +198,8 @@ def torch_details() -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
     devices = []
     if torch.cuda.is_available():
+        from albertkit.model.attention import varlen_fault
+
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
             devices.append(
@@ -205,6 +208,8 @@ def torch_details() -> dict[str, Any]:
                     "memory_bytes": properties.total_memory,
                     "compute_capability": f"{properties.major}.{properties.minor}",
                     "native_bf16": properties.major >= 8,  # Ampere and newer
+                    "bf16_peak": bf16_peak(properties.name),
+                    "packed_attention_fault": varlen_fault(torch.device("cuda", index)),
                 }
             )
     return {

@@ -63,9 +63,13 @@ def machine_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         for device in torch["cuda_devices"]:
             bf16 = "bf16" if device["native_bf16"] else "no bf16"
             memory = _gib(device["memory_bytes"])
+            if device["bf16_peak"]:
+                bf16 += f" (data sheet: {device['bf16_peak'] / 1e12:,.0f} TFLOP/s)"
             rows.append(
                 ("CUDA device", f"{device['name']}, {memory}, capability {device['compute_capability']}, {bf16}")
             )
+            fault = device["packed_attention_fault"]
+            rows.append(("packed attention", f"does not work: {fault}" if fault else "works"))
         if not torch["cuda_devices"]:
             reason = (
                 f"none found (torch is built for CUDA {torch['cuda_build']})"

@@ -12,13 +12,14 @@ from safetensors import SafetensorError, safe_open
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
-from albertkit.files import read_json
+from albertkit.files import plain_file, read_json
+from albertkit.report.compared import compared_sizes, memory
+from albertkit.report.run_folder import model_of_run
 from albertkit.report.sizes import forward_flops
 
 WEIGHTS = "model.safetensors"
 OTHER_WEIGHTS = ("pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
 HEADS = {"predictions": "masked-LM head", "sop_classifier": "sentence-order head"}
-_TRAIN_BYTES = 4 * 4  # a parameter in fp32, its gradient and two moments
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters in old files
 
 
@@ -26,23 +27,26 @@ def inspect_folder(source: str | Path, length: int | None = None) -> dict[str, A
     """Everything `albertkit inspect` knows about a model, as plain values for JSON.
 
     Args:
-        source: A checkpoint folder.
-        length: Tokens of the sequences that FLOPs are counted for. Default: the length it was trained with, else what it
-            reads, at most 512.
+        source: A checkpoint folder, or a run: its `best/`, else its `final/`.
+        length: Tokens of the sequences that FLOPs and memory are counted for. Default: the length it was trained with,
+            else what it reads, at most 512.
 
     Returns:
-        `model`, `class`, `config`, `parameters` (by part, `total`, and how many the file `stored`), `weights`, `flops`,
-        `memory`, `tokenizer`, `provenance`, `training`, `card`, and `problems`: a list of texts. None for what is not there.
+        `model` (its folder), `run` (the run it is of), `class`, `config`, `parameters` (by part, `total`, and how many the
+        file `stored`), `weights`, `flops`, `memory`, `compared` (rows of `compared_sizes`), `tokenizer`, `provenance`,
+        `training`, `card`, and `problems`: a list of texts. None for what is not there.
 
     Raises:
         DataError: not-found, broken-json. ConfigError: bad-value for a length that cannot be; as
             `AlbertConfig.from_pretrained`. CheckpointError: not-converted, no-weights, broken-weights.
     """
-    folder = _checked_folder(Path(source))
+    of_run = model_of_run(Path(source))
+    folder = of_run or _checked_folder(Path(source))
     config = AlbertConfig.from_pretrained(folder)
     provenance = _json_if_there(folder / "provenance.json")
     longest = config.max_position_embeddings
-    length = length or (provenance or {}).get("length") or min(512, longest)
+    trained = (provenance or {}).get("length")
+    length = length or (trained if type(trained) is int else 0) or min(512, longest)
     if not 0 < length <= longest:
         raise ConfigError("bad-value", f"length is {length}, the model reads 1 to {longest}", f"use --length {longest}")
     header = read_header(folder / WEIGHTS)
@@ -60,7 +64,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> dict[str, A
         )
     forward = forward_flops(config, length)
     return {
-        "model": str(source),
+        "model": str(folder),
+        "run": str(source) if of_run else None,
         "class": next(iter(config.foreign.get("architectures") or []), None),
         "config": config.to_dict(),
         "parameters": {"parts": parts, "total": total, "stored": stored},
@@ -70,7 +75,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> dict[str, A
             "forward_per_token": forward,
             "train_per_token": config.train_flops_per_token(length),
         },
-        "memory": {"load_fp32": 4 * total, "load_bf16": 2 * total, "train_fp32": _TRAIN_BYTES * total},
+        "memory": memory(config, total, length),
+        "compared": compared_sizes(config, length),
         "tokenizer": tokenizer,
         "provenance": provenance,
         "training": _json_if_there(folder / "training_state.json"),
@@ -118,8 +124,9 @@ def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
         others = [name for name in OTHER_WEIGHTS if (file.parent / name).exists()]
         raise CheckpointError(
             "no-weights", f"no {WEIGHTS} in `{file.parent}`{', only ' * bool(others)}{', '.join(others)}",
-            f"albertkit convert {file.parent} FOLDER" if others else "",
+            f"albertkit convert {file.parent} FOLDER" if others else "name the folder that holds the weights",
         )  # fmt: skip
+    plain_file(file, "file of weights")
     try:
         with safe_open(file, "np") as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
@@ -178,4 +185,7 @@ def _tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, Any] | Non
 
 
 def _json_if_there(file: Path) -> dict[str, Any] | None:
-    return read_json(file) if file.exists() else None
+    value = read_json(file) if file.exists() else {}
+    if not isinstance(value, dict):
+        raise DataError("broken-json", f"`{file}` does not hold names and values", "restore it or remove it")
+    return value or None

@@ -3,12 +3,15 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from albertkit.report.card import ARCHITECTURE
 from albertkit.report.inspect import inspect_folder
 from albertkit.report.results import flatten
 from albertkit.report.sizes import LENGTH, SHARINGS, sizes
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 NAME_WIDTH = 30  # of the longest name in a configuration, indented
 
@@ -43,9 +46,12 @@ def model_rows(facts: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]
         copies = f"{parameters['stored']:,}: what is shared, once for each of the {config['num_hidden_layers']} layers"
         stored.append(("in the file", copies))
     types = ", ".join(f"{count:,} {name}" for name, count in facts["weights"]["types"].items())
-    stored.append((facts["weights"]["file"], f"{_bytes(facts['weights']['bytes'])} ({types})"))
+    stored.append((facts["weights"]["file"], f"{bytes_text(facts['weights']['bytes'])} ({types})"))
+    folder = [("folder", facts["model"]), ("class", facts["class"] or "not said")]
+    if facts["run"]:
+        folder.insert(0, ("run", f"{facts['run']}, of which this is {Path(facts['model']).name}/"))
     rows = [
-        ("model", [("folder", facts["model"]), ("class", facts["class"] or "not said")]),
+        ("model", folder),
         ("configuration", [(name, _text(config[name])) for name in ARCHITECTURE]),
         ("parameters", stored),
         (
@@ -58,8 +64,13 @@ def model_rows(facts: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]
         (
             "memory",
             [
-                ("to load", f"{_bytes(memory['load_fp32'])} in fp32, {_bytes(memory['load_bf16'])} in bf16"),
-                ("to train", f"{_bytes(memory['train_fp32'])} (weights, gradients, two moments) and activations"),
+                ("weights", f"{bytes_text(memory['load_fp32'])} in fp32, {bytes_text(memory['load_bf16'])} in bf16"),
+                (
+                    "weights in int8",
+                    f"{bytes_text(memory['load_int8'])}: matrices of the layer; tables and heads in fp32",
+                ),
+                (f"to read {flops['length']} tokens", f"{bytes_text(memory['read_fp32'])} in fp32, weights included"),
+                ("to train", f"{bytes_text(memory['train_fp32'])} (weights, gradients, two moments) and activations"),
             ],
         ),
     ]
@@ -89,9 +100,30 @@ def _print_model(facts: dict[str, Any], out: TextIO) -> None:
             console.print()
         console.print(Text(heading, "bold"))
         console.print(table)
+    console.print()
+    console.print(_compared_table(facts["compared"], facts["flops"]["length"]))
+    console.print("encoder and pooler; unshared: with weights of its own for every layer", style="dim")
     for problem in facts["problems"]:
         console.print()
         console.print(Text(f"! {problem}", "bold red"))
+
+
+def _compared_table(rows: list[dict[str, Any]], length: int) -> "Table":
+    from rich.table import Table
+
+    title = f"beside others, a token in a sequence of {length}"
+    table = Table(
+        box=None, padding=(0, 2, 0, 0), header_style="dim", title=title, title_style="bold", title_justify="left"
+    )
+    table.add_column("", min_width=10)
+    for heading in ("parameters", "unshared", "sharing saves", "forward"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, row in enumerate(rows):
+        counts = [f"{row[name]:,}" for name in ("parameters", "unshared")]
+        saved = f"{row['saved']:.1%}" if row["saved"] else ""
+        style = "bold" if number == 0 else ""
+        table.add_row(row["name"], *counts, saved, _flops(row["forward_flops_per_token"]), style=style)
+    return table
 
 
 def _print_sizes(rows: list[dict[str, Any]], out: TextIO) -> None:
@@ -132,8 +164,11 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _bytes(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+def bytes_text(size: int) -> str:
+    """Kilobytes, megabytes or gigabytes."""
+    if size >= 1e9:
+        return f"{size / 1e9:.2f} GB"
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 def _flops(count: float) -> str:

@@ -113,7 +113,7 @@ def read_metrics(path: str | Path) -> RunMetrics:
                 continue
             try:
                 records.append(json.loads(line))
-            except ValueError:
+            except (ValueError, RecursionError):
                 torn += 1
                 records += _record_behind(line)
     metrics = RunMetrics.from_records(records)
@@ -132,7 +132,7 @@ def _record_behind(line: str) -> list[Any]:
     start = line.rfind('{"event"')
     try:
         return [json.loads(line[start:])] if start > 0 else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from albertkit.errors import MissingExtraError
 from albertkit.files import atomic_file
+from albertkit.report.curves import training_svg
 from albertkit.report.metrics import as_metrics
-from albertkit.report.plots import Source, run_svg
+from albertkit.report.plots import Source
 from albertkit.report.results import flatten, measures, percent, times_more_probable, training_extent, value_text
+from albertkit.report.task_scores import TaskScores
 from albertkit.report.templates import environment
 
 MASK = "[MASK]"
@@ -23,12 +25,19 @@ def run_page(
     results: Mapping[str, Any],
     baselines: Mapping[str, Any] | None = None,
     metrics: Source | None = None,
+    metric: str | None = None,
     examples: Iterable[Mapping[str, Any]] = (),
     parameters: int | None = None,
     corpus: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     versions: Mapping[str, str] | None = None,
     next_commands: Sequence[tuple[str, str]] = (),
+    kind: str = "",
+    warnings: Sequence[str] = (),
+    scores: TaskScores | None = None,
+    predictions: Sequence[Mapping[str, Any]] = (),
+    sections: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    card: str = "",
 ) -> str:
     """The report as HTML without any outside resource. Sections without content are left out; every text is escaped.
 
@@ -38,6 +47,7 @@ def run_page(
         baselines: `unigram_loss` and `most_frequent_accuracy`, if known.
         metrics: A run folder, its `metrics.jsonl`, `RunMetrics` or records, for the curve. Without matplotlib the page
             says how to get the curve instead of showing it.
+        metric: Of a run that is no pretraining, the score whose curve is drawn.
         examples: Filled-in masks: `text` with `[MASK]` in it, `answer`, and `predictions`: pairs of piece and
             probability, best first.
         parameters: Number of parameters, heads included.
@@ -45,6 +55,12 @@ def run_page(
         settings: Settings of the run; may be nested.
         versions: Package to version.
         next_commands: Pairs of a command and what it does.
+        kind: Of training.
+        warnings: What a reader must know first, for example that the run is unfinished.
+        scores: Of a task, on dev.
+        predictions: Examples as `albertkit.report.run_examples.run_examples` gives them.
+        sections: More tables: a heading, and names with values.
+        card: The model card, shown as it is written.
 
     Returns:
         The page's text.
@@ -53,7 +69,7 @@ def run_page(
         DataError: no-metrics if `metrics` is given and empty.
         ConfigError: bad-counts for impossible counts in `results`.
     """
-    curve = _curve(metrics, baselines or {}) if metrics is not None else {}
+    curve = _curve(metrics, baselines or {}, metric) if metrics is not None else {}
     rows = measures(results, baselines)
     return environment().get_template("page.html.j2").render(
         title=title,
@@ -67,6 +83,12 @@ def run_page(
         settings=flatten(settings),
         versions=versions or {},
         next_commands=next_commands,
+        kind=kind,
+        warnings=warnings,
+        scores=scores,
+        predictions=predictions,
+        sections=sections,
+        card=card,
         shown=_shown,
         exact=value_text,
     )  # fmt: skip
@@ -84,14 +106,14 @@ def write_page(path: str | Path, title: str, **facts: Any) -> Path:
     return Path(path)
 
 
-def _curve(source: Source, baselines: Mapping[str, Any]) -> dict[str, Any]:
+def _curve(source: Source, baselines: Mapping[str, Any], metric: str | None) -> dict[str, Any]:
     """Both pictures, or the reason why there is none, and what must be said about the records."""
     metrics = as_metrics(source)
     curve: dict[str, Any] = {"extent": training_extent(metrics), "unreadable": metrics.unreadable_lines}
     try:
         return curve | {
-            "wide": run_svg(metrics, baselines),
-            "narrow": run_svg(metrics, baselines, narrow=True),
+            "wide": training_svg(metrics, metric, baselines),
+            "narrow": training_svg(metrics, metric, baselines, narrow=True),
         }
     except MissingExtraError as error:
         return curve | {"missing": error.message, "hint": error.hint}

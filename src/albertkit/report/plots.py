@@ -10,6 +10,7 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ Source = RunMetrics | str | Path | Iterable[dict[str, Any]]
 # Okabe and Ito's palette (2008): told apart with every common colour blindness, and blue and orange also in grey.
 INK, MUTED, GRID = "#1f2328", "#656d76", "#d8dee4"
 TRAIN, EVALUATION, BASELINE = "#0072b2", "#d55e00", "#656d77"
+HEAT = "#7fbfe6"  # at full strength ink is still read on it
 CSS_COLOURS = {
     INK: "--ink", MUTED: "--muted", GRID: "--grid",
-    TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline",
+    TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline", HEAT: "--heat",
 }  # fmt: skip
 
 MOST_POINTS = 1500  # more than a plot has columns of pixels for
@@ -34,7 +36,7 @@ FEW_POINTS = 40  # below this every point is drawn
 
 
 @dataclass(frozen=True)
-class _Look:
+class Look:
     """Sizes that differ between the wide and the narrow (telephone) picture, in inches and points."""
 
     width: float
@@ -42,7 +44,7 @@ class _Look:
     font_size: float
 
 
-WIDE, NARROW = _Look(8.0, 6.4, 10.0), _Look(4.2, 5.8, 10.0)
+WIDE, NARROW = Look(8.0, 6.4, 10.0), Look(4.2, 5.8, 10.0)
 
 
 def plot_run(source: Source, out: str | Path, baseline: Mapping[str, float] | None = None, title: str = "") -> Path:
@@ -80,16 +82,21 @@ def run_svg(source: Source, baseline: Mapping[str, float] | None = None, narrow:
         DataError: no-metrics if nothing was recorded.
     """
     metrics = as_metrics(source)
-    matplotlib = _matplotlib()
+    matplotlib = matplotlib_modules()
     look = NARROW if narrow else WIDE
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"albertkit {look.width}"}):
         figure = _figure(metrics, baseline or {}, "", look)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _for_page(stream.getvalue(), training_extent(metrics))
+    return for_page(stream.getvalue(), f"Curve of the run: {training_extent(metrics)}")
 
 
-def _matplotlib() -> Any:
+def matplotlib_modules() -> Any:
+    """matplotlib with what is drawn with.
+
+    Raises:
+        MissingExtraError: missing-extra.
+    """
     try:
         import matplotlib
         import matplotlib.figure
@@ -99,9 +106,9 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _figure(metrics: RunMetrics, baseline: Mapping[str, float], title: str, look: _Look) -> Any:
+def _figure(metrics: RunMetrics, baseline: Mapping[str, float], title: str, look: Look) -> Any:
     """The picture; panels without data are left out."""
-    matplotlib = _matplotlib()
+    matplotlib = matplotlib_modules()
     if not metrics.steps and not metrics.evaluations:
         raise DataError(
             "no-metrics", "the run recorded no training step and no evaluation", "train for at least one step"
@@ -110,8 +117,8 @@ def _figure(metrics: RunMetrics, baseline: Mapping[str, float], title: str, look
     if _is_known(metrics, "sentence_order_accuracy"):
         panels.append((_draw_sentence_order, 1.7))
     if _is_known(metrics, "learning_rate"):
-        panels.append((_draw_learning_rate, 1.0))
-    with matplotlib.rc_context(_style(look)):
+        panels.append((draw_learning_rate, 1.0))
+    with matplotlib.rc_context(style(look)):
         figure = matplotlib.figure.Figure(figsize=(look.width, look.height), layout="constrained")
         axes = figure.subplots(
             len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": [share for _, share in panels]}
@@ -139,7 +146,8 @@ def _is_known(metrics: RunMetrics, name: str) -> bool:
     return any(math.isfinite(value) for event in ("step", "eval") for value in metrics.series(event, name)[1])
 
 
-def _style(look: _Look) -> dict[str, Any]:
+def style(look: Look) -> dict[str, Any]:
+    """matplotlib's settings for our pictures."""
     return {
         "font.family": "sans-serif", "font.size": look.font_size, "text.color": INK, "axes.labelcolor": INK,
         "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED, "axes.spines.top": False,
@@ -150,7 +158,7 @@ def _style(look: _Look) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_heading(axis: Any, title: str, description: str, look: _Look) -> None:
+def _write_heading(axis: Any, title: str, description: str, look: Look) -> None:
     if look is NARROW:  # the page says it beside the picture
         return
     axis.set_title(description, loc="left", fontsize=look.font_size - 0.5, color=MUTED, pad=10)
@@ -166,8 +174,8 @@ def _draw_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, float]) ->
     evaluation_steps, evaluations = metrics.series("eval", "masked_lm_loss", "loss")
     unigram = number_or_nan(baseline.get("unigram_loss"))
     low, high, above = _loss_limits(losses, [*evaluations, unigram])
-    _draw_training(axis, steps, losses, ceiling=high if above else math.inf)
-    _draw_evaluations(axis, evaluation_steps, evaluations)
+    draw_training(axis, steps, losses, ceiling=high if above else math.inf)
+    draw_evaluations(axis, evaluation_steps, evaluations)
     if math.isfinite(unigram):
         axis.axhline(unigram, color=BASELINE, linestyle=(0, (5, 3)), linewidth=1.3, label="unigram baseline")
     axis.set_ylabel("masked-LM loss (nats)")
@@ -189,8 +197,8 @@ def _draw_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, float]) ->
 def _draw_sentence_order(axis: Any, metrics: RunMetrics, _: Mapping[str, float]) -> None:
     steps, shares = metrics.series("step", "sentence_order_accuracy")
     evaluation_steps, evaluations = metrics.series("eval", "sentence_order_accuracy")
-    _draw_training(axis, steps, [100 * share for share in shares])
-    _draw_evaluations(axis, evaluation_steps, [100 * share for share in evaluations])
+    draw_training(axis, steps, [100 * share for share in shares])
+    draw_evaluations(axis, evaluation_steps, [100 * share for share in evaluations])
     axis.axhline(50, color=BASELINE, linestyle=(0, (5, 3)), linewidth=1.3)
     axis.annotate(
         "coin toss", (1, 50), xycoords=axis.get_yaxis_transform(), xytext=(0, -3), textcoords="offset points",
@@ -203,7 +211,8 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics, _: Mapping[str, float])
     )
 
 
-def _draw_learning_rate(axis: Any, metrics: RunMetrics, _: Mapping[str, float]) -> None:
+def draw_learning_rate(axis: Any, metrics: RunMetrics, _: Mapping[str, float]) -> None:
+    """The rate over the steps."""
     steps, rates = metrics.series("step", "learning_rate")
     axis.plot(steps, rates, color=TRAIN, linewidth=1.4, marker="o" if len(steps) == 1 else "", markersize=4)
     axis.set_ylim(bottom=0)
@@ -212,7 +221,7 @@ def _draw_learning_rate(axis: Any, metrics: RunMetrics, _: Mapping[str, float]) 
     axis.yaxis.get_offset_text().set_size("small")
 
 
-def _draw_training(axis: Any, steps: list[int], values: list[float], ceiling: float = math.inf) -> None:
+def draw_training(axis: Any, steps: list[int], values: list[float], ceiling: float = math.inf) -> None:
     """The raw values faintly and the running mean of those below the ceiling; a handful of points as points only."""
     if not any(math.isfinite(value) for value in values):
         return
@@ -225,7 +234,8 @@ def _draw_training(axis: Any, steps: list[int], values: list[float], ceiling: fl
     axis.plot(smooth_steps, smooth, color=TRAIN, linewidth=1.8, label="training, running mean")
 
 
-def _draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
+def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
+    """Points on a thin line."""
     if any(math.isfinite(value) for value in values):
         axis.plot(
             steps, values, color=EVALUATION, linewidth=1.0, marker="o", markersize=5.5 if len(steps) < 30 else 3,
@@ -283,8 +293,13 @@ def _loss_limits(losses: list[float], others: list[float]) -> tuple[float, float
     return max(bottom - margin, 0.0), top + margin, sum(value > top + margin for value in known)
 
 
-def _for_page(svg: str, description: str) -> str:
-    """Fit matplotlib's SVG into a page: only the element itself, the page's colours and font, no clashing names."""
+def for_page(svg: str, label: str) -> str:
+    """Fit matplotlib's SVG into a page: only the element itself, the page's colours and font, no clashing names.
+
+    Args:
+        svg: A whole file.
+        label: What it shows, for those who do not see it.
+    """
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its "*" would style the whole page
@@ -292,9 +307,7 @@ def _for_page(svg: str, description: str) -> str:
     svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href=", "href=")
     svg = re.sub(r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg, count=1)
     svg = re.sub(r'<svg ([^>]*?)height="[^"]*"', r"<svg \1", svg, count=1)
-    svg = svg.replace(
-        "<svg ", f'<svg role="img" stroke-linejoin="round" aria-label="Curve of the run: {description}" ', 1
-    )
+    svg = svg.replace("<svg ", f'<svg role="img" stroke-linejoin="round" aria-label="{escape(label)}" ', 1)
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1; font-family: inherit", svg)
     for colour, name in CSS_COLOURS.items():
         svg = svg.replace(colour, f"var({name}, {colour})")

@@ -21,16 +21,19 @@ BERT_VOCABULARY = 30_522  # of the uncased models
 LENGTH = 512  # tokens of the sequences that FLOPs are counted for
 
 
-def sizes() -> list[dict[str, Any]]:
+def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
     """One row a model, BERTs first.
+
+    Args:
+        length: Tokens of the sequences that operations are counted for.
 
     Returns:
         Rows of `name`, `layers`, `hidden_size`, `embedding_size`, `heads`; `parameters` of encoder and pooler, exactly;
         `with_heads`, the masked-LM and sentence-order heads added (None for BERT); `paper`, what table 1 says, if it
-        does; `forward_flops_per_token` at 512 tokens, heads left out; and for ALBERTs `sharing`: column of `SHARINGS`
+        does; `forward_flops_per_token`, heads left out; and for ALBERTs `sharing`: column of `SHARINGS`
         to parameters of encoder and pooler.
     """
-    return [*map(_bert, BERT_LAYERS_WIDTH_HEADS), *map(_albert, SIZES)]
+    return [*(_bert(name, length) for name in BERT_LAYERS_WIDTH_HEADS), *(_albert(size, length) for size in SIZES)]
 
 
 def forward_flops(config: AlbertConfig, length: float) -> float:
@@ -38,17 +41,17 @@ def forward_flops(config: AlbertConfig, length: float) -> float:
     return config.train_flops_per_token(length, predicted_share=0.0) / 3
 
 
-def _albert(size: str) -> dict[str, Any]:
+def _albert(size: str, length: float) -> dict[str, Any]:
     config = AlbertConfig.from_size(size)
     sharing = {name: AlbertConfig.from_size(size, **changes).num_parameters() for name, changes in SHARINGS.items()}
     return {
-        **_row(size, config, config.num_parameters(), forward_flops(config, LENGTH)),
+        **_row(size, config, config.num_parameters(), forward_flops(config, length)),
         "with_heads": config.num_parameters(heads=True),
         "sharing": sharing,
     }
 
 
-def _bert(name: str) -> dict[str, Any]:
+def _bert(name: str, length: float) -> dict[str, Any]:
     """A BERT is an ALBERT that shares nothing and embeds at full width, less the projection it then does not need."""
     layers, width, heads = BERT_LAYERS_WIDTH_HEADS[name]
     config = AlbertConfig(
@@ -56,7 +59,7 @@ def _bert(name: str) -> dict[str, Any]:
         num_hidden_layers=layers, num_hidden_groups=layers, num_attention_heads=heads, parameter_sharing="none",
     )  # fmt: skip
     projection = width * width + width
-    flops = forward_flops(config, LENGTH) - 2 * width * width
+    flops = forward_flops(config, length) - 2 * width * width
     return {**_row(name, config, config.num_parameters() - projection, flops), "with_heads": None, "sharing": None}
 
 

@@ -38,6 +38,29 @@ class TaskData:
     notes: list[str]
 
 
+def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
+    """The file to read, and which split it is.
+
+    Args:
+        task: Whose layout a folder has.
+        data: A file, or a folder.
+        split: Of a folder; or the beginning of its name.
+
+    Raises:
+        DataError: unknown-split.
+    """
+    if not data.is_dir():
+        return data, split
+    files = task.files(data)
+    for name in (split, *(name for name in files if name.startswith(split))):
+        if name in files:
+            return files[name], name
+    raise DataError(
+        "unknown-split", f"`{data}` has no `{split}` of {task.name} (there: {', '.join(files)})",
+        "name one of them with --split, or the file itself",
+    )  # fmt: skip
+
+
 def read_split(task: Task, file: Path, split: str, faults: Faults, labelled: bool = True) -> list[Any]:
     """All examples of a file.
 

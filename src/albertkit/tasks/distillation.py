@@ -152,7 +152,7 @@ class DistillationLosses(nn.Module):
         with torch.no_grad():
             wanted = self._teacher[0].packed_logits(batch.packed, traces[1])  # type: ignore[operator]
         logits = self.student.packed_logits(batch.packed, traces[0])  # type: ignore[operator]
-        own = self.task.losses(_answered(self.student, logits), batch, self.class_weights)
+        own = self.task.losses(answered(self.student, logits), batch, self.class_weights)
         parts = {
             name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct) for name, loss in own.items()
         }
@@ -225,7 +225,7 @@ def _exact(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _answered(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
+def answered(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
     """The model, whose logits are already known: a task that asks for them runs nothing."""
     answered = copy.copy(model)
     answered.packed_logits = lambda batch: logits  # type: ignore[assignment]

@@ -3,8 +3,9 @@
 M sequences of T tokens in all, of E examples. A batch has N sequences.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,6 +63,29 @@ class Features:
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
         return cls(flat, types, offsets, np.asarray(examples, np.int64), per_sequence or {}, per_token or {})
 
+    @classmethod
+    def concatenated(cls, parts: Sequence["Features"]) -> "Features":
+        """The sequences of several features one after the other; examples are numbered on. All have the same names.
+
+        Args:
+            parts: At least one.
+        """
+        examples, tokens, counted, read = [], [], 0, 0
+        for part in parts:
+            examples.append(part.examples + counted)
+            tokens.append(part.offsets[1:] + read)
+            counted += int(part.examples[-1]) + 1 if part.num_sequences else 0
+            read += int(part.offsets[-1])
+        first = parts[0]
+        return cls(
+            np.concatenate([part.input_ids for part in parts]),
+            np.concatenate([part.token_type_ids for part in parts]),
+            np.concatenate([np.zeros(1, np.int64), *tokens]),
+            np.concatenate(examples),
+            {name: np.concatenate([part.per_sequence[name] for part in parts]) for name in first.per_sequence},
+            {name: np.concatenate([part.per_token[name] for part in parts]) for name in first.per_token},
+        )
+
     @property
     def num_sequences(self) -> int:
         """M."""
@@ -112,6 +136,8 @@ class LabelledBatch:
         examples: int64 [N], the example of each sequence; sequences of one example stand together.
         per_sequence: Name to tensor [N, ...].
         per_token: Name to tensor [T, ...].
+        update_examples: int64, the examples of the whole update in the order of one process; process r of W has numbers r,
+            r + W, … of them. None where the batch is not of a stream.
     """
 
     packed: PackedBatch
@@ -119,18 +145,27 @@ class LabelledBatch:
     examples: Tensor
     per_sequence: dict[str, Tensor]
     per_token: dict[str, Tensor]
+    update_examples: np.ndarray | None = None
 
     @property
     def num_tokens(self) -> int:
         """T."""
         return self.packed.num_tokens
 
-    def to(self, device: torch.device) -> "LabelledBatch":
+    def to(self, device: torch.device, non_blocking: bool = False) -> "LabelledBatch":
         """The same batch on another device."""
+        return self._map(lambda values: values.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "LabelledBatch":
+        """The same batch in page-locked memory, from which copies to a GPU do not block."""
+        return self._map(lambda values: values.pin_memory())
+
+    def _map(self, change: Callable[[Any], Any]) -> "LabelledBatch":
         return LabelledBatch(
-            self.packed.to(device),
+            change(self.packed),
             self.sequences,
-            self.examples.to(device),
-            {name: values.to(device) for name, values in self.per_sequence.items()},
-            {name: values.to(device) for name, values in self.per_token.items()},
+            change(self.examples),
+            {name: change(values) for name, values in self.per_sequence.items()},
+            {name: change(values) for name, values in self.per_token.items()},
+            self.update_examples,
         )

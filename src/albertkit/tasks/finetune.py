@@ -20,19 +20,21 @@ from albertkit.report.versions import versions
 from albertkit.tasks.adapters import add_lora, freeze_encoder
 from albertkit.tasks.data import TaskData, fingerprint
 from albertkit.tasks.distillation import DistillationLosses, load_teacher
+from albertkit.tasks.exits import ExitLosses
 from albertkit.tasks.features import Features
 from albertkit.tasks.loading import load_encoder, load_task_model, save_task_model
 from albertkit.tasks.objective import FinetuningObjective
 from albertkit.tasks.prediction import run_model
 from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.shown_examples import save_examples
 from albertkit.tasks.stream import ExampleStream
 from albertkit.tasks.task import Prediction, Task
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
-from albertkit.training.hardware import choose_precision
+from albertkit.training.hardware import choose_precision, describe, repeatable
 from albertkit.training.loop import LoopSettings, train
-from albertkit.training.state import list_checkpoints
+from albertkit.training.state import check_model, newest_checkpoint
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,9 @@ def finetune_once(
     lora = add_lora(model, settings.lora) if settings.lora else None
     if settings.freeze:
         freeze_encoder(model)
-    teaching = None
+    teaching: DistillationLosses | ExitLosses | None = None
+    if settings.exits:
+        teaching = ExitLosses(model, task, class_weights)
     if settings.teacher is not None:
         teacher = load_teacher(settings.teacher, model, tokenizer, task.length)
         teaching = DistillationLosses(
@@ -195,6 +199,8 @@ def finetune_once(
 
     def save_model(folder: Path) -> None:
         save_task_model(folder, lora.merged() if lora else model, tokenizer, judge.task)
+        if isinstance(teaching, ExitLosses):
+            teaching.exits.save(folder)
         write_json(folder / PROVENANCE, {"model": str(model_folder), "data": data_fingerprint, "task": task.name})
 
     world.barrier()  # every process has checked the folder before one of them makes the run
@@ -203,18 +209,19 @@ def finetune_once(
         remove_leftovers(run)
         settings.save(run / "run.toml")
     display = Display(run if world.is_main else None, f"fine-tuning {task.name}", silent=not world.is_main)
-    precision = f"precision: {str(model.compute_dtype).removeprefix('torch.')} on {world.device}"
-    for line in (*data.notes, *notes, *reasons, precision):
+    for line in (*data.notes, *notes, *reasons, describe(model, world.device)):
         display.note(line)
-    result = train(
-        teaching or model, objective, stream, _loop_settings(settings), run=run, world=world, display=display,
-        save_model=save_model, evaluate=lambda: judge.scores(model), select=task.metric, resume=resume,
-    )  # fmt: skip
+    with repeatable(world.device):
+        result = train(
+            teaching or model, objective, stream, _loop_settings(settings), run=run, world=world, display=display,
+            save_model=save_model, evaluate=lambda: judge.scores(model), select=task.metric, resume=resume,
+        )  # fmt: skip
     if not result.finished:
         return FinetuneResult(
             None, task.name, task.metric, math.nan, {}, steps=result.state.step, seconds=result.state.seconds
         )
     world.barrier()
+    check_model(run / "best")
     best = load_task_model(run / "best")
     best.model.to(world.device)
     best.model.compute_dtype = model.compute_dtype
@@ -227,6 +234,7 @@ def finetune_once(
     )  # fmt: skip
     if world.is_main:
         best.task.write(run / "dev", predictions, split="dev")
+        save_examples(run / "dev", best.task, data.dev, predictions)
         save_results(finished.to_dict(), run, title=f"{task.name}, dev")
         write_task_card(
             run / "best", run.resolve().name, kind=task.kind, task=task.name, model_class=task.model_class.__name__,
@@ -278,16 +286,15 @@ def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings,
 
 def _check_run(run: Path, settings: FinetuneSettings, task: Task, data: str, resume: bool) -> None:
     """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
-    if settings.continues(run, resume):
-        for checkpoint in list_checkpoints(run)[-1:]:
-            before = read_json(checkpoint / PROVENANCE)
-            if before["task"] != task.name:
-                raise CheckpointError(
-                    "resume-mismatch", f"`{run}` was trained on {before['task']}, not on {task.name}",
-                    "resume with the task that the run was started with, or start a new run with another --out",
-                )  # fmt: skip
-            if before["data"] != data:
-                raise CheckpointError(
-                    "resume-mismatch", f"`{run}` was trained on other examples than these are now",
-                    "resume with the data that the run was started with, or start a new run with another --out",
-                )  # fmt: skip
+    if settings.continues(run, resume) and (checkpoint := newest_checkpoint(run)):
+        before = read_json(checkpoint / PROVENANCE)
+        if before["task"] != task.name:
+            raise CheckpointError(
+                "resume-mismatch", f"`{run}` was trained on {before['task']}, not on {task.name}",
+                "resume with the task that the run was started with, or start a new run with another --out",
+            )  # fmt: skip
+        if before["data"] != data:
+            raise CheckpointError(
+                "resume-mismatch", f"`{run}` was trained on other examples than these are now",
+                "resume with the data that the run was started with, or start a new run with another --out",
+            )  # fmt: skip

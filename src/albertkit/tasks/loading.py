@@ -94,6 +94,21 @@ def is_task_model(folder: str | os.PathLike[str]) -> bool:
     return any((path / TASK).exists() for path in (Path(folder), Path(folder) / "best"))
 
 
+def task_folder(folder: str | Path) -> Path:
+    """The folder that holds `task.json`: the one named, or of a run its `best/`.
+
+    Raises:
+        CheckpointError: no-task.
+    """
+    path = Path(folder) if (Path(folder) / TASK).exists() else Path(folder) / "best"
+    if not (path / TASK).exists():
+        raise CheckpointError(
+            "no-task", f"`{folder}` holds no fine-tuned model: there is no {TASK}",
+            "name the folder that `albertkit finetune --out` made; a pretrained model is evaluated on a token store",
+        )  # fmt: skip
+    return path
+
+
 def load_task_model(folder: str | Path) -> TaskModel:
     """What `save_task_model` wrote; a run folder stands for its `best/`.
 
@@ -102,11 +117,19 @@ def load_task_model(folder: str | Path) -> TaskModel:
     """
     from albertkit.tasks.registry import task_from_dict
 
-    path = Path(folder) if (Path(folder) / TASK).exists() else Path(folder) / "best"
-    if not (path / TASK).exists():
-        raise CheckpointError(
-            "no-task", f"`{folder}` holds no fine-tuned model: there is no {TASK}",
-            "name the folder that `albertkit finetune --out` made; a pretrained model is evaluated on a token store",
-        )  # fmt: skip
+    path = task_folder(folder)
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
-    return TaskModel(task, task.model_class.from_pretrained(path), AlbertTokenizer.from_pretrained(path))
+    model = task.model_class.from_pretrained(path)
+    _check_task(task, model, path)
+    return TaskModel(task, model, AlbertTokenizer.from_pretrained(path))
+
+
+def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
+    """Refuse a task that was put beside the weights of another model."""
+    named = len(getattr(task, "labels", ()) or model.config.id2label)
+    if named != model.config.num_labels or task.length > model.config.max_position_embeddings:
+        raise CheckpointError(
+            "broken-task", f"the task of `{path}` has {named} labels and {task.length} tokens, "
+            f"the model {model.config.num_labels} labels and {model.config.max_position_embeddings} positions",
+            "put the task.json back that belongs to these weights",
+        )  # fmt: skip

@@ -4,19 +4,20 @@ import torch
 
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.distillation import DistillationLosses
+from albertkit.tasks.exits import ExitLosses
 from albertkit.tasks.features import LabelledBatch
 from albertkit.tasks.task import Task
-from albertkit.training.loop import LossPart
+from albertkit.training.loop import LossPart, no_losses
 
 
 class FinetuningObjective:
-    """The losses of a task, or those of a student of a teacher.
+    """The losses of a task, of a student of a teacher, or of a classifier with early exits.
 
     Args:
         model: What is trained.
         task: Its task.
         class_weights: fp32 [C], what a target of each class counts.
-        teaching: A student's losses in place of the task's own.
+        teaching: A student's losses, or those of early exits, in place of the task's own.
     """
 
     def __init__(
@@ -24,7 +25,7 @@ class FinetuningObjective:
         model: PretrainedAlbert,
         task: Task,
         class_weights: torch.Tensor | None = None,
-        teaching: DistillationLosses | None = None,
+        teaching: DistillationLosses | ExitLosses | None = None,
     ) -> None:
         self.model, self.task, self.class_weights, self.teaching = model, task, class_weights, teaching
 
@@ -34,6 +35,8 @@ class FinetuningObjective:
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """The losses of a batch as sums."""
+        if not batch.num_tokens:
+            return no_losses(self.counts(batch), batch.packed.input_ids.device)
         if self.teaching:
             return self.teaching.losses(batch)
         counts = self.task.counts(batch)

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from albertkit.engines import load_engine, on_engine
+from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
 from albertkit.report.task_results import save_results
@@ -19,7 +21,6 @@ from albertkit.tasks.loading import TaskModel, load_task_model
 from albertkit.tasks.prediction import run_model
 from albertkit.tasks.task import Prediction
 from albertkit.training.distributed import join_world
-from albertkit.training.hardware import choose_precision
 
 _FILES = {".csv", ".tsv", ".json", ".txt", ".parquet"}  # names that nobody gives to a folder
 CHUNK = 4096  # examples read, computed and written at a time: enough to sort by length, little enough to hold
@@ -33,7 +34,7 @@ class PredictReport:
         written: Where the predictions are; empty for standard output.
         examples: Examples predicted.
         left_out: Rows that could not be used.
-        notes: How the file was read, where that was not plain.
+        notes: How the file was read, where that was not plain; what the engine fell back from.
     """
 
     written: tuple[Path, ...]
@@ -60,7 +61,7 @@ def predict(
     split: str = "test",
     on_error: Literal["stop", "skip"] = "stop",
     batch_tokens: int = 8192,
-    precision: str = "auto",
+    precision: Precision = "auto",
     device: str = "auto",
 ) -> PredictReport:
     """Predict every example of a file, in its order, however large it is.
@@ -73,7 +74,7 @@ def predict(
         split: Which file of a folder.
         on_error: What to do about rows that cannot be used: stop, or skip, count and name them.
         batch_tokens: Most tokens computed at once.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        precision: As `load_engine`: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
 
     Raises:
@@ -86,15 +87,15 @@ def predict(
             f"`{out}` would be a folder",
             "predictions go into a .jsonl file, or into a folder with the task's own",
         )
-    loaded = _ready(model, precision, device)
-    file, split = _file_of(loaded, Path(input), split)
     faults = Faults(on_error)
+    loaded = _ready(model, precision, device, faults)
+    file, split = _file_of(loaded, Path(input), split)
     target = None if out is None else Path(out)
     is_folder = target is not None and target.suffix != ".jsonl"
     lines = target / "predictions.jsonl" if target is not None and is_folder else target
     kept: list[Prediction] = []  # the task's own files are written as a whole
     count = 0
-    with _writer(lines) as stream:
+    with writer(lines) as stream:
         for prediction in _predictions(loaded, file, split, batch_tokens, faults):
             stream.write(json.dumps(prediction, ensure_ascii=False) + "\n")
             count += 1
@@ -114,7 +115,7 @@ def evaluate_task(
     split: str = "dev",
     threshold_from: Literal["train", "dev"] = "train",
     batch_tokens: int = 8192,
-    precision: str = "auto",
+    precision: Precision = "auto",
     device: str = "auto",
 ) -> FinetuneResult:
     """Score a fine-tuned model on labelled examples.
@@ -131,34 +132,38 @@ def evaluate_task(
     Raises:
         As `predict`.
     """
-    loaded = _ready(model, precision, device)
+    faults = Faults()
+    loaded = _ready(model, precision, device, faults)
     task, file_and_split = loaded.task, _file_of(loaded, Path(data), split)
-    examples = read_split(task, *file_and_split, Faults())
+    examples = read_split(task, *file_and_split, faults)
     features = task.features(examples, loaded.tokenizer, labelled=False)
     outputs = run_model(loaded.model, task, features, batch_tokens)
     predictions = task.predictions(examples, features, outputs)
     if threshold_from == "dev":
         task = task.calibrated(examples, predictions, "dev")
         predictions = task.predictions(examples, features, outputs)
-    scores = task.score(examples, predictions)
-    result = FinetuneResult(
-        Path(model), task.name, task.metric, scores[task.metric], scores, task.details(examples, predictions),
-        task.collapsed(examples, predictions),
-    )  # fmt: skip
+    scores, details = task.score(examples, predictions), task.details(examples, predictions)
+    if faults.notes:
+        details = {**details, "notes": [*details.get("notes", ()), *faults.notes]}
+    collapsed = task.collapsed(examples, predictions)
+    result = FinetuneResult(Path(model), task.name, task.metric, scores[task.metric], scores, details, collapsed)
     if out is not None:
         task.write(Path(out), predictions, split=file_and_split[1])
         save_results(result.to_dict(), out)
     return result
 
 
-def _ready(model: str | Path, precision: str, device: str) -> TaskModel:
+def _ready(model: str | Path, precision: Precision, device: str, faults: Faults) -> TaskModel:
+    """The folder's model on an engine; what the engine fell back from is noted."""
     loaded = load_task_model(model)
     world = join_world(device)
     if world.size > 1:
         raise ConfigError("bad-settings", f"{world.size} processes", "predict and evaluate run in one process")
     loaded.model.to(world.device)
-    loaded.model.compute_dtype = choose_precision(precision, world.device)
-    return loaded
+    engine = load_engine(loaded.model, precision)
+    for note in engine.notes:
+        faults.note(note)
+    return loaded._replace(model=on_engine(loaded.model, engine))
 
 
 def _file_of(loaded: TaskModel, data: Path, split: str) -> tuple[Path, str]:
@@ -177,19 +182,21 @@ def _file_of(loaded: TaskModel, data: Path, split: str) -> tuple[Path, str]:
 
 def _predictions(loaded: TaskModel, file: Path, split: str, batch_tokens: int, faults: Faults) -> Iterator[Prediction]:
     examples = loaded.task.examples(file, split=split, labelled=False, faults=faults)
-    for chunk in _chunks(examples):
+    for chunk in chunks(examples):
         features = loaded.task.features(chunk, loaded.tokenizer, labelled=False)
         outputs = run_model(loaded.model, loaded.task, features, batch_tokens)
         yield from loaded.task.predictions(chunk, features, outputs)
 
 
-def _chunks(examples: Iterator[Any]) -> Iterator[list[Any]]:
+def chunks(examples: Iterator[Any]) -> Iterator[list[Any]]:
+    """`CHUNK` of them at a time, in their order."""
     while chunk := list(islice(examples, CHUNK)):
         yield chunk
 
 
 @contextmanager
-def _writer(path: Path | None) -> Iterator[IO[str]]:
+def writer(path: Path | None) -> Iterator[IO[str]]:
+    """A file that appears whole at the end, or standard output."""
     if path is None:
         yield sys.stdout
     else:

@@ -1,19 +1,19 @@
 """A model on features: packed batches of sequences of like length, the outputs in the order of the features."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import distributed as dist
 
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.features import Features
+from albertkit.tasks.features import Features, LabelledBatch
 from albertkit.tasks.stream import cut_by_tokens
 from albertkit.tasks.task import Task
 from albertkit.training.distributed import World
 
 
-@torch.inference_mode()
 def run_model(
     model: PretrainedAlbert, task: Task, features: Features, batch_tokens: int, world: World | None = None
 ) -> list[Any]:
@@ -31,16 +31,36 @@ def run_model(
     Returns:
         M outputs, in the order of the features.
     """
+    return run_batches(partial(task.outputs, model), features, batch_tokens, model.device, world)
+
+
+@torch.inference_mode()
+def run_batches(
+    outputs_of: Callable[[LabelledBatch], list[Any]],
+    features: Features,
+    batch_tokens: int,
+    device: torch.device,
+    world: World | None = None,
+) -> list[Any]:
+    """As `run_model`, with any function from a batch to an output a sequence.
+
+    Args:
+        outputs_of: N outputs of a batch on `device`.
+        features: M sequences.
+        batch_tokens: As `run_model`.
+        device: Where the batches are put.
+        world: As `run_model`.
+    """
     outputs: list[Any] = [None] * features.num_sequences
     order = np.argsort(features.lengths, kind="stable")
     runs = cut_by_tokens(features.lengths[order], batch_tokens, order)
     rank, size = (world.rank, world.size) if world else (0, 1)
     for run in runs[rank::size]:
-        batch = features.batch(run).to(model.device)
-        for sequence, output in zip(run.tolist(), task.outputs(model, batch), strict=True):
+        batch = features.batch(run).to(device)
+        for sequence, output in zip(run.tolist(), outputs_of(batch), strict=True):
             outputs[sequence] = output
-    if size > 1:
-        gathered: list[Any] = [None] * size
-        dist.all_gather_object(gathered, outputs)
-        outputs = [next((o for o in column if o is not None), None) for column in zip(*gathered, strict=True)]
+    if world:
+        outputs = [
+            next((o for o in all_of if o is not None), None) for all_of in zip(*world.gather(outputs), strict=True)
+        ]
     return outputs

@@ -28,8 +28,25 @@ _KINDS: dict[str, type[Task]] = {
 }
 
 
+_OWN: dict[str, Task] = {}
+
+
+def register_task(task: Task) -> None:
+    """Add a task, to be found by its name; folders of models that were fine-tuned on it are read as its class.
+
+    Args:
+        task: With its settings; its class may be one of one's own.
+
+    Raises:
+        ConfigError: bad-argument for a name that is taken.
+    """
+    if task.name in TASKS or _OWN.get(task.name, task) != task:
+        raise ConfigError("bad-argument", f"there is a task `{task.name}` already", "choose another name")
+    _OWN[task.name] = task
+
+
 def find_task(name: str, columns: Columns | None = None) -> Task:
-    """A task by name: one of `TASKS`, in any case, with or without hyphens.
+    """A task by name: one of `TASKS`, in any case, with or without hyphens; or one that was registered.
 
     Args:
         name: "mrpc", "SST-2", "squad2", …; or "classify", "regress", "multilabel" for a table of one's own.
@@ -40,9 +57,9 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     """
     plain = {known.replace("-", ""): known for known in TASKS}
     asked = name.lower().replace("-", "").replace("_", "").replace(".", "")
-    known = plain.get(_ALIASES.get(asked, asked))
+    known = name if name in _OWN else plain.get(_ALIASES.get(asked, asked))
     if known is None:
-        raise ConfigError("unknown-task", f"there is no task `{name}`", near_miss(name, TASKS))
+        raise ConfigError("unknown-task", f"there is no task `{name}`", near_miss(name, (*TASKS, *_OWN)))
     given: dict[str, Any] = (columns or Columns()).settings()
     if known in TABLES:
         if "text" not in given:
@@ -58,6 +75,8 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
             "conflicting-options", f"`{known}` has a format of its own; there are no columns to name",
             f"leave out --{' --'.join(given)}",
         )  # fmt: skip
+    if known in _OWN:
+        return _OWN[known]
     if known in ANSWERS:
         return AnswerTask(name=known, version=ANSWERS[known], head_kind="spans" if known == "squad1" else "beam")
     return choice_task(known) if known in CHOICE_TASKS else tagging_task(known)
@@ -70,7 +89,9 @@ def task_from_dict(values: dict[str, Any], source: Path) -> Task:
         CheckpointError: broken-task.
     """
     try:
-        return _KINDS[values["kind"]].from_dict(values)
+        own = _OWN.get(values["name"])
+        kind = type(own) if own is not None and own.kind == values["kind"] else _KINDS[values["kind"]]
+        return kind.from_dict(values)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             "broken-task", f"`{source}` describes no task: {error}", "copy it again from where the model was made"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError, MachineError
+from albertkit.errors import MachineError
 from albertkit.files import atomic_folder
 from albertkit.report.task_results import save_results
 from albertkit.tasks.data import TaskData, read_data
@@ -18,10 +18,13 @@ from albertkit.tasks.seeds import median_of_seeds
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 from albertkit.training.distributed import World, join_world
+from albertkit.training.launch import resumes
+from albertkit.training.run_folder import alone_in_run
 
 _LOWER = 1 / 3  # of the learning rate, for a retry
 
 
+@alone_in_run
 def finetune(
     task: str | Task,
     model: str | Path,
@@ -59,8 +62,7 @@ def finetune(
     settings, run = settings or FinetuneSettings(), Path(out)
     settings.check()
     world = join_world(settings.device)
-    if resume and not any(run.glob("**/run.toml")):
-        raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
+    resume = resumes(run, resume)
     found = task if isinstance(task, Task) else find_task(task, columns)
     dev_file = None if dev is None else Path(dev)
     examples = read_data(

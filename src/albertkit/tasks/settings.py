@@ -40,10 +40,11 @@ class FinetuneSettings(Settings):
         teacher: Folder of a larger model, fine-tuned on the same task, to learn from.
         teacher_weight: Share of the loss that is the teacher's.
         teacher_hidden: Weight of the distance to the teacher's hidden states; 0 for none.
+        exits: Train a classifier after every pass, too, so that easy texts can leave early (PABEE's loss).
         seed: Of the order of examples, of dropout and of a fresh head.
         seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
         retries: How often a run that learned nothing, or whose loss became NaN, is begun again with a third of its rate.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
         device: auto, cpu, cuda or cuda:N.
     """
@@ -71,6 +72,7 @@ class FinetuneSettings(Settings):
     teacher: Path | None = None
     teacher_weight: float = 0.5
     teacher_hidden: float = 0.0
+    exits: bool = False
     seed: int = 0
     seeds: int = 1
     retries: int = 0
@@ -97,6 +99,8 @@ class FinetuneSettings(Settings):
             found.append(f"lr must be above 0 and below 10, it is {self.lr}")
         if not 0 <= self.teacher_weight <= 1:
             found.append(f"teacher_weight must be from 0 to 1, it is {self.teacher_weight}")
+        if self.exits and self.teacher is not None:
+            found.append("exits and teacher are both given; a student has one loss")
         if self.freeze and self.lora:
             found.append("freeze and lora are both given; lora trains parts of the encoder")
         if found:

@@ -1,5 +1,6 @@
 """Training batches of features: every epoch in another order, an update at a time, at a place that is two integers."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ class ExampleStream:
     The examples of an epoch are put in a random order. An update takes the next `batch_size` of them with all their
     sequences, whatever their lengths: published settings mean that. Within an update the sequences are sorted by length, so
     that those of one length meet (they attend together), dealt to the processes, and cut into micro-batches of at most
-    `batch_tokens`. The last update of an epoch may have fewer examples; fewer than there are processes are left out.
+    `batch_tokens`. The last update of an epoch may have fewer examples, and if those are fewer than the processes, some get an
+    empty batch.
 
     Args:
         features: Labelled.
@@ -64,11 +66,12 @@ class ExampleStream:
         return len(self._lengths)
 
     def __next__(self) -> list[LabelledBatch]:
-        if self.num_examples - self._cursor < self._world_size:
+        if self._cursor >= self.num_examples:
             self._epoch, self._cursor = self._epoch + 1, 0
         examples = self._epoch_order()[self._cursor : self._cursor + self._batch_size]
         self._cursor += len(examples)
-        examples = examples[np.argsort(self._lengths[examples], kind="stable")][self._rank :: self._world_size]
+        update = examples[np.argsort(self._lengths[examples], kind="stable")]
+        examples = update[self._rank :: self._world_size]
         if self._grouped:
             runs = [
                 self._sequences(run) for run in cut_by_tokens(self._lengths[examples], self._batch_tokens, examples)
@@ -78,7 +81,8 @@ class ExampleStream:
             lengths = self._features.lengths[sequences]
             order = np.argsort(lengths, kind="stable")
             runs = cut_by_tokens(lengths[order], self._batch_tokens, sequences[order])
-        return [self._features.batch(run) for run in runs]
+        batches = [self._features.batch(run) for run in runs or [np.zeros(0, np.int64)]]
+        return [replace(batch, update_examples=update) for batch in batches]
 
     def state(self) -> dict[str, Any]:
         """Where the next update starts, and what must be the same again."""
@@ -106,7 +110,8 @@ class ExampleStream:
         return self._order[1]
 
     def _sequences(self, examples: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples])
+        found = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -173,6 +173,10 @@ class Task(ABC, Generic[AnyExample]):
             split: Of which data; part of names such as `MNLI-m.tsv`.
         """
 
+    def shown(self, example: AnyExample) -> dict[str, Any]:
+        """An example for people: its `texts` in the order in which they are read, and what people `said`, as text."""
+        return {"texts": [], "said": ""}
+
     # --- files --------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,8 +186,19 @@ class Task(ABC, Generic[AnyExample]):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """What `to_dict` gave; lists become tuples."""
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
-        return cls(**fields)
+        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
+        for own in fields(cls):
+            kind = str if own.default is MISSING else type(own.default)
+            value = known.get(own.name, own.default)
+            if (
+                own.default is not None
+                and value is not MISSING
+                and type(value) not in (kind, int if kind is float else kind)
+            ):
+                raise TypeError(f"`{own.name}` is {value!r}")
+            if isinstance(value, tuple) and not all(isinstance(part, str) for part in value):
+                raise TypeError(f"`{own.name}` is {value!r}, not a list of names")
+        return cls(**known)
 
     def with_changes(self, **changes: Any) -> Self:
         """A copy with other settings."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # many characters.
 CHARACTERS_BEFORE_ENGINE = 10_000_000
 _CHARACTERS_A_CHUNK = 500_000  # one thread's work at a time: 0.5 MB of text and 2 MB of room for ids stay in the caches
+# 2 ms of work, for which no thread is started: two for a sentence took 0.3 ms, and 1 ms on a busy machine; encoding it, 0.01.
+_FEW_CHARACTERS = 20_000
 # Texts the engine refuses are work done twice. After a chunk with more than this share of them (Korean under the rules
 # `google`, which take Hangul apart: all), so many chunks go to SentencePiece before the engine is tried again.
 _REFUSED_SHARE = 0.5
@@ -48,8 +50,9 @@ class BatchEncoder:
 
     def encode(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
-        threads = num_threads or available_cores()
-        self._characters += sum(map(len, texts))
+        characters = sum(map(len, texts))
+        threads = min(num_threads or available_cores(), 1 + characters // _FEW_CHARACTERS)
+        self._characters += characters
         if self._characters >= CHARACTERS_BEFORE_ENGINE:
             self.start_engine()
         if self._engine is None:
@@ -68,9 +71,10 @@ class BatchEncoder:
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
         assert self._engine is not None
         # The engine sees to the white space of ASCII; the rest of the rules is for Python.
-        lower = rules.lowers(self._rules)
+        lower, own = rules.lowers(self._rules), rules.own_rules(self._rules) is not None
         prepared = [
-            (text.lower() if lower else text) if text.isascii() else rules.apply(self._rules, text) for text in texts
+            (text.lower() if lower else text) if text.isascii() and not own else rules.apply(self._rules, text)
+            for text in texts
         ]
         encoded, refused = self._engine.encode([text.encode() for text in prepared])
         left = np.flatnonzero(refused)
@@ -79,12 +83,18 @@ class BatchEncoder:
         if len(left) > _REFUSED_SHARE * len(texts):
             self._without_engine = _CHUNKS_WITHOUT_ENGINE
         # The rules twice change nothing more, and ASCII has had half of them.
-        whole = [rules.apply(self._rules, prepared[n]) if prepared[n].isascii() else prepared[n] for n in left]
+        whole = [
+            rules.apply(self._rules, prepared[n]) if prepared[n].isascii() and not own else prepared[n] for n in left
+        ]
         return filled(encoded, left, self._by_sentencepiece(whole, 1))
 
     def _by_sentencepiece(self, prepared: list[str], num_threads: int) -> RaggedIds:
         """SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
-        encoded = ragged(self._processor.encode(prepared, num_threads=num_threads, return_type="numpy"))
+        if num_threads == 1 and sum(map(len, prepared)) < _FEW_CHARACTERS:
+            rows = [self._processor.encode(text, return_type="numpy") for text in prepared]
+        else:
+            rows = self._processor.encode(prepared, num_threads=num_threads, return_type="numpy")
+        encoded = ragged(rows)
         return encoded if self._digit_comma is None else RaggedIds(*self._digit_comma.rewrite(*encoded))
 
     def _load_engine(self) -> "WordEngine | None":
@@ -95,7 +105,7 @@ class BatchEncoder:
         facts = read_facts(self._model)
         if not fits(facts):
             return None
-        blanks = b" " if self._rules == "none" else b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
+        blanks = b" " if rules.following(self._rules) == "none" else b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
         return WordEngine(unigram_tables(facts, self._processor.unk_id(), self._digit_comma), facts.charsmap, blanks)
 
 

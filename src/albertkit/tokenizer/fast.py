@@ -16,12 +16,13 @@ Where it can differ from `AlbertTokenizer`:
   the 224,711 replacements of nmt_nfkc; the others are the same.
 """
 
+import functools
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from albertkit.tokenizer.digit_comma import SPACE
-from albertkit.tokenizer.rules import google_family, lowers
+from albertkit.tokenizer.rules import google_family, lowers, own_rules
 from albertkit.tokenizer.sentencepiece_model import (
     BYTE,
     NORMAL,
@@ -35,6 +36,7 @@ from albertkit.tokenizer.sentencepiece_model import (
 _DIGIT_COMMA_PENALTY = 100.0  # convert_slow_tokenizer.py of transformers 4.57
 # Combining marks are in Unicode's first two planes; to ask all characters takes eight times as long (0.05 s).
 _AFTER_THE_MARKS = 0x20000
+_PRIVATE = 0xF0000  # first of 65,534 characters that no text has
 _NEVER = -1e6  # a score no path survives; for pieces that text must not match
 # What `str.split` takes for white space. Written out: `\s` in the regular expressions of `tokenizers` is another set.
 _BLANK = "[" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "]"
@@ -116,6 +118,8 @@ def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
 
 
 def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
+    if (own := own_rules(text_rules)) is not None:
+        return [*_replacing(own.replace, normalizers), *_rule_steps(own.then, normalizers, regex)]
     if text_rules == "none":
         return []
     steps = [normalizers.Replace(regex(f"{_BLANK}+"), " "), normalizers.Strip()]
@@ -129,6 +133,14 @@ def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
     return steps if family is not None else [*steps, normalizers.NFC()]
 
 
+def _replacing(replace: Mapping[str, str], normalizers: Any) -> list[Any]:
+    """Every character once, however they replace each other: first by a private character, then by what it stands for."""
+    private = [chr(_PRIVATE + number) for number in range(len(replace))]
+    first = [normalizers.Replace(character, mark) for character, mark in zip(replace, private, strict=True)]
+    return first + [normalizers.Replace(mark, made) for mark, made in zip(private, replace.values(), strict=True)]
+
+
+@functools.cache
 def _combining_class() -> str:
     """A regular expression for characters with a non-zero combining class."""
     return regex_class(c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)) + "+"

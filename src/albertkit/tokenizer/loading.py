@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.files import read_json
+from albertkit.files import plain_file, read_json
 from albertkit.tokenizer import rules
+from albertkit.tokenizer.morphemes import ANALYSERS
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 CONFIG_NAME = "tokenizer_config.json"
@@ -112,7 +113,13 @@ def _load(folder: Path, settings: dict[str, Any], text_rules: str | None) -> Alb
         from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
         chosen = text_rules if text_rules is not None else rules.named_by(settings)
-        return SentencePieceTokenizer(model.read_bytes(), chosen, source=model, analyser=settings.get(ANALYSER_KEY))
+        analyser = settings.get(ANALYSER_KEY)
+        if analyser is not None and analyser not in ANALYSERS:
+            raise CheckpointError(
+                "broken-tokenizer", f"`{ANALYSER_KEY}` of {CONFIG_NAME} in `{folder}` is {analyser!r}",
+                f"known: {', '.join(ANALYSERS)}",
+            )  # fmt: skip
+        return SentencePieceTokenizer(plain_file(model).read_bytes(), chosen, source=model, analyser=analyser)
     vocabularies = _vocabularies(folder)
     if not vocabularies and not (folder / JSON_NAME).exists():
         raise CheckpointError(
@@ -155,8 +162,21 @@ def _from_json(folder: Path, settings: dict[str, Any]) -> AlbertTokenizer:
 
 
 def added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
-    """Tokens that `added_tokens.json` and `tokenizer_config.json` list, and their ids."""
+    """Tokens that `added_tokens.json` and `tokenizer_config.json` list, and their ids.
+
+    Raises:
+        CheckpointError: broken-tokenizer, if they are no lists of tokens.
+    """
     file = folder / "added_tokens.json"
     listed = read_json(file, "list of added tokens") if file.exists() else {}
     decoder = settings.get("added_tokens_decoder") or {}
-    return {**listed, **{token["content"]: int(number) for number, token in decoder.items()}}
+    try:
+        found = {**listed, **{token["content"]: int(number) for number, token in decoder.items()}}
+    except (TypeError, ValueError, KeyError, AttributeError):
+        found = {"": None}
+    if not all(isinstance(token, str) and isinstance(number, int) for token, number in found.items()):
+        raise CheckpointError(
+            "broken-tokenizer", f"the lists of added tokens in `{folder}` are not names with numbers",
+            f"mend added_tokens.json and `added_tokens_decoder` of {CONFIG_NAME}, or fetch them again",
+        )  # fmt: skip
+    return found

@@ -15,35 +15,28 @@
 `none`
     The text as it is; SentencePiece's own normaliser is all there is.
 
-In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. A further rule is a function in `_RULES` and
-one in `_ALIGNMENTS`.
+In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. Rules of one's own: `register_rules`.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from albertkit.errors import ConfigError, near_miss
-
-
-class AlignedText(NamedTuple):
-    """A text after its rules, and where each of its characters comes from.
-
-    Attributes:
-        text: The text after the rules.
-        starts: For each character of `text`, the first character of the original that made it.
-        ends: One past the last such character. Characters that the rules removed belong to the one before them.
-    """
-
-    text: str
-    starts: list[int]
-    ends: list[int]
-
+from albertkit.tokenizer.alignment import (
+    BEYOND_ASCII,
+    AlignedText,
+    aligned,
+    collapsed,
+    composed,
+    lowered,
+    replaced,
+    without_marks,
+)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def apply(rules: str, text: str) -> str:
@@ -58,22 +51,7 @@ def apply(rules: str, text: str) -> str:
 
 def align(rules: str, text: str) -> AlignedText:
     """`apply`, with the origin of every character; slower."""
-    return _ALIGNMENTS[rules](encodable(text))
-
-
-def with_spaces(aligned: AlignedText, places: Sequence[int]) -> AlignedText:
-    """The text with spaces that the original does not have, each of which stands for nothing in it.
-
-    Args:
-        aligned: A text after its rules.
-        places: Where, in characters of its text, ascending.
-    """
-    text, starts, ends = list(aligned.text), list(aligned.starts), list(aligned.ends)
-    for place in reversed(places):
-        text.insert(place, " ")
-        starts.insert(place, aligned.starts[place])
-        ends.insert(place, aligned.starts[place])
-    return AlignedText("".join(text), starts, ends)
+    return _ALIGNMENTS[rules](aligned(encodable(text)))
 
 
 def check(rules: str) -> str:
@@ -82,7 +60,7 @@ def check(rules: str) -> str:
     Raises:
         ConfigError: bad-text-rules.
     """
-    if rules not in _RULES:
+    if not isinstance(rules, str) or rules not in _RULES:  # a file may say anything
         raise ConfigError("bad-text-rules", f"there are no text rules `{rules}`", near_miss(str(rules), _RULES))
     return rules
 
@@ -102,15 +80,61 @@ _GOOGLE = {
 }
 
 
+class OwnRules(NamedTuple):
+    """Rules of one's own: what is replaced first, and the rules that follow."""
+
+    replace: Mapping[str, str]
+    then: str
+
+
+_OWN: dict[str, OwnRules] = {}
+
+
+def register_rules(name: str, replace: Mapping[str, str], then: str = "multilingual") -> None:
+    """Add text rules: characters are replaced, then other rules follow.
+
+    A folder keeps the name alone, so register them before it is loaded; its `tokenizer.json` has them built in.
+
+    Args:
+        name: Not one of `NAMES`. Of the same rules it may be registered again.
+        replace: Character to what stands for it, which may be empty or longer.
+        then: One of `NAMES`.
+
+    Raises:
+        ConfigError: bad-argument for a name that is taken, or what is not a single character. bad-text-rules for `then`.
+    """
+    own = OwnRules(dict(replace), then)
+    if name in NAMES or _OWN.get(name, own) != own:
+        raise ConfigError("bad-argument", f"there are text rules `{name}` already", "choose another name")
+    if long := [text for text in replace if len(text) != 1]:
+        raise ConfigError("bad-argument", f"{long[0]!r} is not one character", "replace single characters")
+    if then not in NAMES:
+        raise ConfigError("bad-text-rules", f"there are no text rules `{then}` to follow", near_miss(then, NAMES))
+    _OWN[name] = own
+    table, rule, alignment = str.maketrans(dict(own.replace)), _RULES[then], _ALIGNMENTS[then]
+    _RULES[name] = lambda text: rule(text.translate(table))
+    _ALIGNMENTS[name] = lambda text: alignment(replaced(text, own.replace))
+
+
+def own_rules(rules: str) -> OwnRules | None:
+    """What was registered under this name; None for one of `NAMES`."""
+    return _OWN.get(rules)
+
+
 def google_family(rules: str) -> GoogleRules | None:
-    """What the rules of this name do; None if they are not of Google's family."""
-    return _GOOGLE.get(rules)
+    """What the rules of this name do, or those that follow on own ones; None if they are not of Google's family."""
+    return _GOOGLE.get(following(rules))
+
+
+def following(rules: str) -> str:
+    """The name itself, or of rules of one's own that of the rules that follow."""
+    return _OWN[rules].then if rules in _OWN else rules
 
 
 def lowers(rules: str) -> bool:
     """Whether the rules of this name lower-case."""
-    family = _GOOGLE.get(rules)
-    return rules == "korean" or (family is not None and family.lower)
+    family = google_family(rules)
+    return following(rules) == "korean" or (family is not None and family.lower)
 
 
 def named_by(settings: Any) -> str:
@@ -147,7 +171,7 @@ def _google(text: str, lower: bool, strip: bool) -> str:
         if strip:
             text = unicodedata.normalize("NFKD", text)
             # Asking each kind of character once is twice as fast as asking every character of a line.
-            for mark in filter(unicodedata.combining, set(_BEYOND_ASCII.findall(text))):
+            for mark in filter(unicodedata.combining, set(BEYOND_ASCII.findall(text))):
                 text = text.replace(mark, "")
     return text.lower() if lower else text
 
@@ -174,109 +198,16 @@ _RULES: dict[str, Callable[[str], str]] = {
 NAMES = tuple(_RULES)
 
 
-# --- where the characters come from -----------------------------------------------------------------------------------
+def _align_google(text: AlignedText, lower: bool, strip: bool) -> AlignedText:
+    text = collapsed(text)
+    if strip and not text.text.isascii():
+        text = without_marks(text)
+    return lowered(text) if lower else text
 
 
-def _align_none(text: str) -> AlignedText:
-    return AlignedText(text, list(range(len(text))), list(range(1, len(text) + 1)))
-
-
-def _collapse(text: str) -> AlignedText:
-    """`" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
-    if " ".join(text.split()) == text:
-        return _align_none(text)
-    kept: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    for word in re.finditer(r"\S+", text):
-        if kept:
-            kept.append(" ")
-            starts.append(ends[-1])
-            ends.append(word.start())
-        kept.append(word.group())
-        starts.extend(range(word.start(), word.end()))
-        ends.extend(range(word.start() + 1, word.end() + 1))
-    return AlignedText("".join(kept), starts, ends)
-
-
-def _align_google(text: str, lower: bool, strip: bool) -> AlignedText:
-    aligned = _collapse(text)
-    if strip and not aligned.text.isascii():
-        aligned = _without_marks(aligned)
-    return _lowered(aligned) if lower else aligned
-
-
-def _lowered(aligned: AlignedText) -> AlignedText:
-    # Lower-casing the whole, since a final sigma depends on its neighbours. One character, U+0130, becomes two.
-    lowered = aligned.text.lower()
-    if len(lowered) == len(aligned.text):
-        return aligned._replace(text=lowered)
-    widths = [len(character.lower()) for character in aligned.text]
-    starts = [start for start, width in zip(aligned.starts, widths, strict=True) for _ in range(width)]
-    ends = [end for end, width in zip(aligned.ends, widths, strict=True) for _ in range(width)]
-    return AlignedText(lowered, starts, ends)
-
-
-def _without_marks(text: AlignedText) -> AlignedText:
-    kept: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    place = 0
-    # Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
-    for found in _BEYOND_ASCII.finditer(text.text):
-        here = found.start()
-        kept.append(text.text[place:here])
-        starts += text.starts[place:here]
-        ends += text.ends[place:here]
-        bases = [c for c in unicodedata.normalize("NFKD", found.group()) if not unicodedata.combining(c)]
-        if not bases and ends:
-            ends[-1] = text.ends[here]
-        kept += bases
-        starts += [text.starts[here]] * len(bases)
-        ends += [text.ends[here]] * len(bases)
-        place = here + 1
-    return AlignedText("".join(kept) + text.text[place:], starts + text.starts[place:], ends + text.ends[place:])
-
-
-def _composed(collapsed: AlignedText) -> AlignedText:
-    if unicodedata.is_normalized("NFC", collapsed.text):
-        return collapsed
-    kept: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    for first, last in _composing_runs(collapsed.text):
-        composed = unicodedata.normalize("NFC", collapsed.text[first:last])
-        kept.append(composed)
-        if composed == collapsed.text[first:last]:
-            starts.extend(collapsed.starts[first:last])
-            ends.extend(collapsed.ends[first:last])
-        else:
-            starts.extend([collapsed.starts[first]] * len(composed))
-            ends.extend([collapsed.ends[last - 1]] * len(composed))
-    return AlignedText("".join(kept), starts, ends)
-
-
-def _composing_runs(text: str) -> list[tuple[int, int]]:
-    """Spans that NFC treats on their own: no character composes or changes places with one of another span."""
-    runs: list[tuple[int, int]] = []
-    first = 0
-    for position in range(1, len(text)):
-        if unicodedata.combining(text[position]):
-            continue
-        before, character = text[first:position], text[position]
-        if _nfc(before) + _nfc(character) == _nfc(before + character):
-            runs.append((first, position))
-            first = position
-    return [*runs, (first, len(text))] if text else runs
-
-
-def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
-
-
-_ALIGNMENTS: dict[str, Callable[[str], AlignedText]] = {
+_ALIGNMENTS: dict[str, Callable[[AlignedText], AlignedText]] = {
     **{name: partial(_align_google, lower=family.lower, strip=family.strip) for name, family in _GOOGLE.items()},
-    "multilingual": lambda text: _composed(_collapse(text)),
-    "korean": lambda text: _composed(_lowered(_collapse(text))),
-    "none": _align_none,
+    "multilingual": lambda text: composed(collapsed(text)),
+    "korean": lambda text: composed(lowered(collapsed(text))),
+    "none": lambda text: text,
 }

@@ -50,18 +50,25 @@ def read_facts(model: bytes) -> ModelFacts:
     """Read a model file. It must be one that SentencePiece has accepted; nothing is checked again."""
     facts = ModelFacts()
     for number, value in _fields(model):
+        if not isinstance(value, bytes):
+            continue
         if number == 1:
-            piece: dict[int, Any] = {2: 0.0, 3: NORMAL, **dict(_fields(value))}
+            piece: dict[int, Any] = {1: b"", 2: 0.0, 3: NORMAL, **_known(value, {1: bytes, 2: float, 3: int})}
             facts.pieces.append((piece[1].decode(), piece[2], piece[3]))
         elif number == 2:
-            trainer = dict(_fields(value))
+            trainer = _known(value, {3: int, 24: int})
             facts.model_type = trainer.get(3, UNIGRAM)
             facts.whitespace_as_suffix = bool(trainer.get(24, 0))
         elif number == 3:
-            normalizer = dict(_fields(value))
+            normalizer = _known(value, {2: bytes, 3: int, 4: int, 5: int})
             facts.charsmap = normalizer.get(2, b"")
             facts.dummy_prefix, facts.one_space, facts.escape_spaces = (bool(normalizer.get(n, 1)) for n in (3, 4, 5))
     return facts
+
+
+def _known(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
+    """The fields that have their type; one of another is unknown to a protocol buffer, and passed over."""
+    return {number: value for number, value in _fields(message) if isinstance(value, kinds.get(number, ()))}
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
@@ -113,7 +120,8 @@ def load_processor(model: bytes, source: Path) -> Any:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         size = processor.get_piece_size()
-    except (RuntimeError, TypeError, ValueError):
+        facts = read_facts(model)
+    except (RuntimeError, TypeError, ValueError, IndexError, struct.error):
         size = 0
     if not size:
         raise CheckpointError(
@@ -122,9 +130,7 @@ def load_processor(model: bytes, source: Path) -> Any:
         )  # fmt: skip
     found = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
     if not (
-        len(found) == len(SPECIAL_PIECES)
-        and processor.unk_id() == 1
-        and all(map(_in_place, read_facts(model).pieces, range(5)))
+        len(found) == len(SPECIAL_PIECES) and processor.unk_id() == 1 and all(map(_in_place, facts.pieces, range(5)))
     ):
         raise CheckpointError(
             "special-ids",

@@ -9,6 +9,7 @@ import numpy as np
 
 from albertkit.files import atomic_file, sha256_bytes, write_json
 from albertkit.tokenizer import rules
+from albertkit.tokenizer.alignment import AlignedText, with_spaces
 from albertkit.tokenizer.batch import BatchEncoder
 from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
 from albertkit.tokenizer.loading import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, MODEL_NAME, make_room
@@ -129,7 +130,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         """
         aligned = rules.align(self.text_rules, text)
         if self.analyser:
-            aligned = rules.with_spaces(aligned, find_analyser(self.analyser).boundaries(aligned.text))
+            aligned = with_spaces(aligned, find_analyser(self.analyser).boundaries(aligned.text))
         if not aligned.text:
             return [], []
         encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
@@ -217,7 +218,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return new_ids, new_places
 
     @staticmethod
-    def _point(aligned: rules.AlignedText, position: int) -> tuple[int, int]:
+    def _point(aligned: AlignedText, position: int) -> tuple[int, int]:
         """An empty span, for a piece that stands for nothing in the text (the space put before it)."""
         place = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
         return place, place

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, near_miss
+from albertkit.files import atomic_folder
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.digit_comma import SPACE
@@ -121,7 +122,8 @@ def train_tokenizer(
     )  # fmt: skip
     spaced = analyser if morphemes == "spaces" else None
     tokenizer = SentencePieceTokenizer(model, text_rules, source=out, analyser=spaced)
-    tokenizer.save_pretrained(out)
+    with atomic_folder(out) as folder:  # half a tokenizer would have to be replaced by hand
+        tokenizer.save_pretrained(folder)
     return tokenizer
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, sha256_bytes, write_json
+from albertkit.files import atomic_file, plain_file, sha256_bytes, write_json
 from albertkit.tokenizer.batch import available_cores, filled, in_chunks
 from albertkit.tokenizer.json_tokenizer import JsonTokenizer
 from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, VOCAB_NAME, make_room
@@ -61,7 +61,9 @@ def read_vocabulary(file: Path) -> list[str]:
         CheckpointError: broken-tokenizer if it is not UTF-8.
     """
     try:
-        text = file.read_text(encoding="utf-8")  # lines end in \n, \r\n or \r; U+2028, a line of its own, ends none
+        text = plain_file(file).read_text(
+            encoding="utf-8"
+        )  # lines end in \n, \r\n or \r; U+2028, a line of its own, ends none
     except UnicodeDecodeError as error:
         raise CheckpointError(
             "broken-tokenizer", f"`{file}` is not UTF-8 (byte {error.start:,})", "fetch it again"
@@ -81,6 +83,8 @@ def bert_vocabulary(content: Any) -> tuple[list[str], BertRules] | None:
             and [model["vocab"][token] for token in tokens] == list(range(len(tokens)))
             and all(token["special"] and token["content"] in model["vocab"] for token in content["added_tokens"])
             and len(content["added_tokens"]) <= 5
+            and all(isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars"))
+            and normalizer["strip_accents"] in (True, False, None)
         )  # fmt: skip
         lower, strip = normalizer["lowercase"], normalizer["strip_accents"]
         chinese = normalizer["handle_chinese_chars"]

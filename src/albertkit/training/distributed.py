@@ -5,15 +5,26 @@ would gain nothing: a shared layer's gradient is complete only when the backward
 gradients where BERT-base has 110.
 """
 
+import atexit
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, MachineError
+from albertkit.training.meeting import fresh_store
+
+# How long processes wait for one another: the first writes checkpoints and cards while the others wait, and at the start each
+# plans its own examples. A process that has died is noticed at once; this is for one that hangs.
+TIMEOUT = timedelta(minutes=30)
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -35,36 +46,90 @@ class World:
         """True for the one process that writes files and speaks."""
         return self.rank == 0
 
-    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replace every gradient by its sum over all processes."""
+    def sum_gradients(self, parameters: Iterable[Tensor], flag: bool = False) -> Tensor | float:
+        """Replace every gradient by its sum over all processes: one reduction, for which nobody waits.
+
+        A process may lack a gradient that others have (it had no example that needs the parameter).
+
+        Returns:
+            In how many processes the flag is set; with several, fp32 [1 + P]: that, and how many had a gradient of each
+            parameter. Where none had one, the gradient is now zero and should be none.
+        """
         if self.size == 1:
-            return
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([g.reshape(-1) for g in gradients])
-        dist.all_reduce(flat)
-        for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(total.view_as(gradient))
+            return float(flag)
+        parameters = list(parameters)
+        there = self.put([flag, *(p.grad is not None for p in parameters)], torch.float32)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = self.sum(torch.cat([*(g.detach().reshape(-1) for g in gradients), there]))
+        *totals, holders = flat.split([*(p.numel() for p in parameters), len(there)])
+        for parameter, gradient, total in zip(parameters, gradients, totals, strict=True):
+            parameter.grad = gradient.detach().copy_(total.view_as(gradient))
+        return holders
 
     def sum(self, values: Tensor) -> Tensor:
-        """The element-wise sum of a tensor over all processes."""
+        """The element-wise sum of a tensor over all processes, in place."""
         if self.size > 1:
-            dist.all_reduce(values)
+            with _among_others():
+                dist.all_reduce(values)
         return values
 
-    def any(self, flag: bool) -> bool:
-        """True if the flag is set in any process."""
+    def totals(self, numbers: Sequence[float]) -> Sequence[Tensor | float]:
+        """Sums of numbers of the host over all processes: themselves if this is the only one, else 0-d on the device.
+
+        Nobody waits for the device; `read` does.
+        """
+        return numbers if self.size == 1 else self.sum(self.put(numbers, torch.float64)).unbind()
+
+    def read(self, *values: Tensor | float) -> list[float]:
+        """Numbers of the device, of any shape, and of the host, one after the other on the host: one transfer."""
+        there = [value.double().flatten() for value in values if isinstance(value, Tensor)]
+        found = iter(torch.cat(there).tolist() if there else ())
+        lists = ([next(found) for _ in range(v.numel())] if isinstance(v, Tensor) else [v] for v in values)
+        return [number for numbers in lists for number in numbers]
+
+    def put(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
+        """Numbers of the host on the device; nobody waits."""
+        values = torch.tensor(numbers, dtype=dtype)
+        pinned = values.pin_memory() if self.device.type == "cuda" else values
+        return pinned.to(self.device, non_blocking=True)
+
+    def gather(self, value: Value) -> list[Value]:
+        """What each process has, in all of them, by rank. Any value that can be pickled."""
         if self.size == 1:
-            return flag
-        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+            return [value]
+        values: list[Any] = [None] * self.size
+        with _among_others():
+            dist.all_gather_object(values, value)
+        return values
+
+    def first(self, value: Value) -> Value:
+        """What the first process has, in all of them: decisions that must agree are its own."""
+        return self.gather(value)[0]
 
     def barrier(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:
-            dist.barrier()
+            with _among_others():
+                dist.barrier()
+
+
+@contextmanager
+def _among_others() -> Iterator[None]:
+    """State what a collective says of a process that is gone (gloo, NCCL: RuntimeError) as one of our errors."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        first_line = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
+        raise MachineError(
+            "lost-process", f"another process of this training has ended, or does not answer ({first_line})",
+            "look for what it said before, or for the kernel's out-of-memory killer; --resume goes on from the newest checkpoint",
+        ) from error  # fmt: skip
 
 
 def join_world(device: str = "auto") -> World:
-    """Join the other processes if `torchrun` started us.
+    """Join the other processes if `torchrun` started us, until this process ends.
 
     Args:
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
@@ -75,14 +140,36 @@ def join_world(device: str = "auto") -> World:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = _checked(f"cuda:{local_rank}" if device == "cuda" else device)
-    if chosen.type == "cuda":
+    chosen = find_device(device, local_rank)
+    on_gpu = chosen.type == "cuda"
+    if on_gpu:
         torch.cuda.set_device(chosen)
     if size > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+        with _among_others():
+            store = fresh_store(rank, size, TIMEOUT)
+            dist.init_process_group(
+                "nccl" if on_gpu else "gloo", timeout=TIMEOUT, device_id=chosen if on_gpu else None,
+                store=store, rank=rank if store else -1, world_size=size if store else -1,
+            )  # fmt: skip
+        atexit.register(leave_world)
     return World(rank, size, chosen)
+
+
+def leave_world() -> None:
+    """Part from the other processes; happens by itself when a process ends."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
+    """The device of a name: "auto" (a GPU if there is one), "cpu", "cuda" (this process's own) or "cuda:N".
+
+    Raises:
+        ConfigError: bad-device.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return _checked(f"cuda:{local_rank}" if device == "cuda" else device)
 
 
 def _checked(name: str) -> torch.device:

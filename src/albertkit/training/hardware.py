@@ -1,24 +1,29 @@
 """What a machine can do: which precision to use, and the peak a utilisation is measured against."""
 
+import importlib.util
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 
-from albertkit.engines.processor import native_bf16
-from albertkit.errors import ConfigError
+from albertkit.engines.processor import faster_bf16
+from albertkit.errors import ConfigError, MachineError
+from albertkit.model.attention import varlen_fault
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.report.gpus import bf16_peak
 
 PRECISIONS = ("auto", "fp32", "bf16")
-
-# Dense bf16 FLOP/s without sparsity, from the vendors' data sheets. Longer names first: the first that occurs wins.
-_BF16_PEAKS = (
-    ("GB200", 2.5e15), ("B200", 2.25e15), ("H200", 989e12), ("H100 PCIe", 756e12), ("H100 NVL", 835e12), ("H100", 989e12),
-    ("A100", 312e12), ("L40S", 362e12), ("L4", 121e12), ("A10G", 70e12), ("A10", 125e12), ("RTX 4090", 165e12),
-)  # fmt: skip
 
 
 def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     """The type to compute in; parameters and optimizer state always stay in fp32.
 
     Args:
-        precision: "fp32", "bf16", or "auto": bf16 where the hardware multiplies it natively, else fp32.
+        precision: "fp32", "bf16", or "auto": bf16 where the hardware multiplies it faster, else fp32.
         device: Where it is computed.
 
     Raises:
@@ -29,13 +34,92 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
             "bad-precision", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}"
         )
     if precision == "auto":
-        return torch.bfloat16 if native_bf16(device) else torch.float32
+        return torch.bfloat16 if faster_bf16(device) else torch.float32
     return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def choose_compiled(wanted: str, device: torch.device) -> bool:
+    """Whether to fuse what a pass does between its matrix products.
+
+    Args:
+        wanted: "on", "off", or "auto": on CUDA, where those operations wait for memory and their launches for the host.
+        device: Where it is computed.
+
+    Raises:
+        MachineError: no-compiler if "on" is asked for and what torch writes cannot be compiled here.
+    """
+    missing = _lacking_compiler(device)
+    if wanted == "on" and missing:
+        raise MachineError("no-compiler", f"torch.compile needs {missing} for {device.type}", "use --compile off")
+    return wanted == "on" or (wanted == "auto" and device.type == "cuda" and not missing)
+
+
+def _lacking_compiler(device: torch.device) -> str:
+    """What torch.compile lacks; empty if nothing. Triton, too, compiles its launchers with a C compiler."""
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        return "triton"
+    names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
+    found = os.environ.get(names[0]) or any(map(shutil.which, names[1:]))
+    return "" if found else "a C compiler" if device.type == "cuda" else "a C++ compiler"
+
+
+def describe(model: PretrainedAlbert, device: torch.device) -> str:
+    """One line: in what a model computes, and how."""
+    dtype = str(model.compute_dtype).removeprefix("torch.")
+    line = f"precision: {dtype} on {device}"
+    if device.type == "cuda":
+        fault = varlen_fault(device)
+        if model.config.attention_probs_dropout_prob:
+            fault = fault or "it knows no dropout"
+        if dtype == "float32":
+            fault = fault or "it knows half precision only"
+        attention = f"padded, torch's packed attention cannot be used: {fault}" if fault else "packed"
+        line += f" ({torch.cuda.get_device_name(device)}); attention: {attention}"
+    return f"{line}; passes compiled" if model.compiled else line
 
 
 def peak_flops(device: torch.device) -> float | None:
     """Dense bf16 peak of the device in FLOP/s if its data sheet is known; None otherwise (CPUs: clocks vary too much)."""
+    return bf16_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """Within it, a GPU computes the same bits from the same numbers, as a CPU does anyway.
+
+    Attention's gradient and sums by index otherwise add in the order in which threads come. Memory that is written anyway
+    need not be filled first. cuBLAS must have been told of a workspace before its first product in this process:
+    `albertkit.model` does that when it is imported. Where it came too late, torch would refuse every product: a warning, and
+    results that are not to the bit.
+    """
     if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in _BF16_PEAKS if part in name), None)
+        yield
+        return
+    memory: Any = torch.utils.deterministic  # a module with a property, which type checkers do not know
+    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    memory.fill_uninitialized_memory = False
+    try:
+        if not _multiplies(device):
+            torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
+            warnings.warn(
+                "this training will not repeat itself to the bit: cuBLAS was used before albertkit was imported; "
+                "set CUBLAS_WORKSPACE_CONFIG=:4096:8 before Python starts", stacklevel=3,
+            )  # fmt: skip
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
+        memory.fill_uninitialized_memory = before[1]
+
+
+def _multiplies(device: torch.device) -> bool:
+    """Whether torch does not refuse a product as one that might not repeat itself."""
+    try:
+        one = torch.ones(8, 8, device=device)
+        torch.mm(one, one)
+    except RuntimeError as error:
+        if "CUBLAS_WORKSPACE_CONFIG" not in str(error):
+            raise
+        return False
+    return True

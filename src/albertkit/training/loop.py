@@ -8,16 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from albertkit.errors import MachineError
+from albertkit.errors import CheckpointError, MachineError
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
+from albertkit.training.feed import AnyBatch, Batch, Feed, Stream
 from albertkit.training.hardware import peak_flops
-from albertkit.training.optimizers import clip_gradients, make_optimizer
+from albertkit.training.launch import launched
+from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
 from albertkit.training.schedules import learning_rate
 from albertkit.training.state import MovingAverage, TrainingState, load_state, save_best, save_state
 
@@ -39,18 +41,12 @@ class LossPart:
     correct: Tensor | None = None
 
 
-class Batch(Protocol):
-    """A micro-batch: a `PackedBatch`, or one with labels beside it."""
-
-    @property
-    def num_tokens(self) -> int: ...
-
-    def to(self, device: torch.device) -> Self: ...
+def no_losses(counts: dict[str, int], device: torch.device) -> dict[str, LossPart]:
+    """What an empty micro-batch adds to the losses of the others: nothing."""
+    return {name: LossPart(torch.zeros((), device=device), 0) for name in counts}
 
 
-AnyBatch = TypeVar("AnyBatch", bound=Batch)
 Taken = TypeVar("Taken", bound=Batch, contravariant=True)
-Given = TypeVar("Given", bound=Batch, covariant=True)
 
 
 class Objective(Protocol[Taken]):
@@ -60,20 +56,10 @@ class Objective(Protocol[Taken]):
         """Number of targets of each loss, known on the host before anything is computed."""
 
     def losses(self, batch: Taken) -> dict[str, LossPart]:
-        """The same losses, computed."""
+        """The same losses, computed; of an empty batch zeros (`no_losses`)."""
 
     def flops(self, batch: Taken) -> float:
         """Floating-point operations of a training step on this micro-batch."""
-
-
-class Stream(Protocol[Given]):
-    """Endless batches whose position is a few integers."""
-
-    def __next__(self) -> Sequence[Given]: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +83,7 @@ class LoopSettings:
     keep: int = 2
     patience: int = 0  # evaluations in a row without a better one that end the run; 0: none do
     lr_factors: dict[str, float] = field(default_factory=dict)  # as `DecoupledAdam`
+    processes: int | None = None  # that micro-batches are numbered for, in turn; None: as many as there are
 
 
 @dataclass
@@ -115,14 +102,17 @@ class TrainingResult:
 
 
 class StopRequest:
-    """SIGTERM and SIGINT ask the loop to save and stop after the current update; a second one stops at once."""
+    """SIGTERM and SIGINT ask the loop to save and stop after the current update; a second one stops at once.
+
+    Not under torchrun: it may come from torchrun and from what stops torchrun, and torchrun itself kills who takes too long.
+    """
 
     def __init__(self) -> None:
         self.requested = False
         self._previous: dict[int, Any] = {}
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.requested and not launched():
             raise KeyboardInterrupt
         self.requested = True
 
@@ -156,11 +146,13 @@ class Meter:
                 self.classified.add(name)
 
     def read(self, world: World) -> dict[str, float]:
-        """Mean losses and accuracies over all processes."""
+        """Mean losses and accuracies over all processes: one reduction."""
         record = {}
-        for name, sums in self.totals.items():
-            count = torch.tensor([float(self.counts[name])], dtype=torch.float64, device=sums.device)
-            loss, correct, total = world.sum(torch.cat([sums, count])).tolist()
+        names = sorted(self.totals)  # the same order in all processes
+        sums = torch.stack([self.totals[name] for name in names])
+        counts = world.put([self.counts[name] for name in names], torch.float64)
+        read = world.read(world.sum(torch.cat([sums, counts[:, None]], dim=1)))
+        for name, loss, correct, total in zip(names, read[::3], read[1::3], read[2::3], strict=True):
             record[f"{name}_loss"] = loss / max(total, 1)
             if name in self.classified:
                 record[f"{name}_accuracy"] = correct / max(total, 1)
@@ -180,6 +172,7 @@ def train(
     evaluate: Callable[[], dict[str, float]],
     select: str,
     resume: bool = False,
+    before_update: Callable[[int], None] | None = None,
 ) -> TrainingResult:
     """Train until `settings.steps` updates are made, patience ends or a signal asks to stop.
 
@@ -198,9 +191,11 @@ def train(
         evaluate: Called in all processes; returns metrics.
         select: The metric that decides which model is best; larger is better.
         resume: Continue from the run's newest checkpoint, to the same bits on the same machine with the same threads.
+        before_update: Called with the number of updates made; what it changes must follow from that number alone.
 
     Raises:
-        MachineError: loss-not-finite after five updates in a row without a finite gradient.
+        MachineError: loss-not-finite after five updates in a row without a finite gradient; lost-process.
+        CheckpointError: not-shared, if processes find different checkpoints to resume.
     """
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     optimizer = make_optimizer(
@@ -209,13 +204,15 @@ def train(
         lr_factors=settings.lr_factors,
     )  # fmt: skip
     average = MovingAverage(parameters, settings.ema_decay) if settings.ema_decay else None
+    feed = Feed(stream, world.device)
     state = TrainingState(threads=torch.get_num_threads())
     if resume and (saved := load_state(run)):
-        state = _restore(saved, parameters, optimizer, average, stream, display)
+        state = _restore(saved, parameters, optimizer, average, feed, display)
+    _check_together(state, run, world, display)
     result = TrainingResult(state, finished=False)
 
     def save() -> None:
-        state.stream = stream.state()
+        state.stream = feed.state()
         if world.is_main:
             tensors: dict[str, Tensor] = {f"parameters/{n}": p for n, p in parameters.items()}
             tensors |= {f"optimizer/{n}": t for n, t in optimizer.tensors().items()}
@@ -228,7 +225,7 @@ def train(
         if average:
             average.swap()
         model.eval()
-        result.evaluation = evaluate()
+        result.evaluation = world.first(evaluate())  # what follows from it must be the same in all processes
         model.train()
         value = result.evaluation[select]
         if math.isnan(value):  # a correlation with constant predictions: worse than any number
@@ -252,23 +249,35 @@ def train(
             started = time.perf_counter()
 
             # One update.
-            micro_batches = [batch.to(world.device) for batch in next(stream)]
+            if before_update:
+                before_update(state.step)
+            micro_batches = next(feed)
             lr = learning_rate(
                 state.step, peak=settings.lr, total_steps=settings.steps,
                 warmup_steps=settings.warmup_steps, schedule=settings.schedule, end_lr=settings.end_lr,
             )  # fmt: skip
-            counts, tokens = _count_targets(objective, micro_batches, world)
+            counts, all_tokens = _count_targets(objective, micro_batches, world)
             for number, batch in enumerate(micro_batches):
                 # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits.
-                place = ((settings.seed * 1_000_003 + state.step) * 1_009 + number) * 65_537 + world.rank
+                among = number * world.size + world.rank
+                turn, process = divmod(among, settings.processes or world.size)
+                place = ((settings.seed * 1_000_003 + state.step) * 1_009 + turn) * 65_537 + process
                 torch.manual_seed(place % (1 << 63))
                 parts = objective.losses(batch)
-                torch.stack([p.total / max(counts[n], 1) for n, p in parts.items()]).sum().backward()
+                loss = torch.stack([p.total / counts[n] for n, p in parts.items()]).sum()
+                if batch.num_tokens:
+                    loss.backward()
+                    meter.flops += objective.flops(batch)
                 meter.add(parts)
-                meter.flops += objective.flops(batch)
-            world.sum_gradients(parameters.values())
-            norm = clip_gradients(parameters.values(), settings.clip_norm)
+            summed = world.sum_gradients(parameters.values(), stop.requested)
+            feed.send_next()
+            # The one place in an update where the host waits for the device.
+            norm, tokens, stops, *holders = world.read(gradient_norm(parameters.values()), all_tokens, summed)
+            for parameter, holder in zip(parameters.values(), holders, strict=False):
+                if not holder:  # in no process: the optimizer leaves the parameter alone, as it does with one process
+                    parameter.grad = None
             if math.isfinite(norm):
+                clip_gradients(parameters.values(), settings.clip_norm, norm)
                 optimizer.set_learning_rate(lr)
                 optimizer.step()
                 skipped_in_a_row = 0
@@ -282,8 +291,8 @@ def train(
             if average:
                 average.update()
             state.step += 1
-            state.tokens += tokens
-            meter.tokens += tokens
+            state.tokens += int(tokens)
+            meter.tokens += int(tokens)
             seconds = time.perf_counter() - started
             meter.seconds += seconds
             state.seconds += seconds
@@ -312,7 +321,7 @@ def train(
                     f"stopped early at step {state.step}: {state.without_better} evaluations without a better {select}"
                 )
                 last = True
-            stopping = world.any(stop.requested)
+            stopping = stops > 0 if world.size > 1 else stop.requested
             if (settings.save_every and state.step % settings.save_every == 0) or last or stopping:
                 save()
             if stopping and not last:
@@ -330,17 +339,16 @@ def train(
 
 def _count_targets(
     objective: Objective[AnyBatch], micro_batches: Sequence[AnyBatch], world: World
-) -> tuple[dict[str, int], int]:
-    """Targets of each loss and tokens in the whole update, over all processes."""
+) -> tuple[dict[str, Tensor | float], Tensor | float]:
+    """Targets of each loss, at least 1, and tokens in the whole update, over all processes."""
     counts: dict[str, int] = {}
     for batch in micro_batches:
         for name, count in objective.counts(batch).items():
             counts[name] = counts.get(name, 0) + count
-    tokens = sum(batch.num_tokens for batch in micro_batches)
-    if world.size > 1:
-        summed = world.sum(torch.tensor([tokens, *counts.values()], dtype=torch.int64, device=world.device)).tolist()
-        tokens, counts = summed[0], dict(zip(counts, summed[1:], strict=True))
-    return counts, tokens
+    tokens, *totals = world.totals([sum(batch.num_tokens for batch in micro_batches), *counts.values()])
+    return {
+        name: t.clamp(min=1) if isinstance(t, Tensor) else max(t, 1) for name, t in zip(counts, totals, strict=True)
+    }, tokens
 
 
 @torch.no_grad()
@@ -373,6 +381,27 @@ def _restore(
         )
         state.threads = torch.get_num_threads()
     return state
+
+
+def _check_together(state: TrainingState, run: Path, world: World, display: Display) -> None:
+    """Make sure that all processes begin at the same step, and say where another number of them makes other bits.
+
+    Raises:
+        CheckpointError: not-shared.
+    """
+    steps = world.gather(state.step)
+    if len(set(steps)) > 1:
+        other = next(rank for rank, step in enumerate(steps) if step != steps[0])
+        raise CheckpointError(
+            "not-shared", f"process 0 finds step {steps[0]} in `{run}`, process {other} step {steps[other]}",
+            "put --out on a filesystem that all machines share",
+        )  # fmt: skip
+    if state.processes not in (0, world.size):
+        display.note(
+            f"processes: {state.processes} when the checkpoint was computed, {world.size} now; no example is lost or repeated, "
+            "but sums may be rounded in another order: results will be close, maybe not bit-identical"
+        )
+    state.processes = world.size
 
 
 def _not_finite(step: int, lr: float, run: Path) -> MachineError:

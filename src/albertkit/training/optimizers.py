@@ -13,6 +13,7 @@ from albertkit.errors import ConfigError, near_miss
 # lamb_optimizer.py and optimization.py: these get neither weight decay nor LAMB's trust ratio.
 EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 OPTIMIZERS = ("lamb", "adamw")
+_OWN: dict[str, "Callable[..., Any]"] = {}
 _NO_BIAS_LEFT = 1_000_000  # 0.999 to this power is 0
 
 
@@ -38,16 +39,21 @@ class DecoupledAdam(torch.optim.Optimizer):
         bias_correction: Model Garden's form.
         lr_factors: Beginnings of names and what the learning rate of these parameters is multiplied by.
 
+    Attributes:
+        slots: Names of what is kept of each parameter between updates.
+
     Source: google-research/albert lamb_optimizer.py, optimization.py; You et al. 2019, algorithm 2; Model Garden
     official/modeling/optimization/lamb.py, legacy_adamw.py.
     """
+
+    slots: tuple[str, ...] = ("m", "v")
 
     def __init__(
         self,
         named_parameters: Iterable[tuple[str, Tensor]],
         lr: float,
         *,
-        trust_ratio: bool,
+        trust_ratio: bool = False,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
@@ -74,15 +80,16 @@ class DecoupledAdam(torch.optim.Optimizer):
         self.num_updates += 1
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
+            for p in parameters:
+                if not self.state[p]:
+                    self.state[p] = {slot: torch.zeros_like(p) for slot in self.slots}
             if parameters:
-                self._update(group, parameters)
+                self.update(group, parameters)
 
-    def _update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+    def update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        """Update parameters that have a gradient, and what is kept of them in `self.state`; own optimizers replace this."""
         beta1, beta2 = group["betas"]
         gradients = [p.grad for p in parameters if p.grad is not None]
-        for p in parameters:
-            if not self.state[p]:
-                self.state[p] = {"m": torch.zeros_like(p), "v": torch.zeros_like(p)}
         first = [self.state[p]["m"] for p in parameters]
         second = [self.state[p]["v"] for p in parameters]
         if not group["adapt"]:
@@ -152,24 +159,50 @@ class DecoupledAdam(torch.optim.Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 name = self.names[id(p)]
-                if f"{name}/m" in tensors:
-                    self.state[p] = {slot: tensors[f"{name}/{slot}"].to(p.device).clone() for slot in ("m", "v")}
+                saved = {slot: tensors.get(f"{name}/{slot}") for slot in self.slots}
+                found = {slot: tensor.to(p.device).clone() for slot, tensor in saved.items() if tensor is not None}
+                if found:
+                    self.state[p] = found
+
+
+def register_optimizer(name: str, make: Callable[..., Any]) -> None:
+    """Add an optimizer, to be chosen by its name in the settings of any training.
+
+    Args:
+        name: Not one of `OPTIMIZERS`.
+        make: A subclass of `DecoupledAdam` with an `update` and `slots` of its own, or what takes the same arguments and has
+            its methods.
+
+    Raises:
+        ConfigError: bad-argument for a name that is taken.
+    """
+    if name in OPTIMIZERS or _OWN.get(name, make) is not make:
+        raise ConfigError("bad-argument", f"there is an optimizer `{name}` already", "choose another name")
+    _OWN[name] = make
 
 
 def make_optimizer(
     name: str, named_parameters: Iterable[tuple[str, Tensor]], lr: float, **options: Any
 ) -> DecoupledAdam:
-    """LAMB or AdamW by name; `options` go to `DecoupledAdam`.
+    """LAMB, AdamW or one that was registered, by name; `options` go to its class.
 
     Raises:
         ConfigError: bad-optimizer.
     """
+    if name in _OWN:
+        return _OWN[name](named_parameters, lr, **options)
     if name not in OPTIMIZERS:
-        raise ConfigError("bad-optimizer", f"there is no optimizer `{name}`", near_miss(name, OPTIMIZERS))
+        raise ConfigError("bad-optimizer", f"there is no optimizer `{name}`", near_miss(name, (*OPTIMIZERS, *_OWN)))
     return DecoupledAdam(named_parameters, lr, trust_ratio=name == "lamb", **options)
 
 
-def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
+def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
+    """The global norm of all gradients, 0-d, on their device; parameters without a gradient do not count."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float, norm: float | None = None) -> float:
     """Scale all gradients by min(1, max_norm / norm) and return their global norm before.
 
     Unlike `torch.nn.utils.clip_grad_norm_`, adds no 1e-6 to the norm: `tf.clip_by_global_norm` does not.
@@ -177,9 +210,11 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
     Args:
         parameters: Those without a gradient do not count.
         max_norm: 0 for no clipping, as Model Garden's LAMB.
+        norm: `gradient_norm`, where the host has read it already. Default: it waits for the device here.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+    parameters = list(parameters)
+    if norm is None:
+        norm = float(gradient_norm(parameters))
     if 0 < max_norm < norm:  # False for NaN, which the loop's guard sees
-        torch._foreach_mul_(gradients, max_norm / norm)
+        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], max_norm / norm)
     return norm

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import tomli_w
 
-from albertkit.errors import CheckpointError, ConfigError, near_miss
-from albertkit.files import atomic_file
+from albertkit.errors import CheckpointError, ConfigError, DataError, near_miss
+from albertkit.files import atomic_file, plain_file
+from albertkit.training.run_folder import check_no_stranger
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,11 @@ class Settings:
         """Whether a folder holds a run of these settings, which is to be resumed.
 
         Raises:
-            CheckpointError: run-exists if it is not to be resumed; other-settings.
+            CheckpointError: run-exists if it is not to be resumed; folder-not-empty if it holds something else; other-settings.
         """
         recorded = run / "run.toml"
+        if not recorded.exists():
+            check_no_stranger(run)
         if recorded.exists() and not resume:
             raise CheckpointError(
                 "run-exists", f"`{run}` already holds a run", "add --resume to continue it, or choose another --out"
@@ -88,13 +91,13 @@ class Settings:
         """Read a flat TOML file of settings.
 
         Raises:
-            ConfigError: not-found, bad-toml, or unknown-key with the nearest known name.
+            DataError: not-found, wrong-kind. ConfigError: bad-toml, or unknown-key with the nearest known name.
         """
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError("not-found", f"no settings file at `{path}`", "check the path") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            values = tomllib.loads(plain_file(path, "settings file").read_text(encoding="utf-8"))
+        except DataError:
+            raise
+        except (ValueError, RecursionError) as error:
             raise ConfigError("bad-toml", f"`{path}`: {error}", "see the files in recipes/ for the form") from None
         known = {f.name for f in dataclasses.fields(cls)}
         for key in values:

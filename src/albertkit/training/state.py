@@ -5,7 +5,6 @@ plus `training_state.json` and `training_state.safetensors`. Nothing is pickled.
 """
 
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +16,16 @@ from torch import Tensor
 
 from albertkit.checkpoints import write_tensors
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_folder, read_json, remove_leftovers, write_json
+from albertkit.files import (
+    atomic_folder,
+    changed_files,
+    plain_file,
+    read_json,
+    remove_folder,
+    remove_leftovers,
+    write_checksums,
+    write_json,
+)
 
 _STEP = re.compile(r"step-(\d+)$")
 _TENSORS, _NUMBERS = "training_state.safetensors", "training_state.json"
@@ -36,6 +44,7 @@ class TrainingState:
         best: Best value of the selection metric so far, None before the first evaluation.
         without_better: Evaluations since the best one.
         threads: Threads that computed; results are bit-identical only with the same number.
+        processes: Processes that computed; the same holds. 0: not known.
     """
 
     step: int = 0
@@ -46,6 +55,7 @@ class TrainingState:
     best: float | None = None
     without_better: int = 0
     threads: int = 0
+    processes: int = 0
 
 
 def save_state(
@@ -65,8 +75,9 @@ def save_state(
         save_model(temporary)
         write_tensors(temporary / _TENSORS, {k: v.detach().cpu().contiguous() for k, v in tensors.items()})
         write_json(temporary / _NUMBERS, asdict(state))
+        write_checksums(temporary)  # 0.3 s for the 200 MB of a base model
     for old in list_checkpoints(run)[:-keep]:
-        shutil.rmtree(old)
+        remove_folder(old)
     return folder
 
 
@@ -74,12 +85,35 @@ def save_best(run: Path, save_model: Callable[[Path], None]) -> None:
     """Replace `best/` by the model as it is now."""
     with atomic_folder(run / "best") as temporary:
         save_model(temporary)
+        write_checksums(temporary)
 
 
 def list_checkpoints(run: Path) -> list[Path]:
     """The complete checkpoints of a run, oldest first."""
     found = [p for p in (run / "checkpoints").glob("step-*") if _STEP.search(p.name) and (p / _NUMBERS).exists()]
-    return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
+    return sorted(found, key=_step)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """The checkpoint to resume from, if there is one.
+
+    Raises:
+        CheckpointError: broken-checkpoint, if a file of it is not what was written.
+    """
+    checkpoints = list_checkpoints(run)
+    if not checkpoints:
+        return None
+    if changed := changed_files(checkpoints[-1]):
+        raise CheckpointError(
+            "broken-checkpoint",
+            f"`{checkpoints[-1]}` is not what was written: {', '.join(changed)}",
+            _hint(checkpoints),
+        )
+    return checkpoints[-1]
 
 
 def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
@@ -90,17 +124,35 @@ def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
     """
     if (run / "checkpoints").exists():
         remove_leftovers(run / "checkpoints")
-    checkpoints = list_checkpoints(run)
-    if not checkpoints:
+    newest = newest_checkpoint(run)
+    if newest is None:
         return None
-    newest = checkpoints[-1]
+    check_model(run / "best")
     try:
         numbers = read_json(newest / _NUMBERS, "training state")
-        return TrainingState(**numbers), load_file(newest / _TENSORS)
+        return TrainingState(**numbers), load_file(plain_file(newest / _TENSORS, "training state"))
     except Exception as error:
         raise CheckpointError(
-            "broken-checkpoint", f"`{newest}` cannot be read: {error}", f"remove it to resume from the one before: rm -r {newest}"
-        ) from error  # fmt: skip
+            "broken-checkpoint", f"`{newest}` cannot be read: {error}", _hint(list_checkpoints(run))
+        ) from error
+
+
+def check_model(folder: Path) -> None:
+    """Make sure that a model of a run is what was written, if it is there.
+
+    Raises:
+        CheckpointError: broken-checkpoint.
+    """
+    if changed := changed_files(folder):
+        raise CheckpointError(
+            "broken-checkpoint", f"`{folder}` is not what was written: {', '.join(changed)}",
+            "put a copy in its place, or start a new run with another --out",
+        )  # fmt: skip
+
+
+def _hint(checkpoints: list[Path]) -> str:
+    before = f"the one before, of step {_step(checkpoints[-2])}" if len(checkpoints) > 1 else "the beginning"
+    return f"remove it to resume from {before}: rm -r {checkpoints[-1]}"
 
 
 class MovingAverage:

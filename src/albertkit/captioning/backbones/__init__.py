@@ -2,6 +2,6 @@
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.backbones.pooling import pool_grid, pooled_grid
-from albertkit.captioning.backbones.registry import load_backbone
+from albertkit.captioning.backbones.registry import load_backbone, register_backbone
 
-__all__ = ["Backbone", "Grid", "load_backbone", "pool_grid", "pooled_grid"]
+__all__ = ["Backbone", "Grid", "load_backbone", "pool_grid", "pooled_grid", "register_backbone"]

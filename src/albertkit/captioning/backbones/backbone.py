@@ -1,5 +1,8 @@
 """What every backbone is: a module that turns frames into visual tokens laid out on a grid of time and space."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -18,7 +21,7 @@ class Grid(NamedTuple):
         return self.frames * self.height * self.width
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, ABC):
     """Base of the backbones.
 
     Attributes:
@@ -33,18 +36,31 @@ class Backbone(nn.Module):
     frame_size: int
     trained_from_scratch: bool = False
 
+    @abstractmethod
     def grid(self, num_frames: int, size: int) -> Grid:
         """How the tokens of `num_frames` frames of `size` pixels lie."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
         """uint8 [B, T, S, S, 3], RGB, to [B, M, D]. Scaling and normalising of values is done here."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         """What makes it again, with `name`; nothing by default."""
         return {}
 
     def fingerprint(self) -> str:
-        """Sha256 over name, settings and weights, 64 hex digits: features made by another backbone are not the same."""
-        raise NotImplementedError
+        """Sha256 over name, settings and weights, 64 hex digits: features made by another backbone are not the same.
+
+        Of one that is trained from scratch without the weights: the frames that are prepared for it do not depend on them.
+        """
+        state = {} if self.trained_from_scratch else self.state_dict()
+        return hash_weights(f"{self.name} {self.settings()}", state)
+
+
+def hash_weights(told: str, state: Mapping[str, Tensor]) -> str:
+    """Sha256 over a text and the names, types, shapes and numbers of tensors."""
+    digest = sha256(told.encode())
+    for key, tensor in sorted(state.items()):
+        digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()

@@ -1,22 +1,18 @@
 """A small 3-D convolution network, trained along with the captioner: for machines without any weights, and for tests."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.errors import ConfigError
-from albertkit.files import sha256_bytes
 
 
 class Conv3dBackbone(Backbone):
     """Four convolutions over time, height and width, each of which halves the size; the frames come out halved in number.
 
     The first reads colours, edges and how they move, where a step of one pixel still shows. Each spans 3 frames, so a token knows
-    of 13 frames around its own. Three layers with a stride of 4 at first cost as much and told shapes apart on held-out
-    combinations 64 times of 100 (docs/log.md).
+    of 13 frames around its own.
 
     Args:
         width: Width of a visual token; the layers before have an eighth, a quarter and a half of it.
@@ -57,16 +53,3 @@ class Conv3dBackbone(Backbone):
     def settings(self) -> dict[str, Any]:
         """The width."""
         return {"width": self.out_dim}
-
-    def fingerprint(self) -> str:
-        """Of the settings alone: the frames that are prepared for it do not depend on its weights."""
-        return sha256_bytes(f"conv3d {self.settings()}".encode())
-
-
-def load_conv3d(settings: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> Conv3dBackbone:
-    """With weights of its own, or fresh ones from torch's generator."""
-    backbone = Conv3dBackbone(**settings)
-    if weights is not None:
-        with torch.no_grad():
-            backbone.load_state_dict(dict(weights))
-    return backbone

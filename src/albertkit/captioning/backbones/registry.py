@@ -1,13 +1,34 @@
 """Backbones by name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from albertkit.captioning.backbones.backbone import Backbone
 from albertkit.errors import CheckpointError, ConfigError
+
+MakeBackbone = Callable[..., Backbone]
+_OWN: dict[str, MakeBackbone] = {}
+
+
+def register_backbone(name: str, make: MakeBackbone) -> None:
+    """Add a backbone, to be named with `--backbone` and in the folders of captioners.
+
+    Args:
+        name: Not `conv3d`, and without a colon; the backbone's `name`, too.
+        make: The class, or a function: keywords as its `settings()` gives them, to a backbone.
+
+    Raises:
+        ConfigError: bad-argument for a name that is taken.
+    """
+    if name == "conv3d" or ":" in name or _OWN.get(name, make) is not make:
+        raise ConfigError(
+            "bad-argument", f"there is a backbone `{name}` already, or it holds a colon", "choose another name"
+        )
+    _OWN[name] = make
 
 
 def load_backbone(
@@ -16,8 +37,8 @@ def load_backbone(
     """Make or load a backbone.
 
     Args:
-        name: `conv3d`, a small network of our own without weights; or `hf:` and a folder or `org/name` of the hub: a video or
-            image model of transformers, frozen.
+        name: `conv3d`, a small network of our own without weights; `hf:` and a folder or `org/name` of the hub: a video or
+            image model of transformers, frozen; or one that was registered.
         settings: As a backbone's `settings()` gave them. Default: of conv3d its defaults, of a model those of its folder.
         weights: As a backbone's `state_dict()` gave them. Default: of conv3d random ones, of a model those of its folder.
 
@@ -25,21 +46,32 @@ def load_backbone(
         ConfigError: unknown-backbone, bad-settings. CheckpointError: broken-weights. And what
             `load_transformers_backbone` raises.
     """
+    if name in _OWN:
+        return _made(name, _OWN[name], settings or {}, weights)
     if name == "conv3d":
-        from albertkit.captioning.backbones.conv3d import load_conv3d
+        from albertkit.captioning.backbones.conv3d import Conv3dBackbone
 
-        try:
-            return load_conv3d(settings or {}, weights)
-        except TypeError as error:
-            raise ConfigError("bad-settings", f"conv3d: {error}", "its settings are those it was saved with") from None
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise CheckpointError(
-                "broken-weights", f"the weights are not those of conv3d: {reason}", "copy the whole captioner again"
-            ) from None
+        return _made(name, Conv3dBackbone, settings or {}, weights)
     if name.startswith("hf:") and len(name) > len("hf:"):
         from albertkit.captioning.backbones.transformers_loading import load_transformers_backbone
 
         return load_transformers_backbone(name, settings, weights)
     hint = f"`hf:{name}`" if "/" in name or Path(name).is_dir() else "`conv3d`, or `hf:` and a folder or `org/name`"
     raise ConfigError("unknown-backbone", f"there is no backbone `{name}`", f"write {hint}")
+
+
+def _made(name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> Backbone:
+    """With the weights that were saved, or as it is made: fresh ones from torch's generator."""
+    try:
+        backbone = make(**settings)
+        if weights is not None:
+            with torch.no_grad():
+                backbone.load_state_dict(dict(weights))
+    except TypeError as error:
+        raise ConfigError("bad-settings", f"{name}: {error}", "its settings are those it was saved with") from None
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise CheckpointError(
+            "broken-weights", f"the weights are not those of {name}: {reason}", "copy the whole captioner again"
+        ) from None
+    return backbone

@@ -1,13 +1,12 @@
 """A video or image model of transformers as a backbone."""
 
-import hashlib
 import json
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from albertkit.captioning.backbones.backbone import Backbone, Grid
+from albertkit.captioning.backbones.backbone import Backbone, Grid, hash_weights
 from albertkit.captioning.backbones.kinds import Extent, VisionKind
 from albertkit.captioning.backbones.pixels import PixelValues
 from albertkit.errors import ConfigError
@@ -117,11 +116,7 @@ class TransformersBackbone(Backbone):
         state = self.model.state_dict(keep_vars=True)
         written = sum(0 if tensor.is_inference() else tensor._version for tensor in state.values())
         if self._hashed is None or self._hashed[0] != written:
-            digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode())
-            for key, tensor in sorted(state.items()):
-                digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
-                digest.update(tensor.detach().cpu().contiguous().numpy())
-            self._hashed = written, digest.hexdigest()
+            self._hashed = written, hash_weights(json.dumps(self.settings(), sort_keys=True), state)
         return self._hashed[1]
 
 

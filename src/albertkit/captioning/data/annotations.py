@@ -42,7 +42,8 @@ def read_annotations(path: Path, faults: Faults) -> dict[str, list[Clip]]:
             "unknown-layout", f"`{path}` has neither videos and sentences (MSR-VTT) nor images and annotations (COCO)",
             "write a manifest instead: one JSON object a line with video and captions",
         )  # fmt: skip
-    captions = _captions(path, sentences, owner, {str(_get(video, name)) for video in videos}, faults)
+    known = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
+    captions = _captions(path, sentences, owner, known, faults)
     splits: dict[str, list[Clip]] = defaultdict(list)
     seen: set[str] = set()
     for number, video in enumerate(videos, 1):

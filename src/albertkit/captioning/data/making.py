@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.items import item_shape, write_item, write_notes
+from albertkit.captioning.data.items import is_sound, item_shape, write_item, write_notes
 from albertkit.captioning.data.progress import PrepareProgress
 from albertkit.captioning.data.recipe import Recipe
 from albertkit.errors import DataError, explain
@@ -141,13 +141,17 @@ def _read_ahead(
     """Groups, what of each is missing, and that being read; of `most` clips and one group at a time."""
     waiting: deque[tuple[Group, Group, list[Future[Read]]]] = deque()
     for group in groups:
-        missing = [pair for pair in group if not recipe.fits(item_shape(folder, pair[0], recipe.dtype))]
+        missing = [pair for pair in group if not _is_there(recipe, folder, pair[0])]
         waiting.append((group, missing, [pool.submit(recipe.read, clip) for _, clip in missing]))
         while sum(len(entry[2]) for entry in waiting) >= most or not waiting[0][1]:
             yield waiting.popleft()
             if not waiting:
                 break
     yield from waiting
+
+
+def _is_there(recipe: Recipe, folder: Path, name: str) -> bool:
+    return recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype)
 
 
 def _as_data_error(error: DataError | OSError, stop: bool) -> DataError:

@@ -9,7 +9,7 @@ from typing import Any
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.fields import FEATURE_ENDINGS, as_captions, as_file, as_key, as_span, spanned
 from albertkit.errors import DataError, near_miss
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, plain_file
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables.source import not_json
 
@@ -32,7 +32,7 @@ def read_manifest(path: Path, faults: Faults) -> list[Clip]:
         DataError: not-found; bad-row, if the faults are to stop.
     """
     clips: dict[str, tuple[Clip, int]] = {}
-    with open(path, "rb") as stream:
+    with open(plain_file(path, "manifest"), "rb") as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue

@@ -18,7 +18,7 @@ from albertkit.captioning.data.progress import PrepareProgress
 from albertkit.captioning.data.recipe import Recipe
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import ConfigError, DataError
-from albertkit.files import atomic_file, read_json, write_json
+from albertkit.files import atomic_file, only_writer, read_json, write_json
 
 SKIPPED = "skipped.jsonl"
 _SHORT = ("format", "kind", "backbone", "sampling", "grid")  # settings that a message can hold
@@ -106,7 +106,7 @@ def prepare(
     Raises:
         ConfigError: bad-value, conflicting-options.
         DataError: duplicate-clip, other-preparation, no-usable-clips; with on_error "stop" what reading a clip raises.
-        MachineError: features-not-finite, disk-full.
+        MachineError: features-not-finite, disk-full, in-use.
     """
     began = time.perf_counter()
     for name, value in (("batch_size", batch_size), ("workers", workers), ("max_tokens", max_tokens)):
@@ -115,11 +115,24 @@ def prepare(
     splits = {name: list(part) for name, part in (clips if isinstance(clips, Mapping) else {"train": clips}).items()}
     folder, recipe = Path(out), Recipe.of(backbone, sampling, max_tokens, train_backbone)
     _check(splits, recipe)
+    with only_writer(folder):
+        return _prepare(splits, folder, recipe, batch_size, workers, on_error == "stop", progress, began)
+
+
+def _prepare(
+    splits: Mapping[str, Sequence[Clip]],
+    folder: Path,
+    recipe: Recipe,
+    batch_size: int,
+    workers: int | None,
+    stop: bool,
+    progress: bool,
+    began: float,
+) -> PrepareReport:
     settings = recipe.settings()
     before = _splits_before(folder, settings)
     remove_unfinished(folder)
     threads = workers or min(8, os.cpu_count() or 1)
-    stop = on_error == "stop"
     each = [(part, clip) for part, clips in splits.items() for clip in clips]
     with PrepareProgress("looking at files", len(each), progress) as display:
         names, failed = name_items(recipe, each, settings, display, workers=threads, stop=stop)

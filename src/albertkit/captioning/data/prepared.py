@@ -1,6 +1,7 @@
 """Clips as `prepare` left them: their captions, and what a model sees of each."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,10 @@ from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.data.items import item_shape, read_item
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import DataError
-from albertkit.files import read_json
+from albertkit.files import plain_file, read_json
 
 PREPARED = "prepared.json"
+_ITEM = re.compile(r"[0-9a-f]{64}")  # names are hashes, and nothing that leads out of the folder
 
 
 def clips_file(split: str) -> str:
@@ -161,16 +163,20 @@ class PreparedClips:
 def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     file = folder / clips_file(split)
     try:
-        lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+        if file.parent != folder:
+            raise ValueError(f"the split `{split}` leaves the folder")
+        lines = [json.loads(line) for line in plain_file(file).read_bytes().splitlines()] if file.exists() else []
+        if wrong := [line["item"] for line in lines if not _ITEM.fullmatch(line["item"])]:
+            raise ValueError(f"`{wrong[0]}` is no name of an item")
         clips = tuple(
             PreparedClip(
                 line["key"], tuple(line["captions"]), line["item"], line["origin"], tuple(line.get("notes", ()))
             )
             for line in lines
         )
-    except FileNotFoundError:
-        clips = ()
-    except (ValueError, KeyError, TypeError) as error:
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise DataError(
             "broken-json", f"`{file}` is not what `prepare` writes: {error!r}", "prepare it again"
         ) from None

@@ -1,6 +1,7 @@
 """SwinBERT's data sets: a YAML that names TSVs of pictures and captions. Source: src/datasets/vision_language_tsv.py, prepro/."""
 
 import json
+import reprlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.fields import as_captions, as_key, as_span, find_above, spanned
 from albertkit.captioning.data.tsv import TsvFile
 from albertkit.errors import DataError, MissingExtraError
+from albertkit.files import plain_file
 from albertkit.tasks.faults import Faults
 
 _READ = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
@@ -72,7 +74,7 @@ def _settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError("not-found", f"no such file: `{path}`", "check the path")
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = yaml.safe_load(plain_file(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise DataError("broken-yaml", f"`{path}` is not valid YAML: {reason}", "restore it or make it anew") from None
@@ -113,7 +115,9 @@ def _named(path: Path, value: Any) -> list[str]:
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) for name in names):
         raise DataError(
-            "unknown-layout", f"`{path}`: {value!r} names no files", "name files from the folder of the YAML"
+            "unknown-layout",
+            f"`{path}`: {reprlib.repr(value)} names no files",
+            "name files from the folder of the YAML",
         )
     if len(names) == 1 and not names[0].endswith(".tsv"):
         names = [
@@ -123,8 +127,13 @@ def _named(path: Path, value: Any) -> list[str]:
 
 
 def _file(path: Path, name: str) -> Path:
-    file = path.parent / name
-    if not file.is_file():
+    file = path.parent / str(name)
+    if Path(str(name)).is_absolute() or ".." in Path(str(name)).parts:
+        raise DataError(
+            "unknown-layout", f"`{path}` names `{name}`, which leaves its folder",
+            "put the files beside the YAML, or links to them",
+        )  # fmt: skip
+    if "\0" in str(name) or not file.is_file():
         raise DataError(
             "not-found", f"`{path}` names `{name}`: no file `{file}`", "paths begin at the folder of the YAML"
         )

@@ -9,16 +9,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from albertkit.checkpoints import bert
 from albertkit.checkpoints.names import MAPPING_IN
 from albertkit.errors import CheckpointError, DataError
+from albertkit.files import plain_file
 
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
 _UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions, which no loss and no output looks at
@@ -76,9 +75,14 @@ def read_state(file: Path) -> Mapping[str, Tensor]:
     Raises:
         CheckpointError: broken-weights.
     """
+    plain_file(file, "file of weights")
     try:
         state = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (PermissionError, MemoryError):  # the machine's word, not the file's
+        raise
+    except (
+        Exception
+    ) as error:  # what a damaged pickle raises is not declared: KeyError, IndexError, OSError without a name, …
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
             "broken-weights", f"`{file}` cannot be read: {reason}",

@@ -1,6 +1,6 @@
 """A micro-batch of clips with their captions, and how a batch is put together from rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ class CaptionBatch:
         input_ids: int64 [B, S], as the model reads them.
         places: int64 [P] into B * S, where pieces are predicted.
         labels: int64 [P], the pieces.
-        text_tokens: Pieces that are no padding.
+        num_tokens: Visual tokens, or frames, and pieces; padding is none.
         update: Number of updates before this one.
     """
 
@@ -32,24 +32,27 @@ class CaptionBatch:
     input_ids: Tensor
     places: Tensor
     labels: Tensor
-    text_tokens: int
+    num_tokens: int
     update: int
 
-    @property
-    def num_tokens(self) -> int:
-        """Visual tokens, or frames, and pieces."""
-        visual = (
-            self.visual.shape[0] * self.visual.shape[1] if self.visual_mask is None else int(self.visual_mask.sum())
-        )
-        return visual + self.text_tokens
+    @classmethod
+    def empty(cls, update: int) -> "CaptionBatch":
+        """No rows."""
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(torch.zeros(0, 0, 0), None, None, none.view(0, 0), none, none, 0, update)
 
-    def to(self, device: torch.device) -> "CaptionBatch":
+    def to(self, device: torch.device, non_blocking: bool = False) -> "CaptionBatch":
         """The same on a device."""
         if device.type == "cpu":
             return self
-        tensors: dict[str, Any] = {
-            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
+        return self._map(lambda values: values.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "CaptionBatch":
+        """The same in page-locked memory, from which copies to a GPU do not block."""
+        return self._map(lambda values: values.pin_memory())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "CaptionBatch":
+        tensors: dict[str, Any] = {name: change(v) for name, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **tensors)
 
 

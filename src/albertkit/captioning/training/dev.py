@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import distributed as dist
 
 from albertkit.captioning.captioner import Caption, VideoCaptioner
 from albertkit.captioning.data import PreparedClips
@@ -42,10 +41,8 @@ def caption_clips(
         visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
         grids = None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
         own[start] = captioner.describe(captioner.context(visual, mask, grids), settings)
-    if size > 1:
-        gathered: list[Any] = [None] * size
-        dist.all_gather_object(gathered, own)
-        own = {start: captions for part in gathered for start, captions in part.items()}
+    if world:
+        own = {start: captions for part in world.gather(own) for start, captions in part.items()}
     return [caption for start in starts for caption in own[start]]
 
 

@@ -8,7 +8,7 @@ from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.model.losses import num_kept
 from albertkit.captioning.training.batch import CaptionBatch
-from albertkit.training.loop import LossPart
+from albertkit.training.loop import LossPart, no_losses
 
 
 class CaptionObjective(nn.Module):
@@ -28,10 +28,12 @@ class CaptionObjective(nn.Module):
     def counts(self, batch: CaptionBatch) -> dict[str, int]:
         """Predictions that count. The gate's loss is one for each micro-batch, so accumulated it is their mean."""
         counts = {"caption": self._num_counted(batch)}
-        return counts | {"sparsity": 1} if self._sparse else counts
+        return counts | {"sparsity": min(1, batch.num_tokens)} if self._sparse else counts
 
     def losses(self, batch: CaptionBatch) -> dict[str, LossPart]:
         """The losses of a batch as sums."""
+        if not batch.num_tokens:
+            return no_losses(self.counts(batch), batch.input_ids.device)
         visual, grid = self.visual(batch)
         context = self.model.albert.encode_context(self.model.albert.project(visual, grid), batch.visual_mask)
         hidden, _ = self.model.albert.read(self.model.albert.embed(batch.input_ids), context)

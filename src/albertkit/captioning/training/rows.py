@@ -69,6 +69,8 @@ class CaptionRows:
             epoch: In which they are read.
             update: For `CaptionBatch.update`.
         """
+        if not len(rows):
+            return CaptionBatch.empty(update)
         draws = [np.random.default_rng([self._settings.seed, epoch, row]) for row in rows.tolist()]
         read: list[np.ndarray] = []
         places: list[np.ndarray] = []
@@ -105,7 +107,7 @@ class CaptionRows:
         return CaptionBatch(
             visual, mask, grids, torch.from_numpy(input_ids),
             torch.from_numpy(np.concatenate([where + row * longest for row, where in enumerate(places)])),
-            torch.from_numpy(np.concatenate(labels)), sum(map(len, read)), update,
+            torch.from_numpy(np.concatenate(labels)), sum(map(len, [*items, *read])), update,
         )  # fmt: skip
 
 

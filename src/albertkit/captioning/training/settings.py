@@ -42,7 +42,7 @@ class CaptionSettings(Settings):
         patience: Evaluations in a row without a better one that end the training; 0 for none.
         eval_every: Updates between two evaluations. Default: ten in a run.
         seed: Of the order, of masks, of dropout and of fresh layers.
-        precision: Of ALBERT: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        precision: Of ALBERT: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
         device: auto, cpu, cuda or cuda:N.
     """

@@ -12,6 +12,8 @@ from albertkit.errors import ConfigError
 class CaptionStream:
     """Rows in an order drawn anew for each epoch; an update is `batch_size` rows, the last of an epoch what is left.
 
+    If that is less than there are processes, some get an empty batch.
+
     Args:
         rows: Of the training captions.
         batch_size: Rows an update, over all processes.
@@ -35,7 +37,7 @@ class CaptionStream:
         self._order: tuple[int, np.ndarray] | None = None
 
     def __next__(self) -> list[CaptionBatch]:
-        if len(self._rows) - self._cursor < self._world_size:
+        if self._cursor >= len(self._rows):
             self._epoch, self._cursor = self._epoch + 1, 0
         if self._order is None or self._order[0] != self._epoch:
             order = np.random.default_rng([self._seed, self._epoch]).permutation(len(self._rows))
@@ -44,7 +46,7 @@ class CaptionStream:
         self._cursor += len(taken)
         own = taken[self._rank :: self._world_size]
         pieces = [own[start : start + self._micro_batch] for start in range(0, len(own), self._micro_batch)]
-        batches = [self._rows.batch(piece, self._epoch, self._update) for piece in pieces]
+        batches = [self._rows.batch(piece, self._epoch, self._update) for piece in pieces or [own]]
         self._update += 1
         return batches
 

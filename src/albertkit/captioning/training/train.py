@@ -25,8 +25,10 @@ from albertkit.tasks.faults import counted
 from albertkit.training.display import Display
 from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_precision
+from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings, train
-from albertkit.training.state import list_checkpoints
+from albertkit.training.run_folder import alone_in_run
+from albertkit.training.state import check_model, newest_checkpoint
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class CaptionResult:
         return {**own, **self.scores, "steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
 
 
+@alone_in_run
 def train_captioner(
     model: str | Path,
     data: str | Path,
@@ -79,13 +82,14 @@ def train_captioner(
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
 
     Raises:
-        CheckpointError: run-exists, other-settings, resume-mismatch and what loading raises.
+        CheckpointError: run-exists, no-run, other-settings, resume-mismatch and what loading raises.
         ConfigError: bad-settings, bad-device. DataError: no-examples and what `PreparedClips` raises.
-        MachineError: loss-not-finite, empty-captions.
+        MachineError: loss-not-finite.
     """
     settings, run = settings or CaptionSettings(), Path(out)
     settings.check()
     world = join_world(settings.device)
+    resume = resumes(run, resume)
     clips = PreparedClips.open(data)
     for split in (train_split, dev_split):
         if not any(clip.captions for clip in clips.clips(split)):
@@ -158,6 +162,7 @@ def _finished(
 ) -> CaptionResult:
     """Score the best model as it is loaded from its folder, and write what a person looks at."""
     dtype = judge.captioner.model.compute_dtype
+    check_model(run / "best")
     best = VideoCaptioner.from_pretrained(run / "best").to(world.device)
     best.model.compute_dtype = dtype
     judge.captioner = best
@@ -182,7 +187,7 @@ def check_run(run: Path, settings: CaptionSettings, provenance: dict[str, Any], 
     """
     if not settings.continues(run, resume):
         return
-    for checkpoint in list_checkpoints(run)[-1:]:
+    if checkpoint := newest_checkpoint(run):
         before = read_json(checkpoint / PROVENANCE)
         differing = [name for name in provenance if before.get(name) != provenance[name]]
         if differing:

@@ -23,10 +23,12 @@ from albertkit.errors import ConfigError
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults, counted
 from albertkit.training.distributed import World, join_world
+from albertkit.training.run_folder import alone_in_run
 
 _METRICS: dict[str, Metric] = {"spearman": "spearman", "retrieval": "retrieval", "mse": "negative_mse"}
 
 
+@alone_in_run
 def distill_embeddings(
     student: str | Path,
     teacher: str | Path,
@@ -69,7 +71,7 @@ def distill_embeddings(
     settings, run = settings or DistillSettings(), Path(out)
     settings.check()
     world = join_world(settings.device)
-    check_folder(settings, run, resume)
+    resume = check_folder(settings, run, resume)
     faults = Faults(on_error)
     rows = read_texts(Path(data), columns or Columns(), None, faults)
     encoder, _ = start_encoder(student, settings)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import distributed as dist
 
 from albertkit.embeddings.distillation.teacher_vectors import TeacherRows, principal_components
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -100,9 +99,7 @@ def add_layer(encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors
     if world.is_main:
         ours = encoder.encode(list(chain.from_iterable(rows[n] for n in some)), precision="fp32")
         _fit(layer, ours, np.repeat(goals, len(rows[0]), axis=0))
-    if world.size > 1:
-        for parameter in layer.parameters():
-            dist.broadcast(parameter.data, 0)
+    layer.load_state_dict(world.first({name: tensor.cpu() for name, tensor in layer.state_dict().items()}))
     encoder.projection = layer
     return f"layer: linear, {before} to the teacher's {width} numbers, first fitted to {len(some):,} examples"
 

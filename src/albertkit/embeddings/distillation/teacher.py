@@ -65,7 +65,9 @@ def _existing(path: Path) -> Path:
 def _stored(path: Path) -> np.ndarray:
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
+    except (PermissionError, MemoryError):
+        raise
+    except Exception as error:  # ValueError, EOFError, TokenError of the header, …: not declared
         raise DataError("broken-vectors", f"`{path}` is no array: {error}", "write it with numpy.save") from None
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise DataError(

@@ -66,11 +66,16 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
             old.unlink(missing_ok=True)
         write_json(known, key)
     world.barrier()
+    if whole.exists() and world.is_main:
+        for part in parts:  # what a kill left when they had been joined
+            part.unlink(missing_ok=True)
     if not whole.exists():
         for number in range(world.rank, len(parts), world.size):
             if not parts[number].exists():
-                with atomic_file(parts[number]) as stream:
-                    np.save(stream, teacher.encode(texts[number * _PART : (number + 1) * _PART]))
+                vectors = np.ascontiguousarray(teacher.encode(texts[number * _PART : (number + 1) * _PART]))
+                with atomic_file(parts[number]) as stream:  # `np.save` may say nothing when the disk is full
+                    np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(vectors))
+                    stream.write(vectors.tobytes())
         world.barrier()
         if world.is_main:
             _join(parts, whole, len(texts))

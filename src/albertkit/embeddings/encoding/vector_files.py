@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
+import google_crc32c
 import numpy as np
 
 from albertkit.embeddings.encoding.text_input import Text
@@ -27,13 +28,16 @@ class VectorRows:
         file: Made if missing; else what it holds is kept.
         shape: (E, D).
         dtype: Of the file.
+
+    Attributes:
+        sum: Over the rows written or counted, of place and CRC-32C, whatever their order: another one is other vectors.
     """
 
     def __init__(self, file: Path, shape: tuple[int, int], dtype: np.dtype) -> None:
         header = io.BytesIO()
         facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(header, facts)
-        self.dimension, self.dtype = shape[1], dtype
+        self.dimension, self.dtype, self.sum = shape[1], dtype, 0
         self._first, self._row_bytes = len(header.getvalue()), shape[1] * dtype.itemsize
         self._stream = open(file, "r+b" if file.exists() else "w+b")  # noqa: SIM115
         self._stream.write(header.getvalue())
@@ -43,6 +47,16 @@ class VectorRows:
         for row, vector in zip(rows.tolist(), vectors, strict=True):
             self._stream.seek(self._first + row * self._row_bytes)
             self._stream.write(vector.data)
+            self._add(row, vector.tobytes())
+
+    def count(self, rows: np.ndarray) -> None:
+        """Add rows int64 [N] that were written before to the sum."""
+        for row in rows.tolist():
+            self._stream.seek(self._first + row * self._row_bytes)
+            self._add(row, self._stream.read(self._row_bytes))
+
+    def _add(self, row: int, content: bytes) -> None:
+        self.sum = (self.sum + (row + 1) * google_crc32c.value(content)) % (1 << 64)
 
     def read(self, first: int, count: int) -> np.ndarray:
         """Vectors [count, D] of rows that follow each other."""

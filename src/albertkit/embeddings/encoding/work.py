@@ -25,11 +25,17 @@ from albertkit.embeddings.encoding.text_input import Text, TextInput
 from albertkit.embeddings.encoding.vector_files import VectorRows, write_parquet
 from albertkit.engines import Engine
 from albertkit.errors import AlbertKitError, DataError, MachineError
-from albertkit.files import sync_folder
+from albertkit.files import only_writer, sync_folder
 from albertkit.tasks.faults import Faults
 
 WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
 WINDOW_CHARACTERS = 100_000_000  # and characters at most, for texts that are books
+_PLACE = (
+    "window",
+    "runs",
+    "done",
+    "sum",
+)  # first text of the window, runs of it that are done, texts done in all, checksum
 _JOURNAL, _VECTORS, _PARQUET = "journal.sqlite", "vectors.npy", "vectors.parquet"
 
 
@@ -66,9 +72,13 @@ class Encoding:
 
     def run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> int:
         """Do what is left to do; rows that were done before."""
+        with only_writer(self.work):
+            return self._run(display, overwrite, commit_seconds)
+
+    def _run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> int:
         journal = self._open_journal(overwrite)
         try:
-            place = journal.fact("place")
+            place = self._place(journal)
             display.start(place["done"])
             if (self.work / _VECTORS).exists() or not place["done"]:
                 self._compute(journal, display, commit_seconds)
@@ -84,6 +94,26 @@ class Encoding:
         shutil.rmtree(self.work)
         return place["done"]
 
+    def _place(self, journal: Journal) -> dict[str, int]:
+        """How far the work is; what a journal says is checked, because rows are left out by it.
+
+        Raises:
+            MachineError: broken-journal.
+        """
+        place = journal.fact("place")
+        if (
+            not isinstance(place, dict)
+            or set(place) != set(_PLACE)
+            or any(type(number) is not int or number < 0 for number in place.values())
+            or max(place["window"], place["runs"], place["done"]) > self.shape[0]
+        ):
+            raise MachineError(
+                "broken-journal",
+                f"`{journal.path}` says that the work is at {place!r}",
+                "run the command again: it begins anew",
+            )
+        return place
+
     def _compute(self, journal: Journal, display: EncodeProgress, commit_seconds: float) -> None:
         whole = self.work / _VECTORS
         with VectorRows(whole, self.shape, self.dtype) as rows:
@@ -98,24 +128,36 @@ class Encoding:
 
     def _fill(self, rows: VectorRows, journal: Journal, display: EncodeProgress, commit_seconds: float) -> None:
         """Compute every vector that is not there yet."""
-        first, runs_done, done = journal.fact("place").values()
+        first, runs_done, done, wanted = (self._place(journal)[name] for name in _PLACE)
+        before = done
+        rows.count(np.arange(first))
+
+        def check() -> None:
+            if done == before and rows.sum != wanted:
+                raise MachineError(
+                    "broken-build", f"the vectors in `{self.work}` are not what was written", "run the command again"
+                )
+
         committed = time.monotonic()
         for texts in _windows(islice(self.source.texts(Faults("skip")), first, None)):
             features = self.encoder.features(texts)
             for number, run in enumerate(runs_of_like_length(features, self.batch_tokens)):
                 if number < runs_done:
+                    rows.count(first + run)
                     continue
+                check()
                 vectors = self.encoder.encode_run(features, run, self.engine, self.shape[1], self.normalize)
                 rows.write(first + run, _finite(vectors.astype(self.dtype), texts, run))
                 done += len(run)
                 display.update(done)
                 if time.monotonic() - committed >= commit_seconds:
                     rows.sync()
-                    journal.commit(place={"window": first, "runs": number + 1, "done": done})
+                    journal.commit(place={"window": first, "runs": number + 1, "done": done, "sum": rows.sum})
                     committed = time.monotonic()
             first, runs_done = first + len(texts), 0
+        check()
         rows.sync()
-        journal.commit(place={"window": first, "runs": 0, "done": done})
+        journal.commit(place={"window": first, "runs": 0, "done": done, "sum": rows.sum})
 
     def _open_journal(self, overwrite: bool) -> Journal:
         """Take up what an earlier call has committed, or begin; with `overwrite`, anew if it cannot be taken up."""
@@ -128,18 +170,26 @@ class Encoding:
                 ) from None  # fmt: skip
             if not overwrite:
                 raise
-            shutil.rmtree(self.work)
+            self._clear()
             return self._take_up()
 
+    def _clear(self) -> None:
+        """Begin anew in the folder, which is locked and therefore stays."""
+        for file in self.work.iterdir():
+            file.unlink()
+
     def _take_up(self) -> Journal:
-        if self.work.exists() and not (self.work / _JOURNAL).exists():
-            shutil.rmtree(self.work)  # what a kill left between the last step and the cleaning up
-        self.work.mkdir(parents=True, exist_ok=True)
+        if not (self.work / _JOURNAL).exists():
+            self._clear()  # what a kill left between the last step and the cleaning up
         journal = Journal(self.work / _JOURNAL)
         try:
             before, now = journal.fact("identity"), self._identity()
             if before is None:
-                journal.commit(identity=now, place={"window": 0, "runs": 0, "done": 0})
+                journal.commit(identity=now, place={"window": 0, "runs": 0, "done": 0, "sum": 0})
+            elif not isinstance(before, dict):
+                raise MachineError(
+                    "broken-journal", f"`{journal.path}` does not say what it is of", "begin anew with --overwrite"
+                )
             elif before != now:
                 differing = ", ".join(name for name in now if before.get(name) != now[name])
                 raise DataError(

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import distributed as dist
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.evaluation.retrieval import retrieval_accuracy
@@ -177,10 +176,8 @@ class Judge:
         runs = cut_by_tokens(features.lengths[order], self._batch_tokens, order)
         for run in runs[self._world.rank :: self._world.size]:
             vectors[run] = encoder(features.batch(run).packed.to(encoder.albert.device)).cpu().numpy()
-        if self._world.size > 1:
-            summed = torch.from_numpy(vectors).to(self._world.device)
-            dist.all_reduce(summed)  # a row is zero in all processes but one
-            vectors = summed.cpu().numpy()
+        # A row is zero in all processes but one.
+        vectors = self._world.sum(torch.from_numpy(vectors).to(self._world.device)).cpu().numpy()
         return vectors.reshape(len(dev.texts), len(dev.texts[0]), -1)
 
 

@@ -21,6 +21,9 @@ _CLASSES = {
     "cosine": "CosineSimilarityLoss", "cosent": "CoSENTLoss", "angle": "AnglELoss", "mnrl": "MultipleNegativesRankingLoss",
 }  # fmt: skip
 
+# Losses that compare an example with the others of its update; none has parameters. The rest are means over examples.
+IN_BATCH = frozenset({"cosent", "angle", "mnrl"})
+
 NUM_CLASSES = 3  # of a pair in natural-language inference
 
 

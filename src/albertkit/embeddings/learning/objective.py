@@ -1,4 +1,4 @@
-"""What an encoder learns, in the form the training loop wants it."""
+"""What an encoder learns, in the form the training loop wants it. E examples of an update, K texts each, D numbers a vector."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,18 @@ from torch import Tensor, nn
 
 from albertkit.embeddings.distillation.teacher_vectors import TeacherRows
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.learning.losses import IN_BATCH
 from albertkit.tasks.features import LabelledBatch
-from albertkit.training.loop import LossPart
+from albertkit.training.distributed import World
+from albertkit.training.loop import LossPart, no_losses
 
 
 class EmbeddingObjective(nn.Module):
     """One loss on the vectors of all texts of an update. It holds what is trained: the encoder, and the loss's own layer.
+
+    Losses that compare examples with one another (`losses.IN_BATCH`) compare those of all processes: each encodes its own, has
+    the vectors of the others without gradient, and computes the loss of the whole update, so that the sum of all gradients is
+    that of one process.
 
     Args:
         encoder: To train.
@@ -25,6 +31,7 @@ class EmbeddingObjective(nn.Module):
         texts: int64 [examples, K], which distinct text each is: given where the other examples of an update are negatives.
             An example that has a text in common with one before it in the update is then left out, because it would be
             taught that the text is unlike itself. None if that does not matter.
+        world: The processes.
     """
 
     def __init__(
@@ -35,27 +42,49 @@ class EmbeddingObjective(nn.Module):
         columns: int,
         targets: np.ndarray | TeacherRows | None = None,
         texts: np.ndarray | None = None,
+        world: World | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.loss = encoder, loss
+        self.world = world if world and world.size > 1 and name in IN_BATCH else None
         self.name, self.columns, self.targets, self.texts = name, columns, targets, texts
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Examples that count."""
-        return {self.name: len(self._kept(self._examples(batch)))}
+        """Examples of this process that count."""
+        kept = self._kept(self._examples(batch))
+        if self.world:
+            kept = kept[kept % self.world.size == self.world.rank]
+        return {self.name: len(kept)}
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """The loss times the number of examples: the loop divides by that of all processes."""
+        counts = self.counts(batch)
+        if not batch.num_tokens and not self.world:
+            return no_losses(counts, batch.packed.input_ids.device)
         examples = self._examples(batch)
         kept = self._kept(examples)
-        vectors = self.encode(batch).view(len(examples), self.columns, -1)
+        vectors = self._vectors(batch, len(examples))
         if len(kept) < len(examples):
             vectors = vectors[torch.from_numpy(kept).to(vectors.device)]
         targets = None
         if self.targets is not None:
             targets = torch.from_numpy(np.ascontiguousarray(self.targets[examples[kept]])).to(vectors.device)
-        loss = self.loss(vectors.unbind(1), targets)
-        return {self.name: LossPart(loss * len(kept), len(kept))}
+        total = self.loss(vectors.unbind(1), targets) * len(kept)
+        if self.world:  # all processes have this sum: each reports its share of it, and gives the gradient of the whole
+            total = total - total.detach() * (1 - 1 / self.world.size)
+        return {self.name: LossPart(total, counts[self.name])}
+
+    def _vectors(self, batch: LabelledBatch, count: int) -> Tensor:
+        """fp32 [E, K, D] of the examples that are compared."""
+        if not self.world:
+            return self.encode(batch).view(count, self.columns, -1)
+        vectors = torch.zeros(count, self.columns, self.encoder.dimension, device=batch.packed.input_ids.device)
+        places = slice(self.world.rank, None, self.world.size)
+        own = self.encode(batch).view(-1, self.columns, self.encoder.dimension) if batch.num_tokens else vectors[places]
+        vectors[places] = own.detach()
+        vectors = self.world.sum(vectors).clone()
+        vectors[places] = own
+        return vectors
 
     def encode(self, batch: LabelledBatch) -> Tensor:
         """fp32 [N, D], in the order of the batch."""
@@ -67,6 +96,10 @@ class EmbeddingObjective(nn.Module):
         return batch.num_tokens * self.encoder.config.train_flops_per_token(squares / batch.num_tokens, 0.0)
 
     def _examples(self, batch: LabelledBatch) -> np.ndarray:
+        """The examples that are compared: those of the batch, or of the whole update."""
+        if self.world:
+            assert batch.update_examples is not None
+            return batch.update_examples
         return batch.sequences[:: self.columns] // self.columns
 
     def _kept(self, examples: np.ndarray) -> np.ndarray:

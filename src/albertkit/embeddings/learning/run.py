@@ -29,7 +29,7 @@ from albertkit.training.display import Display
 from albertkit.training.distributed import World
 from albertkit.training.hardware import choose_precision
 from albertkit.training.loop import LoopSettings, train
-from albertkit.training.state import list_checkpoints
+from albertkit.training.state import check_model, newest_checkpoint
 
 MAP = "map.html"
 _NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
@@ -90,7 +90,7 @@ def train_encoder(
     provenance = training.provenance | {"data": _fingerprint(training), "dev": judge.fingerprint()}
     check_run(run, settings, provenance, resume)
     objective = EmbeddingObjective(
-        encoder, loss_name, training.loss, training.columns, training.targets, training.texts
+        encoder, loss_name, training.loss, training.columns, training.targets, training.texts, world
     ).to(world.device)
     encoder.albert.compute_dtype = choose_precision(settings.precision, world.device)
     encoder.albert.gradient_checkpointing = settings.gradient_checkpointing
@@ -112,9 +112,7 @@ def train_encoder(
         settings.save(run / "run.toml")
     display = Display(run if world.is_main else None, f"sentence embeddings: {training.kind}", silent=not world.is_main)
     precision = f"precision: {str(encoder.albert.compute_dtype).removeprefix('torch.')} on {world.device}"
-    share = (settings.batch_size or 1) // world.size
-    shares = f"in-batch losses: each of {world.size} processes compares its own {share} examples"
-    for line in (*training.notes, precision, *[shares] * (world.size > 1)):
+    for line in (*training.notes, precision):
         display.note(line)
 
     def evaluate() -> dict[str, float]:
@@ -133,6 +131,7 @@ def train_encoder(
             None, training.kind, training.metric, math.nan, {}, steps=state.step, seconds=state.seconds
         )
     world.barrier()
+    check_model(run / "best")
     best = SentenceEncoder.from_pretrained(run / "best")
     best.to(world.device)
     best.albert.compute_dtype = encoder.albert.compute_dtype
@@ -170,7 +169,7 @@ def check_run(run: Path, settings: EncoderSettings, provenance: dict[str, Any], 
     """
     if not settings.continues(run, resume):
         return
-    for checkpoint in list_checkpoints(run)[-1:]:
+    if checkpoint := newest_checkpoint(run):
         before = read_json(checkpoint / PROVENANCE)
         for name in sorted(before.keys() | provenance.keys()):
             was, now = before.get(name), provenance.get(name)

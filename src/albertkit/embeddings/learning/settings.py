@@ -63,7 +63,7 @@ class EncoderSettings(Settings):
         eval_every: Updates between two evaluations. Default: ten in a run.
         seed: Of the order of examples, of dropout and of fresh layers.
         seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory, larger batches.
         device: auto, cpu, cuda or cuda:N.
     """

@@ -20,14 +20,16 @@ from albertkit.embeddings.learning.results import EmbeddingResult, with_seeds
 from albertkit.embeddings.learning.run import DEV_TOKENS, Training, train_encoder
 from albertkit.embeddings.learning.settings import EmbedSettings, EncoderSettings
 from albertkit.embeddings.pooling import Projection
-from albertkit.errors import CheckpointError
 from albertkit.model import AlbertModel
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.features import Features
 from albertkit.training.distributed import World, join_world
+from albertkit.training.launch import resumes
+from albertkit.training.run_folder import alone_in_run
 
 
+@alone_in_run
 def train_embeddings(
     kind: str,
     model: str | Path,
@@ -72,7 +74,7 @@ def train_embeddings(
     settings.check()
     loss = settings.loss_for(kind_of(kind))
     world = join_world(settings.device)
-    check_folder(settings, run, resume)
+    resume = check_folder(settings, run, resume)
     examples = read_embedding_data(
         kind, Path(data), columns=columns, dev=None if dev is None else Path(dev), dev_kind=dev_kind,
         silver=None if silver is None else Path(silver), triplets=loss == "mnrl", held_out=settings.held_out,
@@ -150,13 +152,16 @@ def text_numbers(examples: Examples) -> np.ndarray:
     return np.array([[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts], np.int64)
 
 
-def check_folder(settings: EncoderSettings, run: Path, resume: bool) -> None:
+def check_folder(settings: EncoderSettings, run: Path, resume: bool) -> bool:
     """Refuse to resume what is not there, and to begin where something is.
+
+    Returns:
+        Whether the run is continued, as `training.launch.resumes`.
 
     Raises:
         CheckpointError: no-run, run-exists.
     """
+    resume = resumes(run, resume)
     if not resume:
         settings.continues(run, resume)
-    if resume and not any(run.glob("**/run.toml")):
-        raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
+    return resume

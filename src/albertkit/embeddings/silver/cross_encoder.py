@@ -23,7 +23,7 @@ class CrossEncoder:
     Args:
         folder: Its run.
         batch_tokens: Most tokens computed at once.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it natively.
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
 
     Raises:

@@ -175,6 +175,11 @@ class AnswerTask(Task[QuestionExample]):
         """See `Task.collapsed`: every answer is empty, or stands at the same place."""
         return collapsed_answers(examples, predictions)
 
+    def shown(self, example: QuestionExample) -> dict[str, Any]:
+        """Context and question, and the right answers."""
+        answers = dict.fromkeys(answer.text for answer in example.answers)
+        return {"texts": [example.context, example.question], "said": " / ".join(answers) or "no answer"}
+
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write `predictions.json`, `nbest_predictions.json` and in version 2 `null_odds.json`, in the official forms.
 

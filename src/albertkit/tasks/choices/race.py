@@ -8,6 +8,7 @@ from typing import Any
 
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
+from albertkit.files import plain_file
 from albertkit.tasks.choices.example import ChoiceExample, checked_example
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables.source import lines, not_json
@@ -59,7 +60,8 @@ def read_race(path: Path, levels: Sequence[str], *, labelled: bool, faults: Faul
         DataError: bad-row, no-examples if no passage is there, several-files for merged and single passages in one folder.
     """
     for file, level in _passages(path, levels):
-        with ByteStream(find_inputs([file])[0]) as stream:
+        source = file if file == path else plain_file(file, "passage")  # a stream may be named, not lie among passages
+        with ByteStream(find_inputs([source])[0]) as stream:
             for number, line in lines(stream):
                 if line.strip():
                     yield from _questions(file, number, line, level, labelled, faults)

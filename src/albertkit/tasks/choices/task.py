@@ -158,6 +158,12 @@ class ChoiceTask(Task[ChoiceExample]):
             return None
         return f"all {len(predictions):,} answers are choice {places.pop() + 1}"
 
+    def shown(self, example: ChoiceExample) -> dict[str, Any]:
+        """Context, question and choices, and the right one's name."""
+        choices = [f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)]
+        texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
+        return {"texts": texts, "said": "" if example.label is None else example.names[example.label]}
+
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and what the benchmark takes.
 

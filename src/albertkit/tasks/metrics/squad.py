@@ -107,7 +107,10 @@ def squad_scores(
     if null_odds is None:
         return _by_answerable(exact, words, answerable)
     if missing := [name for name in scores if name not in null_odds]:
-        raise DataError("missing-odds", f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`")
+        raise DataError(
+            "missing-odds", f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`",
+            "name the null_odds.json that was written beside these predictions",
+        )  # fmt: skip
     as_null = {name: float(not answerable[name]) for name in predictions if null_odds.get(name, 0) > null_threshold}
     values = _by_answerable(exact | as_null, words | as_null, answerable)
     for name, column in (("exact", exact), ("f1", words)):

@@ -99,6 +99,12 @@ class TextTask(Task[TextExample]):
     # --- the data -----------------------------------------------------------------------------------------------------
 
     @property
+    def reads_pairs(self) -> bool | None:
+        """Whether the data have pairs of texts; None if nothing says it, as of a converted model without `task.json`."""
+        named = bool(self.text_column) and bool(self.label_column or self.pair_column)
+        return any(form.pair for form in self._forms) if named or self.layout else None
+
+    @property
     def _official_forms(self) -> tuple[Form, ...]:
         return OFFICIAL[self.layout].forms if self.layout else ()
 
@@ -233,6 +239,12 @@ class TextTask(Task[TextExample]):
         bounds = features.sequences_of(len(examples))
         sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
         return sums / np.diff(bounds)[:, None]
+
+    def shown(self, example: TextExample) -> dict[str, Any]:
+        """The text or the pair, and its label."""
+        label = example.label
+        texts = [text for text in (example.text, example.pair) if text]
+        return {"texts": texts, "said": ", ".join(label) if isinstance(label, tuple) else str(label)}
 
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write GLUE's submission file, `index<TAB>prediction`; of other tables `predictions.tsv`, `id<TAB>prediction`.

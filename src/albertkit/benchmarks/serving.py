@@ -1,0 +1,231 @@
+"""`albertkit bench serve`: vectors a second over HTTP, beside the same engine on the same texts without a service."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from albertkit.benchmarks.embedding import random_encoder, texts_evenly
+from albertkit.benchmarks.finetuning import using_threads
+from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress, versions
+from albertkit.benchmarks.inputs import Inputs
+from albertkit.config import AlbertConfig
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.engines.engine import Precision
+from albertkit.errors import ConfigError, MachineError
+
+OFFLINE = "the engine without a service"
+SAME = 0.999  # cosine of a vector to the same text's without a service
+_PATIENCE = 120  # seconds until the models are loaded
+NOTE = (
+    "every request asks for the vector of one text, over connections that are kept; clients, front and worker are processes of "
+    "one machine and share its cores. Without a service all texts are at hand at once, sorted by length"
+)
+
+
+def serve_rows(
+    inputs: Inputs,
+    model: Path | None = None,
+    sentences: int = 2048,
+    clients: int = 64,
+    rounds: int = 5,
+    threads: int = 0,
+    precision: Precision = "auto",
+    config: AlbertConfig | None = None,
+) -> Iterator[Row]:
+    """Measure a service under load.
+
+    Args:
+        inputs: Text, and the tokenizer of a model with random weights.
+        model: Folder of a sentence encoder or a checkpoint. Default: base with random weights, mean pooling.
+        sentences: Taken evenly from the text.
+        clients: That ask at the same time.
+        rounds: Timed rounds.
+        threads: Of the worker, and without a service; 0 for all cores.
+        precision: As `load_engine`.
+        config: Of the random model, for tests.
+
+    Yields:
+        A row in sentences/s.
+
+    Raises:
+        ConfigError: bad-sentences; bad-value; vocab-too-large. MachineError: peer-failed.
+    """
+    if sentences < 1 or clients < 1:
+        raise ConfigError("bad-value", f"{sentences} sentences and {clients} clients", "both must be at least 1")
+    texts = texts_evenly(inputs.lines, sentences)
+    with using_threads(threads), TemporaryDirectory(prefix="albertkit-bench-") as scratch:
+        encoder = SentenceEncoder.from_pretrained(model) if model else random_encoder(inputs, config)
+        encoder.save_pretrained(Path(scratch) / "bench")
+        engine = encoder.engine(precision)
+        progress(f"serve: {len(texts):,} sentences, {clients} clients, {torch.get_num_threads()} threads")
+        with open_service(Path(scratch) / "bench", precision) as service, open_load(service, texts, clients) as load:
+            ours = Contender("albertkit serve", load.seconds, float(len(texts)))
+            offline = Contender(OFFLINE, lambda: _encode(encoder, texts, precision), float(len(texts)))
+            seconds = interleave([ours, offline], rounds, say=progress)
+            served, wanted = np.load(load.vectors), encoder.encode(texts, precision=precision)
+            cosines = (served * wanted).sum(1) / (np.linalg.norm(served, axis=1) * np.linalg.norm(wanted, axis=1))
+            row = compare(
+                f"serve sentences, {clients} clients, {engine.precision}", "sentences/s", ours, [offline], seconds,
+                equal=bool(cosines.min() >= SAME),
+                compared=f"cosine of a vector to the same text's without a service: at least {cosines.min():.5f}, within {SAME}",
+                versions=versions("torch", "fastapi", "uvicorn"), note="; ".join([NOTE, *engine.notes]),
+            )  # fmt: skip
+            lengths = encoder.features(texts).lengths
+            row.details = {
+                "text": inputs.text_name, "sentences": len(texts), "mean_length": float(lengths.mean()),
+                "longest": int(lengths.max()), "tokens_per_second": row.ours * float(lengths.mean()),
+                "p50_ms": median(load.p50[1:]), "p99_ms": median(load.p99[1:]), **service.batches(),
+            }  # fmt: skip
+            yield row
+
+
+def _encode(encoder: SentenceEncoder, texts: list[str], precision: Precision) -> None:
+    encoder.encode(texts, precision=precision)
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Service:
+    """`albertkit serve` in a process of its own.
+
+    Attributes:
+        host, port: Where it listens.
+    """
+
+    host: str
+    port: int
+
+    def get(self, path: str) -> str:
+        """What a path answers.
+
+        Raises:
+            OSError: If the service does not answer, or not with 200.
+        """
+        with urllib.request.urlopen(f"http://{self.host}:{self.port}{path}", timeout=60) as answer:
+            return answer.read().decode()
+
+    def batches(self) -> dict[str, float]:
+        """Means over the batches so far."""
+        text = self.get("/metrics")
+
+        def mean(name: str) -> float:
+            total, number = (
+                float(re.search(rf"^albertkit_{name}_{part} (\S+)", text, re.M)[1])  # type: ignore[index]
+                for part in ("sum", "count")
+            )
+            return total / number
+
+        return {"requests_a_batch": mean("batch_requests"), "tokens_a_batch": mean("batch_tokens")}
+
+
+@contextmanager
+def open_service(folder: Path, precision: Precision) -> Iterator[Service]:
+    """Serve a folder as `bench` on a free port, with as many threads as torch has here.
+
+    Raises:
+        MachineError: peer-failed with what the service said last.
+    """
+    options = ["--port", "0", "--precision", precision, "--threads", str(torch.get_num_threads())]
+    command = [sys.executable, "-m", "albertkit.cli", "serve", f"bench={folder}", *options]
+    log = folder.parent / "service.log"
+    with open(log, "w", encoding="utf-8") as stream:
+        process = subprocess.Popen(command, stderr=stream, env=_environment())
+    try:
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end and process.poll() is None:
+            said = log.read_text(encoding="utf-8")
+            found = re.search(r'"url": "http://([\d.]+):(\d+)"', said)
+            if found and '"message": "ready"' in said:
+                yield Service(found[1], int(found[2]))
+                return
+            time.sleep(0.1)
+        lines = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]
+        fault = next((line for line in lines if line.startswith("error[")), lines[-1])
+        raise MachineError(
+            "peer-failed", f"the service did not start; it said: {fault}", "albertkit serve FOLDER says more"
+        )
+    finally:
+        process.terminate()
+        process.wait(_PATIENCE)
+
+
+def _environment() -> dict[str, str]:
+    """Threads are the worker's own to choose."""
+    return {name: value for name, value in os.environ.items() if name not in ("ALBERTKIT_API_KEY", "OMP_NUM_THREADS")}
+
+
+# --- the clients ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Load:
+    """A process that holds all clients; see `serving_clients.py`.
+
+    Attributes:
+        process: The process.
+        vectors: File with the vectors of the first round.
+        p50, p99: Milliseconds of a request, of each round.
+    """
+
+    process: "subprocess.Popen[str]"
+    vectors: Path
+    p50: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+
+    def seconds(self) -> float:
+        """Ask for all texts once."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        answer = _answer(self.process.stdout)
+        self.p50.append(answer["p50_ms"])
+        self.p99.append(answer["p99_ms"])
+        return answer["seconds"]
+
+
+@contextmanager
+def open_load(service: Service, texts: list[str], clients: int) -> Iterator[Load]:
+    """Start the clients.
+
+    Raises:
+        MachineError: peer-failed.
+    """
+    with TemporaryDirectory(prefix="albertkit-bench-") as scratch:
+        place = Path(scratch)
+        (place / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+        vectors = place / "vectors.npy"
+        job = {"host": service.host, "port": service.port, "texts": str(place / "texts.json"), "vectors": str(vectors)}
+        script = Path(__file__).with_name("serving_clients.py")
+        process = subprocess.Popen(
+            [sys.executable, str(script), json.dumps({**job, "clients": clients})],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+        )  # fmt: skip
+        try:
+            _answer(process.stdout)
+            yield Load(process, vectors)
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def _answer(stream: IO[str] | None) -> dict[str, Any]:
+    line = stream.readline() if stream else ""
+    if not line:
+        raise MachineError("peer-failed", "the clients ended", "what they said last is above")
+    return json.loads(line)

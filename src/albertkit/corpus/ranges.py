@@ -1,0 +1,56 @@
+"""Byte ranges of a file that hold whole documents, found without reading what lies before them.
+
+A range from `start` to `end` holds the documents that begin from the first boundary at or after `start` on to the first one
+at or after `end`. Any tiling of a file by such ranges gives every document once, in order.
+"""
+
+from typing import IO
+
+# A longer line is taken for no boundary, whatever it holds: it is passed over without being held in memory.
+_LINE_BYTES = 1 << 16
+_LINES = ("jsonl", "paragraphs", "pairs")  # every line is a document
+
+
+def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -> tuple[int, int | None]:
+    """Where the documents of a range begin and end; two equal numbers if it holds none.
+
+    Args:
+        file: Seekable and not compressed.
+        format: text, jsonl, wiki, paragraphs or pairs.
+        start: First byte of the range.
+        end: First byte after it; None is the end of the file.
+
+    Returns:
+        First byte of its first document; first byte after its last one, None at the end of the file.
+    """
+    first = _boundary(file, format, start, end) if start else 0
+    if first is None or (end is not None and first >= end and format in _LINES):
+        return 0, 0
+    return first, None if end is None else _boundary(file, format, end, None)
+
+
+def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> int | None:
+    """First byte after the first line that ends a document and begins at or after `start`, but before `limit`."""
+    file.seek(start - 1)
+    place = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
+    if format in _LINES:
+        return place
+    while limit is None or place < limit:
+        line, size = _line(file)
+        if not size:
+            return None
+        place += size
+        text = line.decode("utf-8", "replace").strip()
+        if text == ("</doc>" if format == "wiki" else ""):
+            return place
+    return None
+
+
+def _line(file: IO[bytes]) -> tuple[bytes, int]:
+    """The next line, or `-` for a very long one, and its size."""
+    line = piece = file.readline(_LINE_BYTES)
+    size = len(line)
+    while len(piece) == _LINE_BYTES and not piece.endswith(b"\n"):
+        line, piece = b"-", file.readline(_LINE_BYTES)
+        size += len(piece)
+    return line, size

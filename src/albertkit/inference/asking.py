@@ -1,0 +1,126 @@
+"""`ask`: values named one by one, answered on the spot."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertkit.engines.engine import Precision
+from albertkit.errors import ConfigError, DataError
+from albertkit.inference.embedding import Embed
+from albertkit.inference.lines import plain, text_pipeline
+from albertkit.inference.pipeline import Result
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What was asked, and what the model says.
+
+    Attributes:
+        model: Folder or name.
+        kind: One of `KINDS`.
+        precision: What was computed in.
+        notes: What the engine fell back from, and what the model was not made for.
+        values: What was asked.
+        results: As many, of plain values.
+        similarity: Cosines of all texts with each other, if they were embedded and are several.
+    """
+
+    model: str
+    kind: str
+    precision: str
+    notes: tuple[str, ...]
+    values: list[Any]
+    results: list[Result]
+    similarity: list[list[float]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what was not asked for is left out."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def ask(
+    model: str | Path,
+    texts: Sequence[str] = (),
+    pairs: Sequence[str] = (),
+    questions: Sequence[str] = (),
+    choices: Sequence[str] = (),
+    *,
+    kind: str | None = None,
+    precision: Precision = "auto",
+    device: str = "auto",
+) -> Answers:
+    """Answer a few values.
+
+    Args:
+        model: As `load_pipeline`; no captioner.
+        texts: A value each; or the one text that the questions are about.
+        pairs: The second text of each.
+        questions: About the text.
+        choices: Of the one question.
+        kind: As `load_pipeline`.
+        precision: As `load_engine`.
+        device: As `load_pipeline`.
+
+    Raises:
+        ConfigError: bad-argument if the parts do not belong together. DataError: bad-input, no-mask, too-long. And what
+            `load_pipeline` raises.
+    """
+    values = values_of(texts, pairs, questions, choices)
+    pipeline = text_pipeline(model, kind, precision, device)
+    try:
+        inputs = [pipeline.parse(value) for value in values]
+    except DataError as error:
+        example = f"albertkit predict {model} {flags_of(pipeline.example)}"
+        raise DataError(error.slug, error.message, example) from None
+    results = pipeline.answer(inputs)
+    similarity = None
+    if isinstance(pipeline, Embed) and len(results) > 1:
+        vectors = np.stack([result["embedding"] for result in results])
+        similarity = pipeline.encoder.similarity(vectors, vectors).tolist()
+    notes = (*pipeline.notes, *pipeline.doubts(inputs))
+    found = [plain(result) for result in results]
+    return Answers(str(model), pipeline.kind, pipeline.precision, notes, values, found, similarity)
+
+
+def values_of(
+    texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], choices: Sequence[str]
+) -> list[Any]:
+    """The values that pipelines take, from their parts.
+
+    Raises:
+        ConfigError: bad-argument.
+    """
+    if pairs and (questions or choices):
+        raise ConfigError("bad-argument", "a --pair beside a --question or --choice", "leave one of them out")
+    if choices:
+        if len(texts) > 1 or len(questions) > 1:
+            told = f"choices for {len(questions)} questions about {len(texts)} texts"
+            raise ConfigError("bad-argument", told, "name one --question, and at most one --text")
+        parts = {"context": texts, "question": questions}
+        return [{**{name: part[0] for name, part in parts.items() if part}, "choices": list(choices)}]
+    if questions:
+        if len(texts) != 1:
+            raise ConfigError("bad-argument", f"{len(texts)} texts for the questions to be about", "name one --text")
+        return [{"question": question, "context": texts[0]} for question in questions]
+    if pairs:
+        if len(pairs) != len(texts):
+            raise ConfigError(
+                "bad-argument", f"{len(pairs)} --pair for {len(texts)} --text", "name a --pair for every --text"
+            )
+        return list(zip(texts, pairs, strict=True))
+    return list(texts)
+
+
+def flags_of(value: Any) -> str:
+    """A value as a person would type it: the other direction of `values_of`."""
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, dict):
+        value = dict(zip(("text", "pair"), value, strict=False))
+    named = [("text" if name == "context" else name, part) for name, part in value.items() if name != "choices"]
+    named += [("choice", choice) for choice in value.get("choices", ())]
+    return " ".join(f"--{name} {shlex.quote(part)}" for name, part in named)

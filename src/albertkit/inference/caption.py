@@ -1,0 +1,44 @@
+"""The pipeline of a captioner: files of video to captions. Clips are no sequences and share no batch with others."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.generation import GenerationSettings
+from albertkit.inference.pipeline import check_options
+
+
+class CaptionPipeline:
+    """Captions of videos.
+
+    Args:
+        captioner: Any captioner with a backbone.
+    """
+
+    kind = "caption"
+    options = tuple(field.name for field in fields(GenerationSettings))
+    example = "clip.mp4"
+
+    def __init__(self, captioner: VideoCaptioner) -> None:
+        captioner.eyes()  # refuses one that cannot see
+        self.captioner = captioner
+        self.precision, self.notes = "fp32", ()
+
+    def __call__(self, videos: str | Path | Sequence[str | Path], **options: Any) -> Any:
+        """`captions` of each video, the best first: `text`, `score`, `log_probability`.
+
+        Args:
+            videos: One file or a list.
+            **options: Settings of generation, for example `num_captions=3`.
+
+        Raises:
+            ConfigError: bad-argument, bad-settings. DataError: undecodable-video and what else `VideoCaptioner.caption` raises.
+        """
+        check_options(self.kind, options, self.options)
+        found = [
+            {"captions": [{"text": c.text, "score": c.score, "log_probability": c.log_probability} for c in captions]}
+            for captions in self.captioner.caption(videos, **options)
+        ]
+        return found[0] if isinstance(videos, str | Path) else found

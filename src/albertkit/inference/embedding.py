@@ -1,0 +1,81 @@
+"""Pipelines of sentence encoders: vectors, and how near they are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.engines.engine import Engine, Precision
+from albertkit.inference.pipeline import Pipeline, Result, is_text, text_of
+from albertkit.tasks.features import Features, LabelledBatch
+
+
+class Embed(Pipeline[str]):
+    """The vector of a text.
+
+    Args:
+        encoder: Any sentence encoder.
+        precision: As `Pipeline`.
+    """
+
+    kind = "embed"
+    options = ("dimension",)
+    example = "A man plays the guitar."
+
+    def __init__(self, encoder: SentenceEncoder, precision: Precision | Engine = "auto") -> None:
+        super().__init__(encoder.albert, encoder.tokenizer, precision)
+        self.encoder = encoder
+
+    def parse(self, value: Any) -> str:
+        """A text, or an object with `text`; an empty one has a vector, too.
+
+        Raises:
+            DataError: bad-input.
+        """
+        value = text_of(value)
+        if not is_text(value):
+            raise self.bad_input(value, "a text")
+        return value
+
+    def features(self, inputs: Sequence[str]) -> Features:
+        """A sequence a text, cut to the encoder's length."""
+        return self.encoder.features(inputs)
+
+    def outputs(self, batch: LabelledBatch) -> list[np.ndarray]:
+        """Of each sequence its whole vector, fp32 [D]."""
+        return list(self.encoder.vectors(batch.packed, self.engine).cpu().numpy())
+
+    def results(
+        self,
+        inputs: Sequence[str],
+        features: Features,
+        outputs: Sequence[Any],
+        *,
+        dimension: int | None = None,
+        **_: Any,
+    ) -> list[Result]:
+        """`embedding`, fp32 [D], and `tokens`, how many were read.
+
+        Raises:
+            ConfigError: bad-value for a dimension that the vectors do not have.
+        """
+        kept = self.encoder.kept(dimension)
+        return [
+            {"embedding": vector[:kept], "tokens": tokens}
+            for vector, tokens in zip(outputs, features.lengths.tolist(), strict=True)
+        ]
+
+    def similarity(self, first: list[str], second: list[str] | None = None) -> np.ndarray:
+        """Cosine of every text with every other: fp32 [A, B].
+
+        Args:
+            first: A texts.
+            second: B texts. Default: the first ones.
+        """
+        a = self._stacked(first)
+        return self.encoder.similarity(a, a if second is None else self._stacked(second))
+
+    def _stacked(self, texts: list[str]) -> np.ndarray:
+        vectors = [record["embedding"] for record in self(list(texts))]
+        return np.array(vectors, np.float32).reshape(len(texts), self.encoder.kept(None))

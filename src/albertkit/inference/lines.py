@@ -1,0 +1,170 @@
+"""`predict_lines`: a file with a value on every line, of any size, answered in its order."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from albertkit.captioning.folder import is_captioner_folder
+from albertkit.checkpoints.classes import model_folder
+from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
+from albertkit.engines.engine import Precision
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.inference.loading import load_pipeline
+from albertkit.inference.pipeline import BATCH_TOKENS, Pipeline, Result
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.predict import PredictReport, chunks, writer
+from albertkit.tasks.tables import EXTENSIONS
+from albertkit.tasks.tables.source import NOT_UTF8, lines, not_json, not_utf8
+
+_JSON = ("jsonl", "ndjson", "json")
+_TABLES = ("csv", "tsv", "parquet", "pq")
+_HALF = re.compile("[\ud800-\udfff]")  # half characters: what `lines` makes of bytes that are not UTF-8
+
+
+class Line(NamedTuple):
+    """A line of a file and what it holds.
+
+    Attributes:
+        number: From 1.
+        value: Its value; once parsed, the pipeline's input.
+    """
+
+    number: int
+    value: Any
+
+
+def predict_lines(
+    model: str | Path,
+    input: str | Path,
+    out: str | Path | None = None,
+    *,
+    kind: str | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
+    batch_tokens: int = BATCH_TOKENS,
+    precision: Precision = "auto",
+    device: str = "auto",
+) -> PredictReport:
+    """Answer every line of a file, in its order, however large it is; a JSON object a line, `line` first.
+
+    Args:
+        model: As `load_pipeline`; no captioner.
+        input: Path or URL of lines of text; or of JSON (`.jsonl`), whose lines hold whatever the pipeline's `parse` takes,
+            empty ones passed over. gzip, xz and zstandard are unpacked.
+        out: A `.jsonl` file. Default: standard output.
+        kind: As `load_pipeline`.
+        on_error: What to do about lines that cannot be used: stop, or skip, count and name them.
+        batch_tokens: Most tokens computed at once.
+        precision: As `load_engine`.
+        device: As `load_pipeline`.
+
+    Raises:
+        ConfigError: bad-argument for another `out`, or a captioner. CheckpointError: no-task for a table. DataError: bad-row,
+            not-found, wrong-kind, several-files, and what reading raises. And what `load_pipeline` raises.
+    """
+    if out is not None and Path(out).suffix != ".jsonl":
+        raise ConfigError(
+            "bad-argument", f"`{out}` is no .jsonl file", "answers to lines go into a file such as answers.jsonl"
+        )
+    file = _only_file(input)
+    pipeline = text_pipeline(model, kind, precision, device)
+    faults = Faults(on_error)
+    for note in pipeline.notes:
+        faults.note(note)
+    target, count = None if out is None else Path(out), 0
+    with writer(target) as stream:
+        for chunk in chunks(_parsed(pipeline, read_values(file, faults), file.path, faults)):
+            for number, result in _answered(pipeline, chunk, batch_tokens, file.path, faults):
+                stream.write(json.dumps({"line": number, **plain(result)}, ensure_ascii=False) + "\n")
+                count += 1
+    return PredictReport((target,) if target else (), count, tuple(faults.found), tuple(faults.notes))
+
+
+def text_pipeline(model: str | Path, kind: str | None, precision: Precision, device: str) -> Pipeline[Any]:
+    """As `load_pipeline`, of a model that answers text.
+
+    Raises:
+        ConfigError: bad-argument for a captioner.
+    """
+    if kind == "caption" or (kind is None and is_captioner_folder(model_folder(model))):
+        raise ConfigError(
+            "bad-argument",
+            f"`{model}` is to caption videos, and was asked about text",
+            f"albertkit caption predict {model} VIDEO",
+        )
+    return load_pipeline(model, kind, precision=precision, device=device)
+
+
+def read_values(file: InputFile, faults: Faults) -> Iterator[Line]:
+    """The values of a file; lines that hold none are faults.
+
+    Raises:
+        CheckpointError: no-task for a table. DataError: bad-row if the faults are to stop, and what reading raises.
+    """
+    extension = next((part for part in reversed(file.name.lower().split(".")) if part in EXTENSIONS), "txt")
+    if extension in _TABLES:
+        raise CheckpointError(
+            "no-task", f"`{file.path}` is a table, and there is no task that says what its columns mean",
+            "put a value on every line: text (.txt), or JSON (.jsonl)",
+        )  # fmt: skip
+    with ByteStream(file) as stream:
+        for number, line in lines(stream):
+            if not line.isascii() and _HALF.search(line):
+                faults.add(file.path, number, NOT_UTF8, not_utf8(file.path))
+            elif extension not in _JSON:
+                yield Line(number, line)
+            elif line and not line.isspace():
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    faults.add(file.path, number, not_json(error))
+                else:
+                    yield Line(number, value)
+
+
+def plain(result: Result) -> Result:
+    """A result with lists where it had arrays, for JSON."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in result.items()}
+
+
+def _only_file(input: str | Path) -> InputFile:
+    if os.path.isdir(input):
+        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{input}`", "name the file")
+    files = find_inputs([input])
+    if len(files) > 1:
+        raise DataError("several-files", f"`{input}` names {len(files)} files", "answer them one by one")
+    return files[0]
+
+
+def _parsed(pipeline: Pipeline[Any], values: Iterator[Line], path: str, faults: Faults) -> Iterator[Line]:
+    for number, value in values:
+        try:
+            parsed = pipeline.parse(value)
+        except DataError as error:
+            _add(faults, path, number, error)
+        else:
+            yield Line(number, parsed)
+
+
+def _answered(
+    pipeline: Pipeline[Any], chunk: list[Line], batch_tokens: int, path: str, faults: Faults
+) -> list[tuple[int, Result]]:
+    """Line numbers and results. Where the features cannot be made, the chunk is halved until the line is found."""
+    try:
+        results = pipeline.answer([line.value for line in chunk], batch_tokens)
+    except DataError as error:
+        if len(chunk) == 1:
+            _add(faults, path, chunk[0].number, error)
+            return []
+        half = len(chunk) // 2
+        parts = (_answered(pipeline, part, batch_tokens, path, faults) for part in (chunk[:half], chunk[half:]))
+        return [answered for part in parts for answered in part]
+    return [(line.number, result) for line, result in zip(chunk, results, strict=True)]
+
+
+def _add(faults: Faults, path: str, number: int, error: DataError) -> None:
+    faults.add(path, number, error.message, f"{error.hint}; or leave such lines out with --on-error skip")

@@ -1,0 +1,204 @@
+"""Which pipeline a folder is."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertkit.captioning.folder import is_captioner_folder
+from albertkit.checkpoints.classes import load_model, model_folder
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.engines.engine import Engine, Precision
+from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.inference.embedding import Embed
+from albertkit.inference.pipeline import Pipeline
+from albertkit.inference.pretrained import FillMask, SentenceOrder
+from albertkit.inference.tasks import BY_TASK, Classify
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.choices import ChoiceTask
+from albertkit.tasks.exits import EXITS, ExitHeads, ExitRule
+from albertkit.tasks.loading import is_task_model, load_task_model
+from albertkit.tasks.tagging import TaggingTask
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextRegression
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.distributed import find_device
+
+KINDS = ("fill-mask", "sentence-order", "classify", "score", "tag", "answer", "choose", "embed", "caption")
+
+
+def load_pipeline(
+    model: str | Path,
+    kind: str | None = None,
+    *,
+    precision: Precision = "auto",
+    device: str = "auto",
+    exits: str | None = None,
+) -> Any:
+    """A folder as what it was made for.
+
+    Args:
+        model: A checkpoint folder, a run, a folder of sentence-transformers, a captioner, or `org/name` of the hub.
+        kind: One of `KINDS`. Default: what the folder says: fine-tuned models their task, sentence encoders and captioners
+            theirs, pretrained models fill-mask; they can also be asked for sentence-order or embed (mean of the states).
+        precision: As `load_engine`.
+        device: auto, cpu, cuda or cuda:N.
+        exits: A rule for leaving early, as `ExitRule.parse` reads it; for classifiers trained with exits.
+
+    Returns:
+        A `Pipeline`, or a `CaptionPipeline`.
+
+    Raises:
+        ConfigError: unknown-kind, bad-precision, bad-device. CheckpointError: no-task if the folder cannot do that,
+            vocab-mismatch, broken-task, no-exits; and what loading raises.
+    """
+    if kind is not None and kind not in KINDS:
+        raise ConfigError("unknown-kind", f"there is no pipeline `{kind}`", near_miss(kind, KINDS))
+    path = model_folder(model)
+    if exits is not None:
+        return _leaving_early(load_pipeline(model, kind, precision=precision, device=device), path, exits)
+    if kind == "caption" or (kind is None and is_captioner_folder(path)):
+        return _captioner(path, device)
+    if kind == "embed" or (kind is None and is_encoder_folder(path)):
+        return Embed(SentenceEncoder.from_pretrained(path).to(find_device(device)), precision)
+    task, loaded, tokenizer = _load(path)
+    loaded.to(find_device(device))
+    pipeline = _pipeline(kind, task, loaded, tokenizer, precision)
+    if pipeline is None:
+        can = BY_TASK[task.kind].kind if task else "embed"
+        raise CheckpointError(
+            "no-task", f"`{model}`, an {type(loaded).__name__}, cannot {kind or 'answer anything'}",
+            f"it can {can}; other kinds need a model fine-tuned for them: albertkit finetune",
+        )  # fmt: skip
+    return pipeline
+
+
+def _leaving_early(pipeline: Any, path: Path, rule: str) -> Any:
+    if not isinstance(pipeline, Classify):
+        raise CheckpointError("no-exits", f"`{path}` does not classify", "leave out the rule for early exit")
+    parsed = ExitRule.parse(rule)
+    pipeline.leave_early(ExitHeads.load(path, pipeline.model), parsed)  # type: ignore[arg-type]
+    return pipeline
+
+
+def load_pipelines(
+    model: str | Path, *, precision: Precision = "auto", device: str = "auto", exits: str | None = None
+) -> dict[str, Any]:
+    """Everything a folder can be asked, over one set of weights and one engine.
+
+    Args:
+        model: As `load_pipeline`.
+        precision: As `load_engine`.
+        device: As `load_pipeline`; or meta: the weights are let go of. Such pipelines know `parse`, `features` and `results`,
+            for a process that leaves `outputs` to another one. Not for captioners.
+        exits: As `load_pipeline`; models that have no exits make all passes.
+
+    Returns:
+        Kind to pipeline; what the folder was made for comes first.
+
+    Raises:
+        As `load_pipeline`.
+    """
+    path = model_folder(model)
+    if exits is not None and (path / EXITS).exists():
+        pipeline = load_pipeline(path, precision=precision, device=device, exits=exits)
+        return {pipeline.kind: pipeline}
+    if is_captioner_folder(path):
+        return {"caption": _captioner(path, device)}
+    place, precision = (torch.device("meta"), "fp32") if device == "meta" else (find_device(device), precision)
+    if is_encoder_folder(path):
+        return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(place), precision)}
+    task, loaded, tokenizer = _load(path)
+    loaded.to(place)
+    if task is not None:
+        return {BY_TASK[task.kind].kind: _pipeline(None, task, loaded, tokenizer, precision)}
+    length = min(128, loaded.config.max_position_embeddings)  # as of a checkpoint read as a sentence encoder
+    embed = Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)
+    kinds = ("fill-mask", "sentence-order")
+    found = [_pipeline(kind, None, loaded, tokenizer, embed.engine) for kind in kinds]
+    return {pipeline.kind: pipeline for pipeline in [*found, embed] if pipeline is not None}
+
+
+def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
+    task: Task | None
+    if is_task_model(path):
+        task, model, tokenizer = load_task_model(path)
+    else:
+        model, tokenizer = load_model(path), AlbertTokenizer.from_pretrained(path)
+        task = task_of(model)
+    pieces, rows = tokenizer.vocab_size, model.config.vocab_size
+    if pieces > rows:
+        raise CheckpointError(
+            "vocab-mismatch", f"the tokenizer in `{path}` has {pieces:,} pieces, the model {rows:,}",
+            "put the tokenizer that the model was trained with into its folder",
+        )  # fmt: skip
+    return task, model, tokenizer
+
+
+def _pipeline(
+    kind: str | None,
+    task: Task | None,
+    model: PretrainedAlbert,
+    tokenizer: AlbertTokenizer,
+    precision: Precision | Engine,
+) -> Pipeline | None:
+    """The pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
+    if task is not None:
+        made = BY_TASK[task.kind]
+        return made(task, model, tokenizer, precision) if kind in (None, made.kind) else None
+    if kind in (None, "fill-mask") and isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):
+        return FillMask(model, tokenizer, precision)
+    if kind == "sentence-order" and isinstance(model, AlbertForPreTraining):
+        return SentenceOrder(model, tokenizer, precision)
+    return None
+
+
+def _captioner(path: Path, device: str) -> Any:
+    from albertkit.captioning.captioner import VideoCaptioner
+    from albertkit.inference.caption import CaptionPipeline
+
+    return CaptionPipeline(VideoCaptioner.from_pretrained(path).to(find_device(device)))
+
+
+def task_of(model: PretrainedAlbert) -> Task | None:
+    """The task of a fine-tuned model that has no `task.json`, such as a converted one; None for a pretrained model.
+
+    Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's beam head as in SQuAD 2.
+
+    Raises:
+        CheckpointError: no-task for a regression of several numbers.
+    """
+    config = model.config
+    labels = tuple(config.id2label[number] for number in sorted(config.id2label))
+    length = min(512, config.max_position_embeddings)
+    if isinstance(model, AlbertForSequenceClassification):
+        if len(labels) == 1:
+            return TextRegression(name="regress", text_column="text", length=length)
+        if config.problem_type == "regression":
+            raise CheckpointError(
+                "no-task", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
+                "call the class itself: AlbertForSequenceClassification.from_pretrained",
+            )  # fmt: skip
+        several = config.problem_type == "multi_label_classification"
+        made = MultiLabelClassification if several else TextClassification
+        return made(name="classify", text_column="text", labels=labels, length=length)
+    if isinstance(model, AlbertForTokenClassification):
+        tags = tuple(label if label == "O" or label[1:2] == "-" else f"B-{label}" for label in labels)
+        return TaggingTask(name="ner", labels=tags, length=length)
+    if isinstance(model, AlbertForMultipleChoice):
+        return ChoiceTask(name="choice", length=length)
+    if isinstance(model, AlbertForQuestionAnswering):
+        return AnswerTask(name="squad1", length=min(384, length))
+    if type(model).__name__ == "AlbertForBeamQuestionAnswering":
+        return AnswerTask(name="squad2", version=2, head_kind="beam", length=min(384, length))
+    return None

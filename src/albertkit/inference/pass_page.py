@@ -1,0 +1,49 @@
+"""A model's passes on some texts, measured and drawn."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from albertkit.checkpoints.classes import load_model, model_folder
+from albertkit.config import AlbertConfig
+from albertkit.inference.passes import SAMPLE_LENGTH, sample_texts, trace_passes
+from albertkit.report.passes_page import write_passes_page
+from albertkit.tokenizer import AlbertTokenizer
+
+
+def draw_passes(
+    model: str | Path, out: str | Path, texts: Sequence[str] = (), length: int | None = None
+) -> dict[str, Any]:
+    """Run texts through a model and write a page of what each pass did.
+
+    Args:
+        model: Checkpoint folder, run, or `org/name` of the hub.
+        out: HTML file.
+        texts: What to read. Default: a sample of the built-in English text.
+        length: Tokens of a text at most. Default: 128.
+
+    Returns:
+        `model`, `page` and `passes` (as `Passes.to_dict`): plain values.
+
+    Raises:
+        What `load_model`, `AlbertTokenizer.from_pretrained` and `trace_passes` raise.
+    """
+    folder = model_folder(model)
+    loaded, tokenizer = load_model(folder), AlbertTokenizer.from_pretrained(folder)
+    read = list(texts) or sample_texts()
+    passes = trace_passes(loaded, tokenizer, read, length or SAMPLE_LENGTH).to_dict()
+    source = "" if texts else "built-in English text"
+    name = Path(model).resolve().name
+    write_passes_page(out, name, passes, layer=layers(loaded.config), texts=read, source=source)
+    return {"model": str(folder), "page": str(out), "passes": passes}
+
+
+def layers(config: AlbertConfig) -> str:
+    """What is run how often, in words."""
+    blocks, passes = (
+        config.num_hidden_groups * config.inner_group_num,
+        config.num_hidden_layers * config.inner_group_num,
+    )
+    shared = {"attention": ", which share their attention", "ffn": ", which share their feed-forward"}
+    what = "one layer" if blocks == 1 else f"{blocks} layers{shared.get(config.parameter_sharing, '')}"
+    return f"{what}, {passes} passes"

@@ -1,0 +1,166 @@
+"""What every pipeline is: from a plain value to what the model sees, from what the model says to a plain value."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from reprlib import Repr
+from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
+
+from albertkit.engines import Engine, load_engine, on_engine
+from albertkit.engines.engine import Precision
+from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.prediction import run_batches
+from albertkit.tokenizer import AlbertTokenizer
+
+Input = TypeVar("Input")
+Result = dict[str, Any]
+BATCH_TOKENS = 8192
+
+_short = Repr()  # of values in errors: a few levels, a few items, so that nothing is too deep or too long to be shown
+_short.maxstring = _short.maxother = 76
+
+
+class Pipeline(ABC, Generic[Input]):
+    """A model that answers plain values with plain values.
+
+    `features`, `outputs` and `results` are apart so that a server can tokenize in one process, run the model in another, and
+    put the sequences of many requests into one batch. Only `outputs` runs the model.
+
+    Args:
+        model: In evaluation mode, on its device; runs on an engine.
+        tokenizer: Its tokenizer.
+        precision: As `load_engine`; or an engine of this model's encoder, where several pipelines share one.
+
+    Attributes:
+        kind: What it does; one of `KINDS`.
+        options: What `results` may be told besides, by name.
+        model: The heads over the engine.
+        precision: What is computed in.
+        notes: What the engine fell back from, and why.
+    """
+
+    kind: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ()
+    example: Any  # a value it takes: shown in errors, and in the service's documentation
+
+    def __init__(
+        self, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.engine = precision if isinstance(precision, Engine) else load_engine(model, precision)
+        self.model = on_engine(model, self.engine)
+        self.device = model.device
+
+    @property
+    def precision(self) -> str:
+        """What is computed in."""
+        return self.engine.precision
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the engine fell back from."""
+        return self.engine.notes
+
+    @abstractmethod
+    def parse(self, value: Any) -> Input:
+        """A plain value as this kind's input.
+
+        Raises:
+            DataError: bad-input.
+        """
+
+    @abstractmethod
+    def features(self, inputs: Sequence[Input]) -> Features:
+        """What the model sees: M sequences of E inputs.
+
+        Raises:
+            DataError: too-long, no-mask, bad-input.
+        """
+
+    @abstractmethod
+    def outputs(self, batch: LabelledBatch) -> list[Any]:
+        """What the model says of each of N sequences: small, on the host. The batch is on the model's device."""
+
+    @abstractmethod
+    def results(
+        self, inputs: Sequence[Input], features: Features, outputs: Sequence[Any], **options: Any
+    ) -> list[Result]:
+        """One record an input, plain values for JSON.
+
+        Args:
+            inputs: E of them.
+            features: Of these inputs.
+            outputs: M, one a sequence of the features.
+            **options: Some of `self.options`, such as `top`.
+        """
+
+    def __call__(self, inputs: Any, batch_tokens: int = BATCH_TOKENS, **options: Any) -> Any:
+        """Answer one value, or a list of them in its order; see `parse` for what a value is.
+
+        Args:
+            inputs: One value or a list. A list of two texts is two texts, a tuple of two is a pair.
+            batch_tokens: Most tokens computed at once.
+            **options: As `results`.
+
+        Raises:
+            DataError: bad-input, too-long, no-mask. ConfigError: bad-argument, bad-value for options.
+        """
+        listed = inputs if isinstance(inputs, list) else [inputs]
+        results = self.answer([self.parse(value) for value in listed], batch_tokens, **options)
+        return results if isinstance(inputs, list) else results[0]
+
+    def answer(self, inputs: Sequence[Input], batch_tokens: int = BATCH_TOKENS, **options: Any) -> list[Result]:
+        """Answer parsed inputs, computed in batches of like length. Arguments as `__call__`."""
+        check_options(self.kind, options, self.options)
+        if not inputs:
+            return []
+        features = self.features(inputs)
+        outputs = run_batches(self.outputs, features, batch_tokens, self.device)
+        return self.results(inputs, features, outputs, **options)
+
+    def doubts(self, inputs: Sequence[Input]) -> tuple[str, ...]:
+        """What a person should know who asks this: the model answers, but was not made for such inputs."""
+        return ()
+
+    def bad_input(self, value: Any, wanted: str) -> DataError:
+        """The error for a value that is no input."""
+        return DataError("bad-input", f"{_short.repr(value)} is not {wanted}", f"for example {self.example!r}")
+
+
+def is_text(value: Any) -> TypeGuard[str]:
+    """Whether a value is a text that can be tokenized; half a surrogate pair, which JSON can spell, cannot."""
+    if not isinstance(value, str):
+        return False
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def is_pair(value: Any) -> bool:
+    """Whether a value is two texts."""
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_text, value))
+
+
+def text_of(value: Any) -> Any:
+    """The text of an object that has one, as rows of JSON lines mostly do; else the value itself."""
+    return value.get("text", value) if isinstance(value, Mapping) else value
+
+
+def check_top(top: int, most: int) -> None:
+    """Refuse a number of guesses that is none.
+
+    Raises:
+        ConfigError: bad-value.
+    """
+    if not 1 <= top <= most:
+        raise ConfigError("bad-value", f"top is {top}, it must be from 1 to {most}", "leave it out for 5")
+
+
+def check_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse an option that a kind of pipeline does not know.
+
+    Raises:
+        ConfigError: bad-argument.
+    """
+    if unknown := [name for name in options if name not in known]:
+        hint = near_miss(unknown[0], known) if known else f"{kind} has no options"
+        raise ConfigError("bad-argument", f"{kind} has no option `{unknown[0]}`", hint)

@@ -1,0 +1,256 @@
+"""Pipelines of fine-tuned models: the task knows features, outputs and predictions; here is what a person may hand it."""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from albertkit.engines.engine import Engine, Precision
+from albertkit.inference.pipeline import Pipeline, Result, check_top, is_pair, is_text, text_of
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.answers import AnswerTask, QuestionExample
+from albertkit.tasks.choices.example import ChoiceExample, checked_example
+from albertkit.tasks.exits import EarlyExit, ExitHeads, ExitRule
+from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.tagging.files import TaggedExample
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts.task import TextExample, TextTask
+from albertkit.tokenizer import AlbertTokenizer
+
+# Words as CoNLL and WNUT have them: 's apart, U.S. and Jean-Pierre and 3.5 and #tag whole, and of punctuation a run of the same
+# mark. Of WNUT-17's words 97 in 100 come out whole.
+_CLITIC = r"['’](?:s|m|d|re|ve|ll)\b"
+_WORD = re.compile(rf"{_CLITIC}|(?:[^\W\d_]\.){{2,}}|[@#]?\w+(?:(?!{_CLITIC})[-.,'’&]\w+)*|([^\w\s])\1*", re.IGNORECASE)
+_MARKS = ("Mn", "Mc", "Me", "Cf")
+_CHARACTER = re.compile(r"\S|(?<=\S)\s+(?=\S)")  # a run of spaces between two characters is one
+
+
+# Values that models take, shown in errors and on the page.
+TEXT = "A pleasure from the first page to the last."
+PAIR = ("A man plays the guitar.", "Someone is making music.")
+QUESTION = {"question": "Who wrote it?", "context": "It was written by Ada Lovelace in 1843."}
+CHOICE = {
+    "context": "It rained all night.",
+    "question": "How was the street in the morning?",
+    "choices": ["wet", "dry"],
+}
+
+
+class TaskPipeline(Pipeline[Any]):
+    """A fine-tuned model.
+
+    Args:
+        task: What the outputs mean.
+        model: Of the task's class.
+        tokenizer: Its tokenizer.
+        precision: As `Pipeline`.
+    """
+
+    def __init__(
+        self, task: Task, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
+    ) -> None:
+        super().__init__(model, tokenizer, precision)
+        self.task = task
+
+    def features(self, inputs: Sequence[Any]) -> Features:
+        """As the task makes them; texts that are too long are cut or read in windows, as in training."""
+        return self.task.features(inputs, self.tokenizer, labelled=False)
+
+    def outputs(self, batch: LabelledBatch) -> list[Any]:
+        """As `Task.outputs`."""
+        return self.task.outputs(self.model, batch)
+
+    def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
+        """As `Task.predictions`, without the ids."""
+        records = self.task.predictions(inputs, features, outputs)
+        return [{name: value for name, value in record.items() if name != "id"} for record in records]
+
+
+class Classify(TaskPipeline):
+    """The class of a text or a pair (`label`, `probabilities`), or its labels where it may have several."""
+
+    kind = "classify"
+    example: Any = TEXT
+    _early: EarlyExit | None = None
+
+    def __init__(
+        self, task: Task, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
+    ) -> None:
+        super().__init__(task, model, tokenizer, precision)
+        if self._reads_pairs is not None:
+            self.example = PAIR if self._reads_pairs else TEXT
+
+    @property
+    def _reads_pairs(self) -> bool | None:
+        return self.task.reads_pairs if isinstance(self.task, TextTask) else None
+
+    def leave_early(self, exits: ExitHeads, rule: ExitRule) -> None:
+        """From now on run as few passes as a rule asks for.
+
+        Args:
+            exits: Of this model.
+            rule: When to leave.
+        """
+        self._early = EarlyExit(self.model, exits, self.engine, rule)  # type: ignore[arg-type]
+
+    def outputs(self, batch: LabelledBatch) -> list[Any]:
+        """As `Task.outputs`."""
+        return super().outputs(batch) if self._early is None else list(self._early.logits(batch)[0].numpy())
+
+    def parse(self, value: Any) -> TextExample:
+        """A text; a tuple or list of two texts; or an object with `text` and perhaps `pair`.
+
+        Raises:
+            DataError: bad-input.
+        """
+        if isinstance(value, Mapping):
+            text, pair = value.get("text"), value.get("pair")
+        else:
+            text, pair = value if is_pair(value) else (value, None)
+        if is_text(text) and text.strip() and (pair is None or is_text(pair)):
+            return TextExample("", text, pair)
+        raise self.bad_input(value, "a text, two texts, or an object with `text` and `pair`")
+
+    def doubts(self, inputs: Sequence[Any]) -> tuple[str, ...]:
+        """See `Pipeline.doubts`: single texts for a model of pairs, pairs for one of single texts."""
+        if self._reads_pairs is None:
+            return ()
+        other = sum((example.pair is None) == self._reads_pairs for example in inputs)
+        many = "" if len(inputs) == 1 else f"{other:,} of {len(inputs):,} times "
+        told = "pairs of texts, asked about one alone" if self._reads_pairs else "single texts, asked about a pair"
+        return (f"{many}trained on {told}",) if other else ()
+
+
+class Score(Classify):
+    """The number of a text or a pair: `value`."""
+
+    kind = "score"
+    example = PAIR
+
+
+@dataclass(frozen=True)
+class Sentence(TaggedExample):
+    """A sentence to tag, and where its words stand in the text they were taken from.
+
+    Attributes:
+        source: The text; "" if the words were given one by one.
+        places: Start and end of each word in it, in characters.
+    """
+
+    source: str = ""
+    places: tuple[tuple[int, int], ...] = ()
+
+
+class Tag(TaskPipeline):
+    """The entities of a sentence: `entities` with type, text, start, end (characters) and score; `words`, and a tag for each."""
+
+    kind = "tag"
+    example = "Ada Lovelace was born in London."
+
+    def parse(self, value: Any) -> Sentence:
+        """A text, or an object with `text`; or a list of words.
+
+        A text is cut into words and punctuation marks as the data are that taggers are trained on; or into its characters,
+        where the model was trained on such.
+
+        Raises:
+            DataError: bad-input.
+        """
+        value, characters = text_of(value), getattr(self.task, "layout", "words") == "characters"
+        if is_text(value) and value.strip():
+            found = _CHARACTER.finditer(value) if characters else _WORD.finditer(_with_marks_as_letters(value))
+            places = [match.span() for match in found]
+            words = [" " if value[a:b].isspace() else value[a:b] for a, b in places]
+            return Sentence("", tuple(words), spaces=not characters, source=value, places=tuple(places))
+        words = list(value) if isinstance(value, list | tuple) else []
+        if not words or not all(is_text(word) and word.split() == [word] for word in words):
+            raise self.bad_input(value, "a text, or a list of words without spaces")
+        return Sentence("", tuple(words), spaces=not characters)
+
+    def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
+        """As `TaggingTask.predictions`; of a text the entities stand where they stand in it."""
+        records = super().results(inputs, features, outputs)
+        for sentence, record in zip(inputs, records, strict=True):
+            if sentence.source:
+                _move_to_source(sentence, record["entities"])
+        return records
+
+
+def _with_marks_as_letters(text: str) -> str:
+    """A text of as many characters, in which accents, vowel signs and joiners do not end a word: `\\w` knows none of them."""
+    return "".join("m" if unicodedata.category(sign) in _MARKS else sign for sign in text)
+
+
+def _move_to_source(sentence: Sentence, entities: list[dict[str, Any]]) -> None:
+    """From characters of the words with single spaces between them to characters of the text."""
+    gap, start = int(sentence.spaces), 0
+    starts, ends = {}, {}
+    for word, (first, last) in zip(sentence.words, sentence.places, strict=True):
+        starts[start], ends[start + len(word)] = first, last
+        start += len(word) + gap
+    for entity in entities:
+        entity["start"], entity["end"] = starts[entity["start"]], ends[entity["end"]]
+        entity["text"] = sentence.source[entity["start"] : entity["end"]]
+
+
+class Answer(TaskPipeline):
+    """The answer to a question as a span of a text of any length: `answer`, `start`, `end` (characters), `score`, `nbest`."""
+
+    kind = "answer"
+    options = ("top",)
+    example = QUESTION
+
+    def parse(self, value: Any) -> QuestionExample:
+        """An object with `question` and `context`.
+
+        Raises:
+            DataError: bad-input.
+        """
+        question, context = (
+            (value.get("question"), value.get("context")) if isinstance(value, Mapping) else (None, None)
+        )
+        if not (is_text(question) and is_text(context) and question.strip() and context.strip()):
+            raise self.bad_input(value, "an object with the texts `question` and `context`")
+        return QuestionExample("", question, context)
+
+    def results(
+        self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
+    ) -> list[Result]:
+        """As `AnswerTask.predictions`, with the first `top` of `nbest`.
+
+        Raises:
+            ConfigError: bad-value for a `top` below 1 or above what the task keeps.
+        """
+        assert isinstance(self.task, AnswerTask)
+        check_top(top, self.task.n_best_size)
+        records = super().results(inputs, features, outputs)
+        return [{**record, "nbest": record["nbest"][:top]} for record in records]
+
+
+class Choose(TaskPipeline):
+    """One of several choices: `label`, `index`, `probabilities`."""
+
+    kind = "choose"
+    example = CHOICE
+
+    def parse(self, value: Any) -> ChoiceExample:
+        """An object with `choices`, two or more texts, and `question` or `context` or both.
+
+        Raises:
+            DataError: bad-input.
+        """
+        choices = value.get("choices") if isinstance(value, Mapping) else None
+        if not isinstance(choices, list | tuple) or not all(map(is_text, choices)):
+            raise self.bad_input(value, "an object with `choices`, a list of texts, and `question` or `context`")
+        context, question = ("" if value.get(name) is None else value[name] for name in ("context", "question"))
+        try:
+            return checked_example("", context, question, choices)
+        except ValueError as error:
+            raise self.bad_input(value, f"a question with choices: {error}") from None
+
+
+BY_TASK: dict[str, type[TaskPipeline]] = {
+    "classification": Classify, "multilabel": Classify, "regression": Score, "tagging": Tag, "answers": Answer,
+    "choice": Choose,
+}  # fmt: skip

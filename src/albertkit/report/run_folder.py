@@ -1,0 +1,212 @@
+"""What a training leaves in its folder, read as far as it is there: a run may be unfinished, damaged, or a stranger's."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import AlbertKitError, DataError
+from albertkit.report.metrics import METRICS_FILE, RunMetrics, number_or_nan, read_metrics
+
+MODELS = ("best", "final")  # the one to use first
+LARGEST = 256_000_000  # bytes of a file that is read
+_LAST_STEP = 10**12  # a larger one is no step, and no place on an axis
+_DEEPEST, _MOST_ITEMS, _MOST_LETTERS = 6, 100_000, 2_000  # of what is read: beyond it nobody looks
+
+# A setting that only this kind of training has.
+_KINDS = {
+    "pair_task": "pretraining", "video_attention": "captioning", "threshold_from": "fine-tuning",
+    "projection": "sentence embeddings",
+}  # fmt: skip
+_MARKS = {"task.json": "fine-tuning", "captioner.json": "captioning", "modules.json": "sentence embeddings"}
+
+
+@dataclass
+class Run:
+    """A run folder, as far as it could be read.
+
+    Attributes:
+        folder: The folder.
+        attempt: Where the curve and the settings are: the folder itself, its best seed or its last retry.
+        kind: pretraining, fine-tuning, sentence embeddings, captioning; or training where nothing says which.
+        finished: Whether it came to its end.
+        model: The model to use, if there is one.
+        settings: Of `run.toml`.
+        metrics: Of `metrics.jsonl`.
+        results: Of `results.json`.
+        state: Of the newest checkpoint: step, tokens, seconds, skipped, threads.
+        seeds: With several seeds, the name of each with its value, None while it is unfinished.
+        card: The model's README.
+        notes: What could not be read, and why.
+    """
+
+    folder: Path
+    attempt: Path
+    kind: str = "training"
+    finished: bool = False
+    model: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    metrics: RunMetrics = field(default_factory=RunMetrics)
+    results: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    seeds: dict[str, float | None] = field(default_factory=dict)
+    card: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def read(self, path: Path, parse: Callable[[str], Any]) -> Any:
+        """A file of the run as `parse` reads it; None if it is not there, or cannot be read: then a note says why."""
+        if not self.holds(path):
+            return None
+        name = path.relative_to(self.folder)
+        try:
+            if not path.is_file():
+                raise ValueError("it is a folder, a pipe or a device")
+            if path.stat().st_size > LARGEST:
+                raise ValueError(f"larger than {LARGEST / 1e6:.0f} MB")
+            return parse(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            self.notes.append(f"{name} cannot be read: {error}")
+            return None
+
+    def holds(self, path: Path) -> bool:
+        """Whether there is such a file or folder; a link that leads out of the run is not followed, and noted."""
+        if not path.exists():
+            return False
+        if inside := path.resolve().is_relative_to(self.folder.resolve()):
+            return inside
+        self.notes.append(f"{path.relative_to(self.folder)} lies outside of the run, and was not read")
+        return False
+
+    def table(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
+        """A file that holds names and values; empty if it does not."""
+        value = self.read(path, parse)
+        if value is not None and not isinstance(value, dict):
+            self.notes.append(f"{path.relative_to(self.folder)} holds no names and values")
+        return plain(value) if isinstance(value, dict) else {}
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read a run.
+
+    Raises:
+        DataError: not-found; no-run for a folder that is none, with the runs inside it in the hint.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise DataError("not-found", f"no run folder at `{path}`", "name the folder that --out made")
+    seeds = _numbered(path, "seed")
+    if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
+        inside = sorted(str(file.parent) for file in path.glob("*/run.toml"))
+        hint = f"name a run inside it: {inside[0]}" if inside else "name the folder that --out made"
+        raise DataError("no-run", f"`{path}` is no run: it has neither run.toml nor {METRICS_FILE}", hint)
+    run = Run(path, path)
+    run.results = run.table(path / "results.json")
+    for seed in seeds:
+        run.seeds[seed.name] = _value(run.table(seed / "results.json"))
+    run.attempt = _attempt(run, seeds)
+    run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
+    run.metrics = _metrics(run)
+    run.model = next((path / name for name in MODELS if run.holds(path / name / "config.json")), None)
+    run.kind = _kind(run)
+    run.finished = bool(run.results) or (path / "final" / "config.json").exists()
+    checkpoints = _numbered(run.attempt / "checkpoints", "step")
+    run.state = run.table(checkpoints[-1] / "training_state.json") if checkpoints else {}
+    if run.model:
+        run.card = run.read(run.model / "README.md", str) or ""
+        if run.kind == "pretraining" and not run.card:  # `best/` has none
+            run.card = run.read(path / "final" / "README.md", str) or ""
+    return run
+
+
+def model_of_run(folder: Path) -> Path | None:
+    """The model of a run: `best/`, else `final/`. None for a folder that is no run, such as a checkpoint folder.
+
+    Raises:
+        DataError: not-found for a run that has neither yet.
+    """
+    if (folder / "config.json").exists() or not folder.is_dir():
+        return None
+    for name in MODELS:
+        if (folder / name / "config.json").exists():
+            return folder / name
+    if not (folder / "run.toml").exists():
+        return None
+    steps = [step for step in _numbered(folder / "checkpoints", "step") if (step / "config.json").exists()]
+    hint = f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
+    raise DataError("not-found", f"the run `{folder}` has no model yet, neither best/ nor final/", hint)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The same value as far as a person would look: not too deep, too many or too long."""
+    if depth > _DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {str(key)[:_MOST_LETTERS]: plain(part, depth + 1) for key, part in list(value.items())[:_MOST_ITEMS]}
+    if isinstance(value, list):
+        return [plain(part, depth + 1) for part in value[:_MOST_ITEMS]]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(value)[:_MOST_LETTERS]
+
+
+def _attempt(run: Run, seeds: list[Path]) -> Path:
+    """Where the model in `best/` was made: of several seeds the best one, of retries the last."""
+    begun = run.folder
+    if seeds:
+        known = [seed for seed in seeds if run.seeds[seed.name] is not None]
+        begun = max(known, key=lambda seed: run.seeds[seed.name] or 0.0) if known else seeds[-1]
+    retries = [retry for retry in _numbered(begun, "retry") if (retry / METRICS_FILE).exists()]
+    return retries[-1] if retries else begun
+
+
+def _metrics(run: Run) -> RunMetrics:
+    file = run.attempt / METRICS_FILE
+    if not run.holds(file):
+        return RunMetrics()
+    try:
+        read = read_metrics(file)
+    except (AlbertKitError, OSError, RecursionError) as error:
+        run.notes.append(f"{METRICS_FILE} cannot be read: {getattr(error, 'message', error)}")
+        return RunMetrics()
+    for name in ("steps", "evaluations"):
+        records = [record for record in getattr(read, name) if 0 <= record["step"] <= _LAST_STEP]
+        setattr(read, name, [{**numbers(record), "step": int(record["step"])} for record in records])
+    return read
+
+
+def numbers(record: dict[str, Any]) -> dict[str, float]:
+    """The values that are numbers, as floats; NaN where none was recorded."""
+    return {
+        name: _float(value)
+        for name, value in record.items()
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    }
+
+
+def _float(value: Any) -> float:
+    try:
+        return number_or_nan(value)
+    except OverflowError:  # a whole number beyond every float
+        return float("nan")
+
+
+def _kind(run: Run) -> str:
+    for name, kind in _KINDS.items():
+        if name in run.settings:
+            return kind
+    marks = [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
+    return marks[0] if marks else "training"
+
+
+def _value(results: dict[str, Any]) -> float | None:
+    value = numbers(results).get("value")
+    return value if value is not None and value == value else None
+
+
+def _numbered(folder: Path, name: str) -> list[Path]:
+    """Folders such as seed-3 or step-000100, in the order of their numbers."""
+    found = [p for p in folder.glob(f"{name}-*") if re.fullmatch(rf"{name}-\d{{1,12}}", p.name) and p.is_dir()]
+    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))

@@ -1,0 +1,267 @@
+"""What the endpoints answer, for the documentation."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class Guess(BaseModel):
+    """A piece for a mask."""
+
+    piece: str
+    word: str
+    id: int
+    probability: float
+
+
+class Filled(BaseModel):
+    """A text, and the guesses for each of its masks, best first."""
+
+    text: str
+    masks: list[list[Guess]]
+
+
+class Order(BaseModel):
+    """Probabilities."""
+
+    in_order: float
+    swapped: float
+
+
+class Class(BaseModel):
+    """The class (`label`, `index`), or where a text may have several, its `labels`."""
+
+    label: str | None = None
+    labels: list[str] | None = None
+    probabilities: dict[str, float]
+
+
+class Number(BaseModel):
+    """A number."""
+
+    value: float
+
+
+class Entity(BaseModel):
+    """An entity; `start` and `end` in characters."""
+
+    type: str
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+class Tagged(BaseModel):
+    """Words with a tag each, and the entities they make."""
+
+    words: list[str]
+    tags: list[str]
+    entities: list[Entity]
+
+
+class Span(BaseModel):
+    """A candidate; `start` and `end` in characters, null for "no answer"."""
+
+    text: str
+    probability: float
+    start: int | None = None
+    end: int | None = None
+
+
+class Answered(BaseModel):
+    """The answer, "" if there is none, and the candidates, best first."""
+
+    answer: str
+    score: float
+    start: int | None = None
+    end: int | None = None
+    nbest: list[Span]
+
+
+class Chosen(BaseModel):
+    """The choice: its letter, its place, and the probability of each letter."""
+
+    label: str
+    index: int
+    probabilities: dict[str, float]
+
+
+class Caption(BaseModel):
+    """A caption."""
+
+    text: str
+    score: float
+    log_probability: float
+
+
+class Captioned(BaseModel):
+    """Captions of a video, best first."""
+
+    captions: list[Caption]
+
+
+class _Answer(BaseModel):
+    model: str
+
+
+class FillMaskAnswer(_Answer):
+    """One result a text."""
+
+    results: list[Filled]
+
+
+class SentenceOrderAnswer(_Answer):
+    """One result a pair."""
+
+    results: list[Order]
+
+
+class ClassifyAnswer(_Answer):
+    """One result a text."""
+
+    results: list[Class]
+
+
+class ScoreAnswer(_Answer):
+    """One result a text."""
+
+    results: list[Number]
+
+
+class TagAnswer(_Answer):
+    """One result a text."""
+
+    results: list[Tagged]
+
+
+class AnswerAnswer(_Answer):
+    """One result a question."""
+
+    results: list[Answered]
+
+
+class ChooseAnswer(_Answer):
+    """One result a question."""
+
+    results: list[Chosen]
+
+
+class SimilarityAnswer(_Answer):
+    """The cosine of each text (row) with each other one (column)."""
+
+    results: list[list[float]]
+
+
+class CaptionAnswer(_Answer):
+    """One result."""
+
+    results: list[Captioned]
+
+
+class PassesAnswer(_Answer):
+    """As `albertkit.inference.passes.look_inside`: L passes of A heads over S tokens."""
+
+    tokens: list[str]
+    left_out: int
+    passes: int
+    attention: list[list[list[list[float]]]] = Field(description="[L][A][S][S]")
+    similarity: list[list[float]] = Field(description="[S][L]")
+    step: list[list[float]] = Field(description="[S][L]")
+    states_2d: list[list[list[float]]] = Field(description="[S][L+1][2]")
+    variance: list[float]
+    predictions: list[dict[str, Any]] | None
+
+
+class Listed(BaseModel):
+    """A model that is served; `precision` is null while it is loaded."""
+
+    name: str
+    kinds: list[str]
+    precision: str | None
+    notes: list[str]
+    examples: dict[str, Any]
+
+
+class Listing(BaseModel):
+    """All models."""
+
+    models: list[Listed]
+
+
+class Status(BaseModel):
+    """Whether the service can answer."""
+
+    status: str
+
+
+class Fault(BaseModel):
+    """What is wrong, and what to do. `slug` is a heading of the errors' documentation."""
+
+    slug: str
+    message: str
+    hint: str
+
+
+class FaultAnswer(BaseModel):
+    """Every answer but 200."""
+
+    error: Fault
+
+
+# --- OpenAI's ---------------------------------------------------------------------------------------------------------
+
+
+class Embedding(BaseModel):
+    """A vector: numbers, or float32 little-endian in base64."""
+
+    object: str
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(BaseModel):
+    """As OpenAI's."""
+
+    object: str
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class ModelObject(BaseModel):
+    """As OpenAI's."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+
+
+class ModelList(BaseModel):
+    """As OpenAI's."""
+
+    object: str
+    data: list[ModelObject]
+
+
+class OpenAIFault(BaseModel):
+    """As OpenAI's."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIFaultAnswer(BaseModel):
+    """As OpenAI's."""
+
+    error: OpenAIFault

@@ -1,0 +1,96 @@
+"""The models that are served, as the front knows them: tokenizers and tasks, no weights."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from albertkit.captioning.folder import is_captioner_folder
+from albertkit.errors import AlbertKitError, ConfigError
+from albertkit.inference import Pipeline, load_pipelines
+from albertkit.inference.caption import CaptionPipeline
+from albertkit.serve.refusals import ServiceError
+from albertkit.serve.wire import Facts
+from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer
+
+PASSES = "passes"  # a look inside; any model of text can be looked into
+
+
+def named_folders(models: Sequence[str]) -> dict[str, str]:
+    """Name to folder, from `FOLDER` or `NAME=FOLDER`; without a name the folder's own.
+
+    Raises:
+        ConfigError: bad-argument for no model, or two of one name.
+    """
+    found: dict[str, str] = {}
+    for model in models:
+        name, equals, folder = model.partition("=")
+        if not equals or Path(model).exists():
+            name, folder = Path(model).resolve().name, model
+        if not name or not folder:
+            raise ConfigError("bad-argument", f"`{model}` is no model", "write FOLDER or NAME=FOLDER")
+        if name in found:
+            raise ConfigError("bad-argument", f"two models are named `{name}`", f"name one yourself: {name}-2={folder}")
+        found[name] = folder
+    if not found:
+        raise ConfigError("bad-argument", "there is no model to serve", "name a folder: albertkit serve FOLDER")
+    return found
+
+
+class Models:
+    """Pipelines of every model, by name and kind.
+
+    Args:
+        folders: Name to folder.
+
+    Raises:
+        What loading a folder raises.
+    """
+
+    def __init__(self, folders: dict[str, str]) -> None:
+        self.folders = folders
+        self._pipelines: dict[str, dict[str, Pipeline | None]] = {}
+        for name, folder in folders.items():
+            if is_captioner_folder(Path(folder)):
+                self._pipelines[name] = {CaptionPipeline.kind: None}
+            else:
+                pipelines = load_pipelines(folder, device="meta")
+                tokenizer = next(iter(pipelines.values())).tokenizer
+                if isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer):
+                    tokenizer.start_engine()  # now, not after ten million characters, when everybody would wait for it
+                for pipeline in pipelines.values():
+                    with suppress(AlbertKitError):  # now, too: what tokenizes is compiled when it is first called
+                        pipeline.features([pipeline.parse(pipeline.example)])
+                self._pipelines[name] = {**pipelines, PASSES: None}
+
+    def find(self, kind: str, name: str | None) -> tuple[str, Any]:
+        """The model of that name, or the first one that has a kind, and its pipeline, None for calls.
+
+        Raises:
+            ServiceError: unknown-model (404).
+        """
+        able = [one for one, pipelines in self._pipelines.items() if kind in pipelines]
+        if name is None and able:
+            name = able[0]
+        if name in able:
+            return name, self._pipelines[name][kind]
+        fact = f"no model here can {kind}" if name is None else f"there is no model `{name[:80]}` that can {kind}"
+        listed = ", ".join(able) if able else f"none; models here: {', '.join(self.folders)}"
+        raise ServiceError("unknown-model", fact, f"these can: {listed}", status=404)
+
+    def names(self, kind: str) -> list[str]:
+        """Names of the models that have a kind."""
+        return [name for name, pipelines in self._pipelines.items() if kind in pipelines]
+
+    def listing(self, facts: dict[str, Facts] | None) -> list[dict[str, Any]]:
+        """What `/models` says of each model. `precision` is None while it is being loaded."""
+        return [
+            {
+                "name": name,
+                "kinds": list(pipelines),
+                "precision": facts[name].precision if facts else None,
+                "notes": list(facts[name].notes) if facts else [],
+                "examples": {kind: one.example for kind, one in pipelines.items() if one is not None},
+            }
+            for name, pipelines in self._pipelines.items()
+        ]

@@ -1,0 +1,100 @@
+"""OpenAI's embeddings API, as its clients speak it."""
+
+import base64
+import time
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+
+from albertkit.errors import DataError
+from albertkit.serve import answers, requests
+from albertkit.serve.reading import StrictRoute
+from albertkit.serve.routes import service_of
+from albertkit.tasks.features import Features
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": answers.OpenAIFaultAnswer, "description": told}
+    for status, told in (
+        (400, "The input does not fit"), (401, "The API key is missing or wrong"), (404, "No such model"),
+        (413, "The body is too large"), (422, "Not used: input that does not fit is 400 here, as OpenAI's"),
+        (429, "Too much waits already"), (503, "The models are not ready"), (504, "It took too long"),
+    )
+}  # fmt: skip
+router = APIRouter(prefix="/v1", route_class=StrictRoute, responses=_REFUSALS, tags=["OpenAI"])
+_STARTED = int(time.time())
+
+
+@router.post("/embeddings", response_model=answers.EmbeddingsAnswer)
+async def embeddings(body: requests.EmbeddingsRequest, request: Request) -> Response:
+    """Vectors of texts."""
+    texts, rows = _texts_and_ids(body.input)
+
+    def prepared(pipeline: Any) -> tuple[list[Any], Features]:
+        pipeline.encoder.kept(body.dimensions)  # refuses before anything is computed
+        if rows:
+            return rows, _features_of_ids(pipeline, rows)
+        inputs = [pipeline.parse(text) for text in texts]
+        return inputs, pipeline.features(inputs)
+
+    def shaped(model: str, results: list[Any]) -> dict[str, Any]:
+        tokens = sum(result["tokens"] for result in results)
+        return {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": n, "embedding": _vector(result["embedding"], body.encoding_format)}
+                for n, result in enumerate(results)
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+
+    size = sum(map(len, texts)) + sum(map(len, rows))
+    return await service_of(request).run(
+        request, "embed", body.model, size, prepared, shaped, dimension=body.dimensions
+    )
+
+
+@router.get("/models", response_model=answers.ModelList)
+async def models(request: Request) -> dict[str, Any]:
+    """The models that make vectors."""
+    return {"object": "list", "data": [_model_object(name) for name in service_of(request).models.names("embed")]}
+
+
+@router.get("/models/{model}", response_model=answers.ModelObject)
+async def model(model: str, request: Request) -> dict[str, Any]:
+    """One of them."""
+    name, _ = service_of(request).models.find("embed", model)
+    return _model_object(name)
+
+
+def _model_object(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": _STARTED, "owned_by": "albertkit"}
+
+
+def _texts_and_ids(given: Any) -> tuple[list[str], list[list[int]]]:
+    """The input as texts, or as rows of ids; one of both is empty."""
+    if isinstance(given, str):
+        return [given], []
+    if isinstance(given[0], int):
+        return [], [given]
+    return (given, []) if isinstance(given[0], str) else ([], given)
+
+
+def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
+    """As of texts: `[CLS]`, the ids, cut to the model's length, `[SEP]`."""
+    tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
+    for row in rows:
+        if not 0 <= min(row) <= max(row) < tokenizer.vocab_size:
+            raise DataError(
+                "bad-input", f"ids from {min(row)} to {max(row)}, the tokenizer has {tokenizer.vocab_size:,} pieces",
+                "send texts, or ids of this model's tokenizer",
+            )  # fmt: skip
+    made = [np.array([tokenizer.cls_id, *row[:room], tokenizer.sep_id], np.int32) for row in rows]
+    return Features.of([(row, len(row)) for row in made], range(len(made)))
+
+
+def _vector(vector: np.ndarray, encoding: str) -> Any:
+    if encoding == "float":
+        return vector
+    return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode("ascii")

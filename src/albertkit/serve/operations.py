@@ -1,0 +1,46 @@
+"""What operators and the page ask: is it alive, is it ready, what does it serve, what has it done."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from albertkit.serve import answers
+from albertkit.serve.routes import service_of
+
+_REFUSED: dict[int | str, dict[str, Any]] = {401: {"model": answers.FaultAnswer, "description": "The API key is wrong"}}
+_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": answers.Status, "description": "Not ready"}}
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> RedirectResponse:
+    """The demo page; relative, so that it is found behind a proxy that puts the service below a path."""
+    return RedirectResponse("page/")
+
+
+@router.get("/health", response_model=answers.Status)
+async def health() -> dict[str, str]:
+    """200 as long as the process lives."""
+    return {"status": "alive"}
+
+
+@router.get("/ready", response_model=answers.Status, responses=_NOT_READY)
+async def ready(request: Request) -> JSONResponse:
+    """200 if all models are loaded and the worker lives, else 503."""
+    is_ready = service_of(request).supervisor.is_ready
+    return JSONResponse({"status": "ready" if is_ready else "loading"}, 200 if is_ready else 503)
+
+
+@router.get("/models", response_model=answers.Listing, responses=_REFUSED)
+async def models(request: Request) -> dict[str, Any]:
+    """What is served: names, kinds, precision, examples."""
+    service = service_of(request)
+    return {"models": service.models.listing(service.supervisor.facts)}
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **_REFUSED})
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus."""
+    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)

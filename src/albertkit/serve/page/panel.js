@@ -1,0 +1,125 @@
+/** A tab's panel: its form, the request it makes, and what comes back. Typing on ends the request that is under way. */
+
+import { ask, ServiceError } from "./api.js";
+import { asCommand } from "./command.js";
+import { make } from "./elements.js";
+import { choiceField } from "./fields.js";
+
+const PAUSE = 400; // milliseconds without a key before what is written is sent
+
+/**
+ * The panel of a tab.
+ *
+ * @param {object} tab see `tabs/index.js`.
+ * @param {object[]} models those that can do it, as `/models` lists them.
+ * @param {(text: string) => void} say for those who do not see the results.
+ * @returns {{node: HTMLElement, run: () => Promise<void>}}
+ */
+export function makePanel(tab, models, say) {
+  const { fields, tools = [], body, show } = tab.open(models[0].examples?.[tab.kind]);
+  const results = make("div.results", { tabIndex: -1, role: "region", "aria-label": `Answer: ${tab.name}` });
+  const stop = make("button", { type: "button", hidden: true }, "Stop");
+  const model = modelChoice(models, tab);
+  const form = make("form", { "aria-label": tab.name }, ...fields,
+    make("div.actions", {}, make("button.main", { type: "submit" }, tab.verb ?? "Ask"), ...tools, stop, model.node));
+  const command = make("pre", { tabIndex: 0 });
+  const request = make("details.request", {}, make("summary", {}, "The same on a command line"), command);
+  let pending = null, timer = 0;
+
+  const settle = (nodes) => {
+    const hadFocus = results.contains(document.activeElement);
+    results.replaceChildren(...nodes);
+    if (hadFocus) results.focus(); // and not at the top of the page
+    setBusy(false);
+  };
+  const setBusy = (busy) => {
+    results.setAttribute("aria-busy", busy);
+    stop.hidden = !busy;
+  };
+  const cancel = () => {
+    clearTimeout(timer);
+    pending?.abort();
+    pending = null;
+    setBusy(false);
+  };
+
+  async function run() {
+    cancel();
+    const content = body();
+    request.hidden = content === null;
+    if (content === null) return settle([make("p.muted", {}, tab.empty)]);
+    const wanted = withModel(content, model.value);
+    command.textContent = asCommand(tab.path, wanted);
+    const asked = pending = new AbortController();
+    if (!results.hasChildNodes()) results.append(make("p.muted", {}, "Asking the model …"));
+    setBusy(true);
+    try {
+      const answer = await ask(tab.path, wanted, asked.signal);
+      if (asked.signal.aborted) return;
+      const { nodes, said } = show(answer, wanted);
+      settle(nodes);
+      say(said);
+    } catch (error) {
+      if (asked.signal.aborted) return;
+      settle([faultBox(error, run)]);
+    } finally {
+      if (pending === asked) pending = null;
+    }
+  }
+
+  stop.onclick = () => {
+    cancel();
+    results.replaceChildren(make("p.muted", {}, "Stopped."));
+    say("Stopped.");
+  };
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    run();
+  };
+  form.oninput = () => {
+    cancel();
+    timer = setTimeout(run, tab.pause ?? PAUSE);
+  };
+  const node = make(`section.panel.${tab.kind}`, {},
+    make("div.intro", {}, make("h2", {}, tab.title), make("p.muted", {}, tab.lead)),
+    make("div.work", {}, make("div", {}, form, request), results));
+  return { node, run };
+}
+
+/**
+ * What went wrong, and what to do.
+ *
+ * @param {Error} error of the service, or of this page.
+ * @param {() => void} again tries once more.
+ */
+export function faultBox(error, again) {
+  const isOurs = !(error instanceof ServiceError);
+  if (isOurs) console.error(error);
+  const hint = isOurs ? "reload the page; the service and the page may be of different versions" : error.hint;
+  return make("div.fault", { role: "alert" },
+    make("p", {}, ...(error.slug ? [make("span.slug", {}, error.slug), " "] : []), make("span", { dir: "auto" }, error.message)),
+    ...(hint ? [make("p.hint", {}, make("strong", {}, "Hint: "), hint)] : []),
+    make("button", { type: "button", onclick: again }, "Try again"));
+}
+
+function withModel(body, model) {
+  if (!(body instanceof FormData)) return { ...body, model };
+  body.set("model", model);
+  return body;
+}
+
+/** The name and precision of the one model, or a choice; with what its engine fell back from, and the tab's remark on it. */
+function modelChoice(models, tab) {
+  const notes = make("ul.notes");
+  const told = (model) => [...(model.notes ?? []), tab.remark?.(model.examples?.[tab.kind])].filter(Boolean);
+  const tell = (model) => notes.replaceChildren(...told(model).map((note) => make("li", {}, note)));
+  const named = (model) => (model.precision ? `${model.name} · ${model.precision}` : model.name);
+  tell(models[0]);
+  if (models.length === 1) {
+    const line = make("span", {}, "Model ", make("b", {}, named(models[0])));
+    return { node: make("div.model", {}, line, notes), value: models[0].name };
+  }
+  const { row, control } = choiceField("Model", models.map((model) => [model.name, named(model)]));
+  control.addEventListener("input", () => tell(models[control.selectedIndex]));
+  return { node: make("div.model", {}, row, notes), get value() { return control.value; } };
+}

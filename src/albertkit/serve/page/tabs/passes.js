@@ -1,0 +1,33 @@
+/** The same layer, run again and again: a text, pass by pass. */
+
+import { make } from "../elements.js";
+import { textField } from "../fields.js";
+import { makeViewer } from "../passes/viewer.js";
+
+export const passes = {
+  kind: "passes",
+  path: "passes",
+  name: "Passes",
+  title: "The same layer, run again and again",
+  lead: "ALBERT sends a text through one layer many times. Move through the passes: where the heads look, how far each token "
+    + "moves, and what the model would say if it stopped there.",
+  empty: "Write a text.",
+  verb: "Look inside",
+  pause: 1200, // milliseconds: an answer of 64 tokens and 12 passes is 4 MB
+
+  open(example = "The old clock in the [MASK] has stopped again.") {
+    const text = textField("Text", example, { rows: 2, note: "A [MASK] shows what the model would say after each pass." });
+    const memory = { pass: Infinity, head: "mean", token: null }; // kept while the text changes
+    return {
+      fields: [text.row],
+      body: () => (text.value.trim() ? { text: text.value } : null),
+      show: (found) => ({
+        nodes: [
+          ...(found.left_out ? [make("p.note", {}, `Of the text ${found.left_out} more tokens are left out.`)] : []),
+          makeViewer(found, memory),
+        ],
+        said: `${found.tokens.length} tokens, ${found.attention.length} passes.`,
+      }),
+    };
+  },
+};

@@ -1,0 +1,111 @@
+"""Why a request is not answered, and how that is said."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
+
+OPENAI = "/v1/"  # paths whose errors have OpenAI's form
+_SLUGS = {
+    400: "bad-request", 401: "wrong-key", 404: "not-found", 405: "wrong-method", 413: "request-too-large", 422: "bad-input",
+}  # fmt: skip
+_OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_SHOWN = 3  # faults of a body
+_TYPE = re.compile(r"(list|dict|tuple|union)\[|constrained-")  # as pydantic names types in places
+
+
+class ServiceError(AlbertKitError):
+    """A request that is refused.
+
+    Args:
+        slug, message, hint: As `AlbertKitError`.
+        status: HTTP status.
+        retry_after: Seconds after which it may be sent again.
+    """
+
+    def __init__(self, slug: str, message: str, hint: str = "", *, status: int, retry_after: int | None = None) -> None:
+        super().__init__(slug, message, hint)
+        self.status, self.retry_after = status, retry_after
+
+    def __reduce__(self) -> tuple:
+        return _again, (self.slug, self.message, self.hint, self.status, self.retry_after)
+
+
+def _again(slug: str, message: str, hint: str, status: int, retry_after: int | None) -> ServiceError:
+    return ServiceError(slug, message, hint, status=status, retry_after=retry_after)
+
+
+def status_of(error: AlbertKitError) -> int:
+    """The HTTP status of an error: input that does not fit is the client's, the rest is ours."""
+    if isinstance(error, ServiceError):
+        return error.status
+    return 422 if isinstance(error, DataError | ConfigError | CheckpointError) else 500
+
+
+def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | None = None) -> JSONResponse:
+    """The answer that says an error: in OpenAI's form below `/v1/`, where input that does not fit is 400; else in ours."""
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if not path.startswith(OPENAI):
+        ours = {"slug": error.slug, "message": error.message, "hint": error.hint}
+        return JSONResponse({"error": ours}, status, headers)
+    kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    message = f"{error.message}; {error.hint}" if error.hint else error.message
+    theirs = {"message": message, "type": kind, "param": None, "code": error.slug.replace("-", "_")}
+    return JSONResponse({"error": theirs}, 400 if status == 422 else status, headers)
+
+
+# --- handlers of the application --------------------------------------------------------------------------------------
+
+
+def on_error(request: Request, error: Exception) -> JSONResponse:
+    """For every `AlbertKitError`."""
+    assert isinstance(error, AlbertKitError)
+    return refusal(request.url.path, status_of(error), error, getattr(error, "retry_after", None))
+
+
+def on_bad_request(request: Request, error: Exception) -> JSONResponse:
+    """For a body that is not JSON (400) or not what the endpoint takes (422). Says where, without repeating the body."""
+    assert isinstance(error, RequestValidationError)
+    faults: list[Mapping[str, Any]] = list(error.errors())
+    if any(fault["type"] == "json_invalid" for fault in faults):
+        reason = faults[0].get("ctx", {}).get("error", "")
+        told = ServiceError("bad-json", f"the body is not JSON: {reason}", "send one JSON object", status=400)
+        return on_error(request, told)
+    is_text = any(fault["loc"] == ("body",) and fault["type"] != "missing" for fault in faults)
+    if is_text and "json" not in (kind := _content_type(request)):
+        told = ServiceError(
+            "bad-json", f"the body is sent as {kind}", "send `Content-Type: application/json`", status=400
+        )
+        return on_error(request, told)
+    shown = "; ".join(f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_SHOWN])
+    more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+    hint = "GET /openapi.json says what each endpoint takes; /docs shows it"
+    return on_error(request, ServiceError("bad-input", f"{shown}{more}", hint, status=422))
+
+
+def _place(parts: Sequence[str | int]) -> str:
+    """Where in the body; names of types, which pydantic puts between where a field may be of several, are left out."""
+    return ".".join(str(part) for part in parts if isinstance(part, int) or not _TYPE.match(part))
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower() or "nothing that is named"
+
+
+def on_http_error(request: Request, error: Exception) -> JSONResponse:
+    """For what the framework refuses: unknown paths and methods, forms that cannot be read."""
+    assert isinstance(error, HTTPException)
+    hint = "/docs lists every path and its method" if error.status_code in (404, 405) else ""
+    slug = _SLUGS.get(error.status_code, "bad-request")
+    told = AlbertKitError(slug, f"{request.method} {request.url.path}: {error.detail}", hint)
+    answer = refusal(request.url.path, error.status_code, told)
+    answer.headers.update(error.headers or {})
+    return answer

@@ -1,0 +1,99 @@
+"""`albertkit serve`: from folders to a service that listens."""
+
+import importlib.util
+import logging
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from albertkit.errors import ConfigError, MissingExtraError
+from albertkit.serve.settings import ServeSettings
+
+log = logging.getLogger(__name__)
+_PACKAGES = {
+    "fastapi": "fastapi",
+    "uvicorn": "uvicorn",
+    "python_multipart": "python-multipart",
+    "prometheus_client": "prometheus-client",
+}
+_GRACE = 5  # seconds beyond the timeout of requests, in which the last answers are sent
+
+
+def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
+    """Serve models until SIGTERM or Ctrl-C; then every request that was accepted is answered.
+
+    Args:
+        models: Folders, or `NAME=FOLDER`; also `org/name` of the hub.
+        settings: How.
+
+    Raises:
+        MissingExtraError: missing-extra. ConfigError: bad-argument; cannot-listen if the address is taken or not this
+            machine's. CheckpointError, DataError: what loading the models raises. MachineError: worker-died.
+    """
+    for module, package in _PACKAGES.items():
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtraError.of(package, "serve", "albertkit serve")
+    import uvicorn
+
+    from albertkit.serve.app import make_app
+    from albertkit.serve.logs import log_to_stderr
+    from albertkit.serve.models import Models, named_folders
+    from albertkit.serve.service import Service
+
+    settings = settings or ServeSettings()
+    with _listening(settings.host, settings.port) as listener:
+        service = Service(Models(named_folders(models)), settings)
+
+        def stop() -> None:
+            server.should_exit = True
+
+        config = uvicorn.Config(
+            make_app(service, on_failure=stop), log_config=None, access_log=False, server_header=False, ws="none",
+            timeout_keep_alive=75, timeout_graceful_shutdown=int(settings.timeout) + _GRACE,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        log_to_stderr()
+        host, port = listener.getsockname()[:2]
+        log.info(
+            "listening",
+            extra={
+                "url": f"http://{f'[{host}]' if ':' in host else host}:{port}",
+                "models": list(service.models.folders),
+            },
+        )
+        torch.set_num_threads(1)  # this process only tokenizes
+        with _ending_well():
+            server.run(sockets=[listener])
+        if service.supervisor.failure is not None:
+            raise service.supervisor.failure
+        log.info("ended")
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that is bound, so that what is wrong with the address is said before the models are loaded."""
+    try:
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+        )
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            "cannot-listen", f"cannot listen on {host} port {port}: {getattr(error, 'strerror', None) or error}",
+            "choose another port: --port 8001, or --port 0 for any free one",
+        ) from None  # fmt: skip
+    with listener:
+        yield listener
+
+
+@contextmanager
+def _ending_well() -> Iterator[None]:
+    """uvicorn ends gracefully at a signal, and then raises it again: here that changes nothing any more."""
+    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

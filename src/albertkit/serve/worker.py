@@ -1,0 +1,103 @@
+"""The process that runs the models. The front starts it, and starts another one if it dies.
+
+Run as `python -m albertkit.serve.worker DESCRIPTOR`, with the number of a socket that it inherits.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from albertkit.errors import AlbertKitError, MachineError, explain
+from albertkit.inference import Pipeline, load_pipelines
+from albertkit.inference.agreement import check_agreement
+from albertkit.serve.wire import Channel, Done, Facts, Failed, Ready, Start, Work
+from albertkit.tasks.prediction import run_batches
+
+Models = dict[str, dict[str, Any]]  # name to kind to pipeline
+
+
+def main(descriptor: int) -> None:
+    """Load the models, answer batches until the front ends. Ctrl-C is the front's to hear: it may still want answers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=descriptor))
+    start = channel.receive()
+    if start is None:
+        return
+    if start.threads:
+        torch.set_num_threads(start.threads)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front has ended
+        try:
+            models = _load(start)
+        except Exception as error:
+            channel.send(_failed(None, error))
+            return
+        channel.send(Ready({name: _facts(pipelines) for name, pipelines in models.items()}))
+        while (work := channel.receive()) is not None:
+            channel.send(_answer(models, work, start.batch_tokens))
+
+
+def _load(start: Start) -> Models:
+    precision: Any = start.precision
+    models = {}
+    for name, folder in start.folders.items():
+        models[name] = load_pipelines(folder, precision=precision, device=start.device, exits=start.exits)
+        if _facts(models[name]).precision == "int8":
+            check_agreement(folder, precision="int8").require(start.force)
+        _warm_up(models[name])
+    return models
+
+
+def _warm_up(pipelines: dict[str, Any]) -> None:
+    """Answer every kind's example: the first call of a kernel compiles or loads it, and no client should wait for that."""
+    for pipeline in pipelines.values():
+        if isinstance(pipeline, Pipeline):
+            with contextlib.suppress(AlbertKitError):  # an example may be longer than a tiny model reads
+                pipeline(pipeline.example)
+
+
+def _facts(pipelines: dict[str, Any]) -> Facts:
+    first = next(iter(pipelines.values()))
+    return Facts(first.precision, tuple(first.notes))
+
+
+def _answer(models: Models, work: Work, batch_tokens: int) -> Done | Failed:
+    begin = perf_counter()
+    try:
+        outputs = _outputs(models[work.model], work, batch_tokens)
+    except Exception as error:
+        return _failed(work.number, error)
+    return Done(work.number, outputs, perf_counter() - begin)
+
+
+def _outputs(pipelines: dict[str, Any], work: Work, batch_tokens: int) -> list[Any]:
+    if not isinstance(work.content, dict):
+        pipeline = pipelines[work.kind]
+        return run_batches(pipeline.outputs, work.content, batch_tokens, pipeline.device)
+    if work.kind == "caption":
+        return [pipelines["caption"](**work.content)]
+    from albertkit.inference.passes import look_inside
+
+    pipeline = next(iter(pipelines.values()))
+    return [look_inside(pipeline.model, pipeline.tokenizer, **work.content)]
+
+
+def _failed(number: int | None, error: Exception) -> Failed:
+    """An error as one that survives the way to the front; of one that is not ours the traceback goes along, for the log."""
+    if isinstance(error, AlbertKitError):
+        return Failed(number, error)
+    if isinstance(error, OSError) and (explained := explain(error)):
+        return Failed(number, explained)
+    told = MachineError("inference-failed", f"{type(error).__name__}: {error}", "the log of the service says more")
+    return Failed(number, told, "".join(traceback.format_exception(error)))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    os._exit(0)  # threads of the engines have nothing left to do

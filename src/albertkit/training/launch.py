@@ -1,0 +1,110 @@
+"""What `torchrun` has to do with a command: is a run continued, and which of many failing processes says why.
+
+torchrun starts N processes of the same command; when one fails it stops the others and, with `--max-restarts`, starts all N
+again. The command line stays the same, so a command must know by itself that it goes on. Nothing here imports torch before
+something has failed: every command passes through.
+"""
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from albertkit.errors import AlbertKitError, CheckpointError
+
+_REFUSED = 2  # exit code of the user's mistakes: the same command will meet them again
+
+_start = ""  # the name of this start of the launch, once the processes have met
+
+
+def world_size() -> int:
+    """Processes of the launch; 1 without torchrun."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def speaks() -> bool:
+    """Whether results and notes are for this process to print."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def launched() -> bool:
+    """Whether torchrun has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this command before and something ended it."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def resumes(run: Path, resume: bool) -> bool:
+    """Whether the run in a folder is to be continued.
+
+    A person who says `--resume` means a run that is there. Under torchrun it is machines that give the command again (after a
+    restart, a requeued job), so there `--resume` also begins a run, and what torchrun restarts is continued in any case.
+
+    Args:
+        run: Folder of the run; of several seeds each has a folder in it.
+        resume: What was asked for.
+
+    Raises:
+        CheckpointError: no-run.
+    """
+    there = any(run.glob("**/run.toml"))
+    if there or not (resume or restarted()):
+        return resume or restarted()
+    if not launched():
+        raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
+    if speaks():
+        print(f"no run in `{run}` yet: one is started", file=sys.stderr)
+    return False
+
+
+def name_start(name: str) -> None:
+    """Remember what the processes of this start call it (see `meeting`)."""
+    global _start
+    _start = name
+
+
+def first_to_fail() -> bool:
+    """Whether this process is the first of its launch that fails: it says why, all others have nothing to add.
+
+    The processes count in the store that torchrun keeps for them. Where there is none any more, every one speaks.
+    """
+    from torch.distributed import TCPStore
+
+    start = _start or f"before-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}"
+    try:
+        store = TCPStore(
+            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, wait_for_workers=False,
+            timeout=timedelta(seconds=5),
+        )  # fmt: skip
+        return store.add(f"albertkit/failed/{start}", 1) == 1
+    except (KeyError, RuntimeError):
+        return True
+
+
+def record_failure(error: AlbertKitError) -> None:
+    """Leave an error where torchrun looks for the cause that it sums up at its end."""
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        details = {"py_callstack": str(error), "timestamp": str(int(time.time()))}
+        message = {"message": str(error), "extraInfo": details, "errorCode": error.exit_code}
+        with suppress(OSError):
+            Path(file).write_text(json.dumps({"message": message}), encoding="utf-8")
+
+
+def refused_before() -> bool:
+    """Whether an earlier start of this launch was refused for a mistake of the user's, which a restart cannot mend."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file or not restarted():
+        return False
+    for earlier in Path(file).parents[2].glob("attempt_*/*/error.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if json.loads(earlier.read_text(encoding="utf-8"))["message"]["errorCode"] == _REFUSED:
+                with suppress(OSError):  # the cause of the last attempt is what torchrun sums up
+                    Path(file).write_bytes(earlier.read_bytes())
+                return True
+    return False

@@ -1,0 +1,144 @@
+"""Every training command on data that a model learns in seconds: by itself in one process, or as torchrun starts it in several.
+
+    python all_trainings.py DATA OUT NAME...
+
+Leaves OUT/<name>/ for each, and OUT/collectives-<rank>.json: how often all gradients went over the network, an update.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import distributed as dist
+
+WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+STEPS = {"pretrain": 12, "finetune": 12, "embed-cosent": 8, "embed-mnrl": 8, "distill": 8, "caption": 10}
+
+
+def make_data(folder: Path) -> None:
+    """A model with random weights, a store, tables, vectors of a teacher and features of clips."""
+    from albertkit.captioning.data import prepare, read_clips
+    from albertkit.config import AlbertConfig
+    from albertkit.corpus import build_store
+    from albertkit.model import AlbertForPreTraining
+    from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+
+    rng = np.random.default_rng(5)
+
+    def sentence(low: int = 3, high: int = 10) -> str:
+        return " ".join(rng.choice(WORDS, rng.integers(low, high)))
+
+    documents = ["\n".join(sentence() + "." for _ in range(rng.integers(2, 9))) for _ in range(60)]
+    (folder / "corpus.txt").write_text("\n\n".join(documents))
+    train_tokenizer([folder / "corpus.txt"], folder / "tokenizer", vocab_size=48)
+    build_store([folder / "corpus.txt"], folder / "store", folder / "tokenizer", workers=0)
+    tokenizer = AlbertTokenizer.from_pretrained(folder / "tokenizer")
+    config = AlbertConfig(
+        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
+        intermediate_size=64, max_position_embeddings=64, initializer_range=0.1, classifier_dropout_prob=0.0,
+        hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+    )  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    torch.manual_seed(3)
+    AlbertForPreTraining(config).save_pretrained(folder / "model", tokenizer)
+
+    for split, count in (("train", 25), ("dev", 21)):  # updates of 6: the last of an epoch has one example
+        lines = [f"{sentence()}\t{sentence()}\t{rng.integers(6)}" for _ in range(count)]
+        (folder / f"{split}.tsv").write_text("\n".join(["first\tsecond\tscore", *lines]) + "\n")
+        lines = [f"{sentence()}\t{'magic' if n % 2 else 'plain'}" for n in range(count)]
+        (folder / f"classes-{split}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    pairs = [(sentence(), sentence()) for _ in range(61)]
+    (folder / "pairs.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs))
+    (folder / "texts.txt").write_text("".join(f"{one}\n" for one, _ in pairs))
+    np.save(folder / "vectors.npy", rng.normal(size=(61, 24)).astype(np.float32))
+
+    clips: dict[str, list[str]] = {"train": [], "dev": []}
+    for number in range(20):
+        values = rng.normal(0, 1, (3 + number % 3, 12)).astype(np.float32)
+        np.save(folder / f"{number}.npy", values)
+        clip = {"key": f"c{number}", "features": f"{number}.npy", "captions": [sentence(3, 6)]}
+        clips["train" if number < 13 else "dev"].append(json.dumps(clip))
+    for split, lines in clips.items():
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    prepare({split: read_clips(folder, split) for split in clips}, folder / "clips", None)
+
+
+def pretraining(data: Path) -> dict[str, object]:
+    """Settings of the pretraining, with dropout: it is drawn by micro-batch, of which an update has two in any case."""
+    return dict(
+        config=data / "config.json", length=32, batch_tokens=64, processes=2, steps=STEPS["pretrain"], lr=3e-3,
+        optimizer="adamw", warmup_steps=2, held_out=0.2, eval_every=6, save_every=6, log_every=3, precision="fp32",
+        device="cpu", seed=1,
+    )  # fmt: skip
+
+
+def training(name: str, data: Path, out: Path) -> Callable[[], object]:
+    """A training by name; without dropout, whose draws depend on the number of processes, but for pretraining."""
+    if name == "pretrain":
+        from albertkit.pretraining.run import pretrain
+        from albertkit.pretraining.settings import PretrainSettings
+
+        return lambda: pretrain(data / "store", out / name, PretrainSettings(**pretraining(data)))
+
+    from albertkit.tasks.columns import Columns
+
+    model, columns = data / "model", Columns(text="first", pair="second", label="score")
+    common = dict(precision="fp32", device="cpu", seed=1, steps=STEPS[name])
+    few = dict(lr=3e-3, dropout=0.0, batch_size=6, eval_every=4, **common)
+    if name == "finetune":
+        from albertkit.tasks.runs import finetune
+        from albertkit.tasks.settings import FinetuneSettings
+
+        return lambda: finetune(
+            "classify", model, data / "classes-train.tsv", out / name,
+            FinetuneSettings(**few, length=32, batch_tokens=40), columns=Columns(text="sentence", label="label"),
+            dev=data / "classes-dev.tsv",
+        )  # fmt: skip
+    if name == "caption":
+        from albertkit.captioning.training import CaptionSettings, train_captioner
+
+        settings = CaptionSettings(**few, length=12, micro_batch=2)
+        return lambda: train_captioner(model, data / "clips", out / name, settings)
+
+    from albertkit.embeddings.distillation.distill import distill_embeddings
+    from albertkit.embeddings.learning.settings import DistillSettings, EmbedSettings
+    from albertkit.embeddings.learning.train import train_embeddings
+
+    if name == "distill":
+        return lambda: distill_embeddings(
+            model, data / "vectors.npy", data / "texts.txt", out / name, DistillSettings(**few), force=True
+        )
+    loss = name.removeprefix("embed-")
+    kind, file, dev = ("scores", "train.tsv", data / "dev.tsv") if loss == "cosent" else ("pairs", "pairs.tsv", None)
+    return lambda: train_embeddings(
+        kind, model, data / file, out / name, EmbedSettings(**few, loss=loss), dev=dev,
+        columns=columns if loss == "cosent" else None,
+    )  # fmt: skip
+
+
+def main(data: Path, out: Path, names: Iterable[str]) -> None:
+    """Run some, one after the other, and count what goes over the network."""
+    reduced: list[int] = []
+    all_reduce = dist.all_reduce
+
+    def counting(tensor: torch.Tensor, *arguments: object, **options: object) -> object:
+        reduced.append(tensor.numel())
+        return all_reduce(tensor, *arguments, **options)
+
+    dist.all_reduce = counting
+    torch.set_num_threads(1)
+    rounds = {}
+    for name in names:
+        reduced.clear()
+        training(name, data, out)()
+        rounds[name] = sum(numel > 10_000 for numel in reduced)  # the model has more parameters, nothing else has
+    out.mkdir(exist_ok=True)
+    (out / f"collectives-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(rounds))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

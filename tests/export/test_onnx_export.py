@@ -1,0 +1,408 @@
+"""`export_onnx` and `load_onnx`: folders against transformers and against the class they came from; what is refused."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from torch import Tensor
+
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.pooling import Projection
+from albertkit.engines.onnx_model import OnnxModel, load_onnx
+from albertkit.errors import AlbertKitError, CheckpointError
+from albertkit.export import export_onnx, graph, onnx_export, quantized
+from albertkit.inference.forms import compare, largest_difference
+from albertkit.inference.loading import task_of
+from albertkit.inference.tasks import BY_TASK
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMaskedLM,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    AlbertModel,
+    PackedBatch,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.data import read_split
+from albertkit.tasks.faults import Faults
+from albertkit.tasks.loading import load_task_model, save_task_model
+from albertkit.tasks.predict import evaluate_task
+from albertkit.tasks.prediction import run_model
+from albertkit.tasks.registry import Columns, find_task
+from albertkit.tasks.texts import TextClassification
+from albertkit.tokenizer import AlbertTokenizer
+
+Folder = Callable[..., Path]
+GOLDEN = (
+    "masked_lm", "multiple_choice", "pretraining_g1", "pretraining_g2_inner2", "question_answering", "seqcls_3class",
+    "seqcls_multilabel", "seqcls_regression", "token_cls",
+)  # fmt: skip
+
+
+# --- others' numbers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.filterwarnings("ignore:head size")
+def test_what_transformers_printed(golden: Path, tmp_path: Path, name: str) -> None:
+    report = export_onnx(golden / "hf" / name, tmp_path / "out")
+    assert report.agreement.source == "random pieces"  # there is no tokenizer beside these
+    session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
+    given, printed = (np.load(golden / "hf" / name / f"{part}.npz") for part in ("inputs", "outputs"))
+    inputs = {key: given[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
+    names = [output.name for output in session.get_outputs()]
+    assert names
+    for output, found in zip(names, session.run(names, inputs), strict=True):
+        here = inputs["attention_mask"].astype(bool) if found.ndim == 3 else ...
+        np.testing.assert_allclose(found[here], printed[output][here], atol=2e-5)
+    shifted = {**inputs, "token_type_ids": 1 - inputs["token_type_ids"]}
+    assert np.abs(session.run(names, shifted)[0] - printed[names[0]]).max() > 1e-4
+
+
+def test_transformers_tokenizer_and_model_on_text(folder: Folder, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    source = folder(AlbertForMaskedLM)
+    export_onnx(source, tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = ["the quick brown fox", "a lazy dog jumps over calm rivers near seven old wizards"]
+    inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=True)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(source)
+    with torch.no_grad():
+        expected = theirs(**inputs).logits.numpy()
+    session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
+    found = session.run(["logits"], {name: values.numpy() for name, values in inputs.items()})[0]
+    real = inputs["attention_mask"].numpy().astype(bool)
+    np.testing.assert_allclose(found[real], expected[real], atol=2e-5)
+
+
+# --- every class ------------------------------------------------------------------------------------------------------
+
+
+def batch_of(tokenizer: AlbertTokenizer, *texts: str) -> PackedBatch:
+    rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
+    return PackedBatch.from_sequences(rows, masked_positions=[[1], [], [2, 3]])
+
+
+TEXTS = ("the quick brown fox", "wizards", "seven old wizards brew strong potions near calm rivers")
+
+
+def said(model: PretrainedAlbert, batch: PackedBatch) -> list[Tensor]:
+    with torch.inference_mode():
+        if isinstance(model, AlbertModel):
+            return list(model.encode(batch))
+        if isinstance(model, AlbertForBeamQuestionAnswering):
+            return list(model.packed_beams(batch).values())
+        found = model.packed_logits(batch)
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def test_every_class_runs_as_what_it_was(
+    folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer, model_class: type[PretrainedAlbert]
+) -> None:
+    source = folder(model_class)
+    report = export_onnx(source, tmp_path / "out")
+    assert report.model_class == model_class.__name__
+    assert report.max_abs_difference < 1e-4
+    assert report.agreement.cosine_min > 0.9999
+    assert report.agreement.problems == []
+    exported, model = load_onnx(tmp_path / "out", num_threads=1), model_class.from_pretrained(source)
+    assert isinstance(exported, model_class)
+    assert isinstance(exported, OnnxModel)
+    assert exported.config.hidden_size == 64
+    assert exported.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
+    batch = batch_of(tokenizer, *TEXTS)
+    for found, expected in zip(said(exported, batch), said(model, batch), strict=True):
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "fine_tuned",
+    [
+        AlbertForSequenceClassification, AlbertForTokenClassification, AlbertForQuestionAnswering,
+        AlbertForBeamQuestionAnswering, AlbertForMultipleChoice,
+    ],
+)  # fmt: skip
+def test_tasks_take_it_for_their_model(
+    folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer, fine_tuned: type[PretrainedAlbert]
+) -> None:
+    model = fine_tuned.from_pretrained(folder(fine_tuned))
+    export_onnx(tmp_path / fine_tuned.__name__, tmp_path / "out")
+    task = task_of(model)
+    assert task is not None
+    pipeline = BY_TASK[task.kind](task, model, tokenizer, "fp32")
+    inputs = [pipeline.parse(pipeline.example)]
+    features = pipeline.features(inputs)
+    found, expected = (
+        task.predictions(inputs, features, run_model(form, task, features, 512))
+        for form in (load_onnx(tmp_path / "out"), model)
+    )
+    assert alike(found, expected)
+    assert not alike(found, [{**expected[0], "id": "another"}])
+
+
+def alike(found: object, expected: object) -> bool:
+    """The same, numbers to 1e-4."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(alike(found[name], expected[name]) for name in expected)
+    if isinstance(expected, list | tuple):
+        return len(found) == len(expected) and all(map(alike, found, expected))
+    return found == (pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected)
+
+
+def test_tokens_at_other_places_than_the_first(folder: Folder, tmp_path: Path) -> None:
+    export_onnx(folder(AlbertForPreTraining), tmp_path / "out")
+    model = AlbertForPreTraining.from_pretrained(tmp_path / "AlbertForPreTraining")
+    ids = torch.randint(5, 56, (2, 9), generator=torch.Generator().manual_seed(0))
+    batch = PackedBatch.from_padded(ids, torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1] * 9]))
+    for found, expected in zip(said(load_onnx(tmp_path / "out"), batch), said(model, batch), strict=True):
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_what_lies_in_the_folder(folder: Folder, tmp_path: Path) -> None:
+    source = folder(AlbertForSequenceClassification, num_labels=3)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForSequenceClassification"]}))
+    report = export_onnx(source, tmp_path / "out", precision="int8", force=True)
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert {"model.onnx", "config.json", "spiece.model", "tokenizer.json", "export.json"} <= names
+    assert not any("safetensors" in name for name in names)
+    assert json.loads((tmp_path / "out" / "export.json").read_text()) == json.loads(json.dumps(report.to_dict()))
+    assert report.products["MatMulInteger"] == 3 * 6 + 2
+    with pytest.raises(CheckpointError, match=r"error\[no-weights\]"):
+        export_onnx(tmp_path / "out", tmp_path / "again")
+
+
+def test_a_run_is_its_best_model(folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(folder(AlbertForPreTraining), tmp_path / "run" / "best")
+    assert export_onnx(tmp_path / "run", tmp_path / "out").model_class == "AlbertForPreTraining"
+
+
+def test_numbers_of_a_large_model_lie_beside_it(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_export, "_ONE_FILE", 1000)
+    report = export_onnx(folder(AlbertForMaskedLM), tmp_path / "out")
+    beside = tmp_path / "out" / "model.onnx.data"
+    assert report.megabytes * 1e6 >= beside.stat().st_size > 50_000
+    assert load_onnx(tmp_path / "out").config.vocab_size == 56
+
+
+# --- sentence encoders ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_vectors_of_a_sentence_encoder(
+    folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer, pooling: str, wide: bool
+) -> None:
+    albert = AlbertModel.from_pretrained(folder(AlbertModel))
+    torch.manual_seed(1)
+    projection = Projection(64, 96) if wide else None
+    encoder = SentenceEncoder(albert, tokenizer, pooling, 32, projection, normalize=wide).eval()
+    encoder.save_pretrained(tmp_path / "encoder")
+    report = export_onnx(tmp_path / "encoder", tmp_path / "out")
+    assert report.model_class == "SentenceEncoder"
+    batch = batch_of(tokenizer, *TEXTS)
+    found = load_onnx(tmp_path / "out").run(batch)
+    assert found.keys() == {"last_hidden_state", "sentence_embedding"}
+    expected = encoder.encode(list(TEXTS), precision="fp32")
+    np.testing.assert_allclose(found["sentence_embedding"].numpy(), expected, atol=1e-5)
+    small = export_onnx(tmp_path / "encoder", tmp_path / "small", precision="int8")
+    assert small.agreement.cosine_min > 0.99
+
+
+def test_vectors_that_are_not_exported(folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer) -> None:
+    encoder = SentenceEncoder(AlbertModel.from_pretrained(folder(AlbertModel)), tokenizer, "max").eval()
+    encoder.save_pretrained(tmp_path / "encoder")
+    assert refused(tmp_path, tmp_path / "encoder").slug == "not-expressible"
+    encoder = SentenceEncoder(encoder.albert, tokenizer, "mean").eval()
+    encoder.save_pretrained(tmp_path / "mean")
+    assert refused(tmp_path, tmp_path / "mean", data=tmp_path).slug == "no-task"
+
+
+# --- agreement --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def labelled(folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer) -> tuple[Path, Path]:
+    """A classifier, and sentences labelled as it labels them itself."""
+    rng = np.random.default_rng(0)
+    words = " ".join(TEXTS).split()
+    texts = [" ".join(rng.choice(words, rng.integers(1, 15))) for _ in range(200)]
+    dev = tmp_path / "dev.tsv"
+    lines = [f"{text}\t{'ab'[number % 2]}" for number, text in enumerate(texts)]
+    dev.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
+    model = AlbertForSequenceClassification.from_pretrained(folder(AlbertForSequenceClassification))
+    source = tmp_path / "classifier"
+    save_task_model(source, model, tokenizer, task)
+    loaded = load_task_model(source)
+    examples = read_split(task, dev, "dev", Faults())
+    features = task.features(examples, tokenizer, labelled=False)
+    outputs = np.array(run_model(loaded.model, task, features, 4096))
+    middle = np.median(outputs[:, 0] - outputs[:, 1])
+    with torch.no_grad():
+        loaded.model.classifier.bias[1] += float(middle)  # as many of one as of the other
+    save_task_model(source, loaded.model, tokenizer, task)
+    found = task.predictions(examples, features, run_model(loaded.model, task, features, 4096))
+    lines = [f"{text}\t{record['label']}" for text, record in zip(texts, found, strict=True)]
+    dev.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+    return source, dev
+
+
+def crude(weight: np.ndarray) -> np.ndarray:
+    """Weights of one bit: what int8 gone wrong looks like."""
+    return np.where(weight > 0, 40, -40).astype(np.int8)
+
+
+def test_the_metric_of_the_task(labelled: tuple[Path, Path], tmp_path: Path) -> None:
+    source, dev = labelled
+    report = export_onnx(source, tmp_path / "out", data=dev)
+    agreement = report.agreement
+    assert (agreement.metric, agreement.texts, agreement.source) == ("accuracy", 200, str(dev))
+    assert (agreement.reference, agreement.found, agreement.top1) == (100, 100, 1)
+    assert evaluate_task(source, dev, precision="fp32").value == 1
+    task, model, tokenizer = load_task_model(source)
+    exported = load_onnx(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "task.json").read_text())["kind"] == "classification"
+    features = task.features(
+        list(task.examples(dev, split="dev", labelled=False, faults=None)), tokenizer, labelled=False
+    )
+    ours, theirs = (np.array(run_model(form, task, features, 512)) for form in (exported, model))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_int8_gone_wrong_is_refused(
+    labelled: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dev = labelled
+    monkeypatch.setattr(quantized, "to_int8", crude)
+    for data, reason in ((dev, "accuracy falls by"), (None, "of the first choices are the same")):
+        error = refused(tmp_path, source, precision="int8", data=data)
+        assert error.slug == "low-agreement"
+        assert reason in error.message
+        assert "--force" in error.hint
+    report = export_onnx(source, tmp_path / "out", precision="int8", data=dev, force=True)
+    assert report.agreement.problems
+    assert report.agreement.found < 99
+    assert "saved in spite of" in report.lines()
+    assert (tmp_path / "out" / "model.onnx").exists()
+
+
+def test_a_metric_that_is_not_defined_is_refused(
+    labelled: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dev = labelled
+    monkeypatch.setattr(TextClassification, "score", lambda *_: {"accuracy": float("nan")})
+    error = refused(tmp_path, source, precision="int8", data=dev)
+    assert error.slug == "low-agreement"
+    assert "accuracy is nan" in error.message
+
+
+def test_states_gone_wrong_are_refused(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(AlbertModel)
+    assert export_onnx(source, tmp_path / "good", precision="int8").agreement.cosine_mean > 0.99
+    monkeypatch.setattr(quantized, "to_int8", crude)
+    error = refused(tmp_path, source, precision="int8")
+    assert error.slug == "low-agreement"
+    assert "mean cosine" in error.message
+
+
+def test_a_perturbed_fp32_export_is_refused(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(AlbertForPreTraining)
+    exact = graph.to_array
+    monkeypatch.setattr(graph, "to_array", lambda tensor: exact(tensor) * (1.001 if tensor.shape == (64, 128) else 1))
+    error = refused(tmp_path, source, force=True)
+    assert error.slug == "verification-failed"
+    assert error.exit_code == 1
+
+
+def wide(*rows: list[float]) -> Tensor:
+    """Rows long enough to have a direction of their own."""
+    return torch.nn.functional.pad(torch.tensor(rows, dtype=torch.float32), (0, 30))
+
+
+def test_comparing() -> None:
+    reference = [{"logits": wide([1, 2], [3, -4])}, {"logits": wide([0, 5])}]
+    other = [{"logits": wide([2, 1], [3, -4])}, {"logits": wide([0, 5.5])}]
+    same = compare(reference, reference)
+    assert (same.cosine_mean, same.cosine_min, same.top1) == pytest.approx((1, 1, 1))
+    found = compare(reference, other)
+    assert found.cosine_min == pytest.approx(0.8)
+    assert found.cosine_mean == pytest.approx((0.8 + 1 + 1) / 3)
+    assert found.top1 == pytest.approx(2 / 3)
+    assert largest_difference(reference, other) == (1, 5)
+    numbers = [{"logits": torch.tensor([[1.0], [2.0], [2.0]])}], [{"logits": torch.tensor([[2.0], [1.0], [2.0]])}]
+    assert compare(*numbers).cosine_min == pytest.approx(8 / 9)  # one vector, not three of one number each
+    assert compare(*numbers).top1 is None
+    hidden = [{"start_logits": torch.tensor([[1.0, 2.0, -3e38]])}]
+    assert compare(hidden, hidden).cosine_min == pytest.approx(1)
+    broken = [{"logits": wide([np.nan, 1], [1, 1])}, {"logits": wide([1, 1])}]
+    assert compare(reference, broken).cosine_min == -1  # a number that is none agrees with nothing
+    assert not largest_difference(reference, broken)[0] <= 1
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def refused(tmp_path: Path, source: Path, **options: object) -> AlbertKitError:
+    """The error of an export, which left nothing behind."""
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(AlbertKitError) as caught:
+        export_onnx(source, tmp_path / "refused", **options)
+    assert sorted(tmp_path.rglob("*")) == before
+    return caught.value
+
+
+def test_no_model_no_place_no_precision(folder: Folder, tmp_path: Path) -> None:
+    assert refused(tmp_path, tmp_path / "nowhere").slug == "not-found"
+    source = folder(AlbertForMaskedLM)
+    assert refused(tmp_path, source, precision="int4").slug == "bad-precision"
+    assert refused(tmp_path, source, data=tmp_path / "dev.tsv").slug == "no-task"
+    with pytest.raises(CheckpointError, match=r"error\[folder-not-empty\]"):
+        export_onnx(source, source)
+    (tmp_path / "empty").mkdir()
+    (source / "model.safetensors").unlink()
+    assert refused(tmp_path, source).slug == "no-weights"
+
+
+def test_a_captioner_is_not_exported(folder: Folder, tmp_path: Path) -> None:
+    source = folder(AlbertModel)
+    (source / "captioner.json").write_text("{}")
+    assert refused(tmp_path, source).slug == "not-expressible"
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_extra_is_named(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    source = folder(AlbertForMaskedLM)
+    monkeypatch.setitem(sys.modules, package, None)
+    error = refused(tmp_path, source)
+    assert error.slug == "missing-extra"
+    assert f"`{package}`" in error.message
+    assert "albertkit[onnx]" in error.hint
+
+
+def test_folders_that_cannot_be_run(folder: Folder, tmp_path: Path) -> None:
+    source = folder(AlbertForMaskedLM)
+    with pytest.raises(CheckpointError, match=r"(?s)error\[no-weights\].*albertkit export onnx"):
+        load_onnx(source)
+    export_onnx(source, tmp_path / "out")
+    whole = (tmp_path / "out" / "model.onnx").read_bytes()
+    (tmp_path / "out" / "model.onnx").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match=r"error\[broken-weights\]"):
+        load_onnx(tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    (tmp_path / "out" / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForNothing"]}))
+    with pytest.raises(CheckpointError, match=r"error\[ambiguous-head\]"):
+        load_onnx(tmp_path / "out")

@@ -1,0 +1,82 @@
+"""A warm server and small inputs for all tests of faults, and the table of what happened."""
+
+import os
+import shutil
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from fault_commands import Inputs, final_bytes, fresh
+from fault_server import Server
+
+
+class Table:
+    """Counts outcomes by kind of fault and command."""
+
+    rows: ClassVar[dict[tuple[str, str], Counter[str]]] = defaultdict(Counter)
+
+    def add(self, fault: str, command: str, outcome: str, times: int = 1) -> None:
+        self.rows[fault, command][outcome] += times
+
+
+class Bench:
+    """A server, inputs, and what every command leaves when nothing disturbs it.
+
+    Attributes:
+        inputs: Of the commands.
+        server: Runs them.
+        table: Of outcomes.
+    """
+
+    def __init__(self, server: Server, inputs: Inputs, scratch: Path) -> None:
+        self.server, self.inputs, self.table, self._scratch = server, inputs, Table(), scratch
+        self._straight: dict[str, tuple[dict[str, bytes], list[str], float]] = {}
+
+    def place(self) -> Path:
+        """An empty folder for an attempt, the same name every time: some outputs hold their path."""
+        return fresh(self._scratch / "place")
+
+    def straight(self, command) -> tuple[dict[str, bytes], list[str], float]:
+        """Of an undisturbed run: what it leaves, its moments, seconds."""
+        if command.name not in self._straight:
+            place = self.place()
+            outcome = self.server.run(command.arguments(place), root=str(place))
+            assert outcome.code == 0, outcome.said
+            self._straight[command.name] = final_bytes(place), outcome.moments, outcome.seconds
+        return self._straight[command.name]
+
+
+def _scratch_root() -> str | None:
+    """In memory where that is possible: thousands of flushes take nothing there."""
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
+
+
+@pytest.fixture(scope="session")
+def bench(data: Path) -> Iterator[Bench]:
+    scratch = Path(tempfile.mkdtemp(prefix="albertkit-faults-", dir=_scratch_root()))
+    for name in ("inputs", "logs"):
+        (scratch / name).mkdir()
+    inputs = Inputs(data, scratch / "inputs")
+    # SentencePiece's trainer leaves a thread, which no fork has: where it was once, it never ends in a fork.
+    training, *others = inputs.first()
+    Server(scratch / "logs", [training]).close()
+    server = Server(scratch / "logs", others)
+    try:
+        yield Bench(server, inputs, scratch)
+    finally:
+        server.close()
+        shutil.rmtree(scratch)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if not Table.rows:
+        return
+    terminalreporter.section("faults")
+    wide = max(len(command) for _, command in Table.rows)
+    for (fault, command), outcomes in sorted(Table.rows.items()):
+        told = ", ".join(f"{outcome} {times}" for outcome, times in sorted(outcomes.items()))
+        terminalreporter.write_line(f"{fault:<24} {command:<{wide}} {sum(outcomes.values()):>5}  {told}")

@@ -1,0 +1,160 @@
+"""Moments of a process: everything that it is about to do to the files below a folder. At one of them something happens to it.
+
+Python's audit events tell of opening, renaming, removing; `os.fsync` and what files opened for writing write are replaced.
+What compiled libraries write (safetensors, SQLite, Arrow) is a moment only where it begins; kills at random times and limits
+of the kernel reach the rest.
+"""
+
+import builtins
+import errno
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Audit event -> places of the paths among its arguments.
+_EVENTS = {
+    "os.rename": (0, 1), "os.remove": (0,), "os.rmdir": (0,), "os.mkdir": (0,), "os.truncate": (0,),
+    "os.link": (0, 1), "os.symlink": (0, 1), "os.chmod": (0,), "sqlite3.connect": (0,), "shutil.rmtree": (0,),
+}  # fmt: skip
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Moments:
+    """Counts moments, and makes the one happen that was asked for.
+
+    Args:
+        root: Only files below it count.
+        at: Number of the moment, from 1; 0 for none.
+        do: What happens there: "kill" (before it), "half" (a write is cut in half, then the kill), the name of an error
+            ("EIO", "ENOSPC", …), "short" (every write from there on takes a part of its bytes only), a signal ("SIGTERM", …),
+            or "stop" (SIGSTOP). What may also be given: "read" among `events`.
+        reads: Whether opening for reading counts, too.
+    """
+
+    def __init__(self, root: str, at: int = 0, do: str = "kill", reads: bool = False) -> None:
+        self.root, self.at, self.do, self.reads = os.path.abspath(root), at, do, reads
+        self.seen: list[str] = []
+        self._inside = False
+        self._short = False
+        self.failing = 0  # number of the error of every write from now on
+
+    def install(self) -> None:
+        """From here on this process is watched; there is no way back."""
+        sys.addaudithook(self._audit)
+        fsync, plain_open, plain_io_open = os.fsync, builtins.open, io.open
+
+        def watched_fsync(descriptor: Any) -> None:
+            number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+            self.moment("fsync", os.readlink(f"/proc/self/fd/{number}"))
+            fsync(descriptor)
+
+        def watched_open(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **options: Any) -> Any:
+            plain = isinstance(file, str | os.PathLike) and any(sign in mode for sign in "wxa+") and not rest
+            if not plain or not self._counts(file) or buffering == 0 or "opener" in options:
+                return plain_open(file, mode, buffering, *rest, **options)
+            raw = _WatchedFile(self, file, mode.replace("b", "").replace("t", ""))
+            buffered: Any = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
+            if "b" in mode:
+                return buffered
+            text = io.TextIOWrapper(buffered, **options)
+            text.mode = mode  # type: ignore[misc]
+            return text
+
+        os.fsync = watched_fsync
+        builtins.open = watched_open  # type: ignore[assignment]
+        io.open = watched_open if io.open is plain_io_open else io.open  # type: ignore[assignment]
+
+    def moment(self, what: str, *paths: Any, partly: Callable[[], None] | None = None) -> None:
+        """Something is about to happen to files.
+
+        Args:
+            what: What.
+            paths: To which.
+            partly: Does half of it.
+        """
+        if self._inside or not any(self._counts(path) for path in paths):
+            return
+        self.seen.append(f"{what} {' '.join(self._name(path) for path in paths)}")
+        if len(self.seen) != self.at:
+            return
+        self._inside = True
+        try:
+            self._happen(what, paths, partly)
+        finally:
+            self._inside = False
+
+    def _happen(self, what: str, paths: tuple[Any, ...], partly: Callable[[], None] | None) -> None:
+        if self.do in ("kill", "half"):
+            if self.do == "half" and partly is not None:
+                partly()
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.do == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif self.do == "short":
+            self._short = True
+        elif self.do.startswith("SIG"):
+            os.kill(os.getpid(), getattr(signal, self.do))
+        elif what == "write":
+            self.failing = getattr(errno, self.do)
+        else:
+            number = getattr(errno, self.do)
+            raise OSError(number, os.strerror(number), None if what in ("write", "fsync") else os.fspath(paths[0]))
+
+    def shortened(self, size: int) -> int:
+        """How many of so many bytes a write takes."""
+        return max(1, size // 3) if self._short else size
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(path, str | bytes | os.PathLike) and (self.reads or (flags or 0) & _WRITING):
+                self.moment("open", path)
+        elif event in _EVENTS:
+            self.moment(event.removeprefix("os."), *(arguments[place] for place in _EVENTS[event]))
+
+    def _counts(self, path: Any) -> bool:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return False
+        text = os.fsdecode(path)
+        return not text.startswith("/") or text.startswith(self.root)  # rmtree names what it removes by descriptor
+
+    def _name(self, path: Any) -> str:
+        return os.fsdecode(path).removeprefix(self.root).lstrip("/")
+
+
+class _WatchedFile(io.FileIO):
+    def __init__(self, moments: Moments, file: Any, mode: str) -> None:
+        super().__init__(os.fspath(file), mode)
+        self._moments = moments
+        self._path = os.path.abspath(os.fsdecode(file))
+
+    def write(self, data: Any) -> int:  # type: ignore[override]
+        view = memoryview(data).cast("B")
+        before = FileWrite(super().write, view)
+        moments = self._moments
+        if moments.failing:
+            raise OSError(moments.failing, os.strerror(moments.failing), self._path)
+        moments.moment("write", self._path, partly=before.half)
+        if moments.failing:  # as the kernel does: a part is written, and the next call fails
+            return super().write(view[: max(1, len(view) // 2)])
+        return super().write(view[: moments.shortened(len(view))])
+
+
+class FileWrite:
+    """A write that can be done by half."""
+
+    def __init__(self, write: Callable[[Any], int], view: memoryview) -> None:
+        self._write, self._view = write, view
+
+    def half(self) -> None:
+        """The first half."""
+        self._write(self._view[: len(self._view) // 2])
+
+
+def bytes_below(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its path in it."""
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}

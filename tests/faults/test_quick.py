@@ -1,0 +1,171 @@
+"""A few faults in every default run: the others are `make faults`."""
+
+import os
+
+import numpy as np
+import pytest
+
+from albertkit.corpus.journal import Journal
+from albertkit.corpus.writer import StoreWriter
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, explain
+from albertkit.files import (
+    atomic_file,
+    atomic_folder,
+    changed_files,
+    only_writer,
+    remove_folder,
+    remove_leftovers,
+    write_checksums,
+)
+from albertkit.intact import check_files
+from albertkit.training.run_folder import alone_in_run, check_no_stranger
+
+
+def in_a_fork(function) -> int:
+    """Exit status of a process that does this; 9 where albertkit states an error."""
+    process = os.fork()
+    if not process:
+        try:
+            function()
+        except AlbertKitError:
+            os._exit(9)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def dying_in(context):
+    def die() -> None:
+        with context():
+            os._exit(7)
+
+    assert in_a_fork(die) == 7
+
+
+def names(folder) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_what_a_dead_process_left_goes_when_the_same_is_written_again(tmp_path):
+    dying_in(lambda: atomic_file(tmp_path / "a"))
+    dying_in(lambda: atomic_folder(tmp_path / "b"))
+    assert len(names(tmp_path)) == 2
+    with atomic_file(tmp_path / "a") as stream, atomic_file(tmp_path / "a") as other:  # a living one's stays
+        stream.write(b"1")
+        other.write(b"2")
+    with atomic_folder(tmp_path / "b"):
+        pass
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_folder_moved_aside_for_nothing_goes_back(tmp_path):
+    (tmp_path / ".partial-old-best-0123abcd").mkdir()
+    (tmp_path / ".partial-old-best-0123abcd" / "model").touch()
+    remove_leftovers(tmp_path)
+    assert names(tmp_path / "best") == ["model"]
+    (tmp_path / ".partial-old-best-0123abcd").mkdir()
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["best"]
+    remove_folder(tmp_path / "best")
+    assert names(tmp_path) == []
+
+
+def test_one_process_writes_to_a_folder_and_its_death_frees_it(tmp_path):
+    folder = tmp_path / "x" / "run"
+
+    def write() -> None:
+        with only_writer(folder):
+            (folder / "file").touch()
+
+    with only_writer(folder):
+        assert in_a_fork(write) == 9
+    assert names(tmp_path) == []  # nothing was written: nothing is left
+    dying_in(lambda: only_writer(folder))
+    assert in_a_fork(write) == 0
+    assert names(folder) == ["file"]
+
+
+def test_a_training_holds_its_folder_and_takes_no_other(tmp_path):
+    @alone_in_run
+    def train(model: str, out: str) -> int:
+        with pytest.raises(MachineError, match="another process"), only_writer(out):
+            pass
+        return 1
+
+    assert train("model", tmp_path / "run") == 1
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.log").touch()
+    check_no_stranger(tmp_path / "run")
+    (tmp_path / "run" / "thesis.docx").touch()
+    with pytest.raises(CheckpointError, match=r"thesis\.docx"):
+        check_no_stranger(tmp_path / "run")
+
+
+def test_changed_files_are_named(tmp_path):
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(DataError, match="nothing below"):
+        check_files(tmp_path)
+    write_checksums(tmp_path / "best")
+    assert check_files(tmp_path).models == 1
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"weightz")
+    assert changed_files(tmp_path / "best") == ["model.safetensors"]
+    with pytest.raises(DataError, match=r"model\.safetensors"):
+        check_files(tmp_path)
+
+
+def test_a_journal_notices_what_changed_in_it(tmp_path):
+    file = tmp_path / "journal.sqlite"
+    journal = Journal(file)
+    journal.add([b"0123456789abcdef"])
+    journal.commit(state={"documents": 12345})
+    journal.close()
+    content = file.read_bytes()
+    for before, now in ((b"12345", b"12344"), (b"6789", b"6788"), (b"state", b"stage")):
+        assert before in content
+        file.write_bytes(content.replace(before, now))
+        with pytest.raises(MachineError) as caught:
+            Journal(file)
+        assert caught.value.slug == "broken-journal"
+    file.write_bytes(content)
+    Journal(file).close()
+
+
+def test_shards_of_an_unfinished_store_are_compared_with_their_sums(tmp_path):
+    writer = StoreWriter(tmp_path, 100, 1000, [])
+    writer.append(*map(np.array, ([5, 6, 7], [1, 2], [2])))
+    writer.sync()
+    writer.close()
+    StoreWriter(tmp_path, 100, 1000, writer.shards, writer.sums).close()
+    (tmp_path / "tokens-00000.bin").write_bytes(b"\5\0\6\0\6\0")
+    with pytest.raises(MachineError, match="CRC-32C"):
+        StoreWriter(tmp_path, 100, 1000, writer.shards, writer.sums)
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [
+        (OSError(5, "Input/output error", "x"), "input-output"),
+        (OSError(27, "File too large"), "input-output"),
+        (MemoryError(), "out-of-memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "out-of-memory"),
+    ],
+)
+def test_what_the_machine_says_is_explained(error, slug):
+    assert explain(error).slug == slug
+    assert explain(RuntimeError("a bug")) is None
+
+
+def test_half_a_tokenizer_is_none(tmp_path, monkeypatch):
+    from albertkit.tokenizer import sentencepiece_tokenizer, train_tokenizer
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    texts = ["the quick brown fox jumps over a lazy dog"] * 20
+    with monkeypatch.context() as patch:
+        patch.setattr(sentencepiece_tokenizer, "write_json", full)  # the last of its three files
+        with pytest.raises(OSError, match="No space"):
+            train_tokenizer(texts, tmp_path / "tokenizer", vocab_size=41)
+    assert names(tmp_path) == []
+    train_tokenizer(texts, tmp_path / "tokenizer", vocab_size=41)
+    assert names(tmp_path / "tokenizer") == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]

@@ -1,0 +1,98 @@
+"""`model.compiled`: the part of a pass that can be fused, compiled once for batches of all shapes, computes what the model does.
+
+Default tests trace forward and backward (`aot_eager`); the slow one goes through the whole compiler.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, encoder
+from albertkit.model.pretrained import PretrainedAlbert
+
+Make = Callable[..., PretrainedAlbert]
+SHAPES = ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler(monkeypatch):
+    compiler = cache(lambda: torch.compile(encoder.AlbertLayer.after_attention, backend="aot_eager"))
+    monkeypatch.setattr(encoder, "_compiler", compiler)
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def sequences(lengths: tuple[int, ...]) -> PackedBatch:
+    ids = [[(7 * n + place) % 85 + 5 for place in range(n)] for n in lengths]
+    masked = [[0] if n < 4 else [1, 3] for n in lengths]
+    labels = [[n % 90] * len(places) for n, places in zip(lengths, masked, strict=True)]
+    return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
+
+
+def step(model: PretrainedAlbert, batch: PackedBatch, compiled: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    model.compiled = compiled
+    model.zero_grad()
+    losses = model.pretraining_losses(batch)
+    loss = losses[0] / losses[4] + losses[1] / losses[5]
+    loss.backward()
+    return loss.detach(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def check(model: PretrainedAlbert, atol: float) -> None:
+    for lengths in SHAPES:
+        (loss, gradients), (expected, expected_gradients) = (
+            step(model, sequences(lengths), on) for on in (True, False)
+        )
+        torch.testing.assert_close(loss, expected, atol=atol, rtol=1e-5)
+        torch.testing.assert_close(gradients, expected_gradients, atol=atol, rtol=1e-3)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_all_passes_and_batches_share_one_graph(make_class: Make, recompute: bool) -> None:
+    model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
+    model.gradient_checkpointing = recompute
+    check(model, atol=1e-6)
+    assert counters["stats"]["unique_graphs"] == 1
+    model.eval()
+    model.compiled = True
+    for lengths in SHAPES:
+        with torch.inference_mode():
+            model.pretraining_losses(sequences(lengths))
+    assert counters["stats"]["unique_graphs"] == 2  # training, and inference
+    assert not counters["graph_break"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_fused_kernels_compute_the_same(make_class: Make, monkeypatch, dtype: torch.dtype, atol: float) -> None:
+    monkeypatch.setattr(encoder, "_compiler", cache(lambda: torch.compile(encoder.AlbertLayer.after_attention)))
+    model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
+    model.compute_dtype = dtype
+    check(model, atol)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_whole_model_is_compiled_with_packed_attention(make_class: Make, monkeypatch) -> None:
+    """As on CUDA: without values, on the device `meta`, forward and backward."""
+    monkeypatch.setattr(attention, "_VARLEN_DEVICES", ("cuda", "meta"))
+    config = dict(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
+    model = make_class(AlbertModel, **config).to("meta").train()
+    model.compute_dtype = torch.bfloat16
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph, example):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(model.encode, fullgraph=True, backend=keep)
+    for lengths in SHAPES:
+        hidden, pooled = compiled(sequences(lengths).to("meta"))
+        assert (len(hidden), len(pooled)) == (sum(lengths), len(lengths))
+        (hidden.sum() + pooled.sum()).backward()
+    assert len(graphs) <= 2
+    assert sum("varlen_attn" in str(node.target) for node in graphs[-1].graph.nodes) == 2

@@ -1,0 +1,120 @@
+"""Runs whose depth grows: what is computed, what is counted, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from small_store import build_small_store
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
+from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining import estimate as estimating
+from albertkit.pretraining import run as running
+from albertkit.pretraining.depth import passes_at, set_depth
+from albertkit.pretraining.objective import PretrainingObjective
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.sources import open_source
+from albertkit.training.distributed import World
+
+SHAPE = dict(
+    embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=3, intermediate_size=64,
+    max_position_embeddings=64,
+)  # fmt: skip
+SETTINGS = PretrainSettings(
+    length=32, batch_tokens=128, steps=10, lr=1e-3, held_out=0.2, passes_from=1, passes_grow=0.5
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return build_small_store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def settings(store, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SHAPE | {"vocab_size": store.vocab_size}))
+    return replace(SETTINGS, config=path)
+
+
+def test_passes_follow_from_the_update_alone():
+    assert [passes_at(step, SETTINGS, 3) for step in range(10)] == [1] * 5 + [2] * 3 + [3] * 2
+    deep = replace(SETTINGS, steps=100, passes_grow=0.6)
+    passes = [passes_at(step, deep, 12) for step in range(100)]
+    assert [passes.count(n) for n in (1, 2, 4, 8, 12)] == [60, 10, 10, 10, 10]
+    assert passes == sorted(passes)
+    assert [passes_at(step, replace(deep, passes_from=6), 12) for step in (0, 59, 60, 99)] == [6, 6, 12, 12]
+    assert [passes_at(step, replace(SETTINGS, passes_from=None), 3) for step in range(10)] == [3] * 10
+
+
+def test_few_passes_are_a_model_of_fewer_layers(store, settings):
+    batch = next(open_source(store, settings).training(World(0, 1, torch.device("cpu"))))[0]
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(settings.model_config(store.vocab_size))
+    shallow = AlbertForPreTraining(model.config.replace(num_hidden_layers=1))
+    shallow.load_state_dict(model.state_dict())
+    deep, expected = (PretrainingObjective(m).losses(batch)["masked_lm"].total.item() for m in (model, shallow))
+    set_depth(model, 1)
+    assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == expected != deep
+    assert PretrainingObjective(model).flops(batch) == PretrainingObjective(shallow).flops(batch)
+    set_depth(model, None)
+    assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == deep
+    assert PretrainingObjective(model).flops(batch) > 2 * PretrainingObjective(shallow).flops(batch)
+
+
+def test_a_run_grows_and_is_evaluated_with_all_passes(store, settings, tmp_path, monkeypatch):
+    depths = []
+    losses, evaluate = PretrainingObjective.losses, running.evaluate_batches
+
+    def noted(self, batch):
+        depths.append(self.model.albert.encoder.depth)
+        return losses(self, batch)
+
+    def evaluated(model, *rest):
+        depths.append(f"evaluated with {model.albert.encoder.depth}")
+        with monkeypatch.context() as patch:
+            patch.setattr(PretrainingObjective, "losses", losses)
+            return evaluate(model, *rest)
+
+    monkeypatch.setattr(PretrainingObjective, "losses", noted)
+    monkeypatch.setattr(running, "evaluate_batches", evaluated)
+    running.pretrain(store, tmp_path / "run", replace(settings, eval_every=3))
+    whole = "evaluated with None"
+    assert depths == [1, 1, 1, whole, 1, 1, 2, whole, 2, 2, 3, whole, 3, whole]
+
+
+def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
+    timed = []
+
+    def seconds(model, *_):
+        timed.append(model.albert.encoder.depth)
+        return {1: 1.0, 2: 1.5, 3: 2.0}[model.albert.encoder.depth], 100
+
+    monkeypatch.setattr(estimating, "_timed_step", seconds)
+    measured = estimating.estimate(store, replace(settings, passes_grow=0.8))
+    assert set(timed) == {1, 2, 3}
+    seconds = 0.8 * 1 + 0.1 * 1.5 + 0.1 * 2
+    assert measured.seconds_per_step == pytest.approx(seconds)
+    assert measured.hours == pytest.approx(10 * seconds / 3600)
+    assert measured.tokens_per_second == pytest.approx(100 / seconds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape", "fault"),
+    [
+        ({"passes_from": 3}, {}, "the model makes 3 passes"),
+        ({"passes_from": 0}, {}, "passes_from must be at least 1"),
+        ({"passes_grow": 1.5}, {}, "passes_grow must be at least 0 and below 1"),
+        ({}, {"num_hidden_groups": 3}, "this one has 3"),
+    ],
+)
+def test_what_cannot_grow_is_refused(store, settings, tmp_path, changes, shape, fault):
+    settings.config.write_text(json.dumps(SHAPE | {"vocab_size": store.vocab_size} | shape))
+    assert AlbertConfig.from_pretrained(settings.config)
+    for run in (lambda s: running.pretrain(store, tmp_path / "run", s), lambda s: estimating.estimate(store, s)):
+        with pytest.raises(ConfigError, match=fault) as caught:
+            run(replace(settings, **changes))
+        assert caught.value.slug == "bad-settings"
+    assert not (tmp_path / "run").exists()

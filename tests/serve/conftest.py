@@ -1,0 +1,187 @@
+"""Small models with random weights of every kind, and services that run them, each a process of its own on a free port."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from albertkit import model as public
+from albertkit.captioning.backbones import load_backbone
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.config import AlbertConfig
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+
+WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+PATIENCE = 120  # seconds, for a machine that has much else to do
+
+
+def _sentences(count: int, seed: int = 0, longest: int = 30) -> list[str]:
+    """Texts of 1 to `longest` of WORDS."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, longest + 1))) for _ in range(count)]
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Name to folder; the name says what the model does."""
+    place = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer(_sentences(400, 1, 12), place / "tokenizer", 56)
+    config = AlbertConfig(
+        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=128, max_position_embeddings=64, initializer_range=0.2,
+    )  # fmt: skip
+    classes: dict[str, tuple[type, int | None]] = {
+        "pretrained": (public.AlbertForPreTraining, None), "classify": (public.AlbertForSequenceClassification, 3),
+        "score": (public.AlbertForSequenceClassification, 1), "tag": (public.AlbertForTokenClassification, 5),
+        "answer": (public.AlbertForQuestionAnswering, None), "choose": (public.AlbertForMultipleChoice, None),
+    }  # fmt: skip
+    torch.manual_seed(0)
+    for name, (model_class, labels) in classes.items():
+        own = config if labels is None else config.with_changes(num_labels=labels)
+        model_class(own).eval().save_pretrained(place / name, tokenizer)
+    _captioner(config, tokenizer).save_pretrained(place / "caption")
+    return {name: place / name for name in (*classes, "caption")}
+
+
+def _captioner(config: AlbertConfig, tokenizer: AlbertTokenizer) -> VideoCaptioner:
+    sampling = FrameSampling(num_frames=4, size=32)
+    backbone = load_backbone("conv3d", {"width": 64})
+    grid = backbone.grid(sampling.num_frames, sampling.size)
+    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=64, grid=grid).put_into(config)).eval()
+    return VideoCaptioner(model, tokenizer, backbone, sampling, grid)
+
+
+@dataclass
+class Running:
+    """A service that runs.
+
+    Attributes:
+        process: The front.
+        url: Where it listens.
+        lines: Its log so far.
+    """
+
+    process: "subprocess.Popen[str]"
+    url: str = ""
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **options)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        with self.client() as client:
+            return client.get(path, **options)
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        with self.client() as client:
+            return client.post(path, json=body, **options)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        rows = [row for row in self.get("/metrics").text.splitlines() if row.split("{")[0].split(" ")[0] == name]
+        return sum(float(row.rsplit(" ", 1)[1]) for row in rows)
+
+    @property
+    def worker(self) -> psutil.Process:
+        """The process that runs the models."""
+        (child,) = psutil.Process(self.process.pid).children()
+        return child
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            assert self.process.poll() is None, self.lines
+            assert time.monotonic() < end, self.lines[-5:]
+            time.sleep(0.05)
+
+    def wait_until_ready(self) -> None:
+        self.wait_until(lambda: self.get("/ready").status_code == 200)
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        """The exit status."""
+        self.process.send_signal(how)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running]:
+    """`albertkit serve` with these arguments, ready."""
+    environment = {name: value for name, value in os.environ.items() if name != "ALBERTKIT_API_KEY"}
+    if key is not None:
+        environment["ALBERTKIT_API_KEY"] = key
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "albertkit.cli",
+        "serve",
+        "--port",
+        "0",
+        "--precision",
+        "fp32",
+        *map(str, arguments),
+    ]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**environment, "PYTHONWARNINGS": "ignore"},
+    )
+    service = Running(process)
+    reader = threading.Thread(target=_read, args=(process, service.lines), daemon=True)
+    reader.start()
+    try:
+        service.wait_until(lambda: any("url" in line for line in service.lines))
+        service.url = next(line["url"] for line in service.lines if "url" in line)
+        service.wait_until_ready()
+        yield service
+    finally:
+        process.kill()
+        process.wait()
+        reader.join(PATIENCE)
+
+
+def _read(process: "subprocess.Popen[str]", lines: list[dict[str, Any]]) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            lines.append({"not JSON": line})
+
+
+@pytest.fixture(scope="session")
+def service(folders: dict[str, Path]) -> Iterator[Running]:
+    """All models in one service."""
+    with _running(*folders.values()) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def running() -> Callable[..., Any]:
+    """`running(*arguments, key=None)`: a context manager, `albertkit serve` with these arguments, ready."""
+    return _running
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """200 of 1 to 10 words, at most 50 pieces."""
+    return _sentences(200, longest=10)

@@ -1,0 +1,197 @@
+"""What comes over HTTP is what the pipelines say in this process, whoever else asks at the same time."""
+
+import itertools
+import wave
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from albertkit.inference import load_pipeline
+from albertkit.inference.passes import look_inside
+
+QUESTIONS = [
+    {"question": "who jumps?", "context": "the quick brown fox jumps over a lazy dog " * 12},
+    {"question": "what brew wizards?", "context": "seven old wizards brew strong potions"},
+]
+CHOICES = [
+    {"context": "seven old wizards", "question": "brew", "choices": ["potions", "rivers", "dog"]},
+    {"context": "", "question": "the fox", "choices": ["jumps", "lazy"]},
+]
+CASES = {
+    "fill-mask": ({"texts": ["the [MASK] fox", "a [MASK] [MASK] dog over"], "top": 3}, "pretrained", {"top": 3}),
+    "sentence-order": ({"pairs": [["the fox", "jumps"], ["calm", "rivers near"]]}, "pretrained", {}),
+    "classify": ({"texts": ["the fox", ["old wizards", "a dog"], "over " * 200]}, "classify", {}),
+    "score": ({"texts": ["the fox", ["old wizards", "a dog"]]}, "score", {}),
+    "tag": ({"texts": ["the quick, brown fox!", ["seven", "old", "wizards"]]}, "tag", {}),
+    "answer": ({"questions": QUESTIONS, "top": 2}, "answer", {"top": 2}),
+    "choose": ({"questions": CHOICES}, "choose", {}),
+}
+
+
+def assert_same(found, wanted):
+    """Numbers to 1e-4, everything else exactly."""
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys()
+        for name in wanted:
+            assert_same(found[name], wanted[name])
+    elif isinstance(wanted, list | tuple):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_same(one, other)
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, abs=1e-4)
+    else:
+        assert found == wanted
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_as_in_this_process(service, folders, kind):
+    body, name, options = CASES[kind]
+    values = next(value for field, value in body.items() if field != "top")
+    pipeline = load_pipeline(folders[name], kind, precision="fp32")
+    wanted = pipeline([tuple(v) if isinstance(v, list) and kind != "tag" else v for v in values], **options)
+    answer = service.post(f"/{kind}", body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["model"] == name
+    assert_same(answer.json()["results"], wanted)
+    with pytest.raises(AssertionError):  # the comparison can fail
+        assert_same(answer.json()["results"][::-1], wanted)
+
+
+def test_one_text_without_a_list(service):
+    one, listed = (service.post("/fill-mask", {"texts": t}).json() for t in ("the [MASK] fox", ["the [MASK] fox"]))
+    assert one == listed
+
+
+def test_a_model_by_its_name(service, folders):
+    body = {"texts": ["the fox"]}
+    assert service.post("/classify", {**body, "model": "classify"}).json() == service.post("/classify", body).json()
+    refused = service.post("/classify", {**body, "model": "score"})
+    assert refused.status_code == 404
+    assert refused.json()["error"]["slug"] == "unknown-model"
+    assert "classify" in refused.json()["error"]["hint"]
+
+
+def test_similarity(service, folders, texts):
+    pipeline = load_pipeline(folders["pretrained"], "embed", precision="fp32")
+    found = service.post("/similarity", {"texts": texts[:5], "others": texts[5:8]}).json()["results"]
+    np.testing.assert_allclose(found, pipeline.similarity(texts[:5], texts[5:8]), atol=1e-5)
+    found = service.post("/similarity", {"texts": texts[:4]}).json()["results"]
+    np.testing.assert_allclose(found, pipeline.similarity(texts[:4]), atol=1e-5)
+    np.testing.assert_allclose(np.diag(found), 1, atol=1e-5)
+
+
+def test_a_look_inside(service, folders):
+    pipeline = load_pipeline(folders["pretrained"], precision="fp32")
+    wanted = look_inside(pipeline.model, pipeline.tokenizer, "the [MASK] fox")
+    found = service.post("/passes", {"text": "the [MASK] fox"}).json()
+    assert found.pop("model") == "pretrained"
+    np.testing.assert_allclose(np.abs(found.pop("states_2d")), np.abs(wanted.pop("states_2d")), atol=1e-3)
+    assert_same(found, wanted)
+    assert service.post("/passes", {"text": "the fox", "model": "tag"}).json()["predictions"] is None
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    av = pytest.importorskip("av")
+    file = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    rng = np.random.default_rng(0)
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("mpeg4", rate=8)
+        stream.width = stream.height = 64
+        for _ in range(16):
+            for packet in stream.encode(av.VideoFrame.from_ndarray(rng.integers(0, 255, (64, 64, 3), np.uint8))):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    return file
+
+
+def test_captions_of_an_upload(service, folders, clip):
+    wanted = load_pipeline(folders["caption"])(clip, num_captions=2, num_beams=4)
+    with service.client() as client:
+        answer = client.post("/caption", files={"file": clip.open("rb")}, data={"num_captions": "2"})
+    assert answer.status_code == 200, answer.text
+    assert_same(answer.json(), {"model": "caption", "results": [wanted]})
+    assert len(wanted["captions"]) == 2
+
+
+def test_an_upload_that_is_no_video_is_named_as_the_client_named_it(service, tmp_path):
+    sound = tmp_path / "sound.wav"
+    with wave.open(str(sound), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(8000))
+    with service.client() as client:
+        for content in (sound.read_bytes(), b"", b"no video " * 1000):
+            answer = client.post("/caption", files={"file": ("holiday.mp4", content)})
+            assert answer.status_code == 422, answer.text
+            assert "holiday.mp4" in answer.json()["error"]["message"]
+            assert "/tmp" not in answer.text
+
+
+def test_64_clients_at_once_get_their_own_answers_from_shared_batches(service, folders, texts):
+    pipeline = load_pipeline(folders["pretrained"], "embed", precision="fp32")
+    wanted = np.stack([row["embedding"] for row in pipeline(texts)])
+    before = {name: service.metric(f"albertkit_{name}") for name in ("batch_requests_sum", "batch_requests_count")}
+
+    def ask(client, number):  # one text, or several, in an order of their own
+        own = [number] if number % 3 else [number, (number * 7) % 200, (number + 1) % 200]
+        body = {"input": [texts[n] for n in own], "model": "pretrained"}
+        data = client.post("/v1/embeddings", json=body).json()["data"]
+        np.testing.assert_allclose([row["embedding"] for row in data], wanted[own], atol=1e-4)
+        return len(data)
+
+    with service.client() as client, ThreadPoolExecutor(64) as pool:
+        counts = list(pool.map(ask, itertools.repeat(client), range(200)))
+    assert sum(counts) == 200 + 2 * 67
+    requests, batches = (
+        service.metric(f"albertkit_{name}") - before[name] for name in ("batch_requests_sum", "batch_requests_count")
+    )
+    assert requests >= 200
+    assert requests / batches > 1.5  # several requests a batch
+
+
+def test_a_large_request_and_a_small_one(service, folders, texts):
+    many = [texts[n % 200] for n in range(2048)]
+    pipeline = load_pipeline(folders["classify"], precision="fp32")
+    with ThreadPoolExecutor(2) as pool:
+        large = pool.submit(service.post, "/classify", {"texts": many})
+        small = service.post("/classify", {"texts": texts[:2]})
+    assert_same(small.json()["results"], pipeline(texts[:2]))
+    wanted = pipeline(texts)
+    assert_same(large.result().json()["results"], [wanted[n % 200] for n in range(2048)])
+
+
+def test_what_is_served(service, folders):
+    models = {model["name"]: model for model in service.get("/models").json()["models"]}
+    assert list(models) == list(folders)
+    assert models["pretrained"]["kinds"] == ["fill-mask", "sentence-order", "embed", "passes"]
+    assert models["caption"]["kinds"] == ["caption"]
+    assert {model["precision"] for model in models.values()} == {"fp32"}
+    for name, endpoint in (("classify", "/classify"), ("tag", "/tag"), ("score", "/score")):
+        example = models[name]["examples"][name]
+        assert service.post(endpoint, {"texts": [example]}).status_code == 200
+    assert service.post("/answer", {"questions": [models["answer"]["examples"]["answer"]]}).status_code == 200
+    assert service.post("/choose", {"questions": [models["choose"]["examples"]["choose"]]}).status_code == 200
+
+
+def test_the_page(service):
+    with service.client(follow_redirects=True) as client:
+        page = client.get("/")
+        assert page.url.path == "/page/"
+        assert page.headers["Content-Type"].startswith("text/html")
+        assert "<title>albertkit</title>" in page.text
+        assert client.get("/page/main.js").headers["Content-Type"].startswith("text/javascript")
+
+
+def test_requests_are_logged_and_numbered(service):
+    answer = service.post("/classify", {"texts": ["the fox"]}, headers={"X-Request-Id": "mine-7"})
+    assert answer.headers["X-Request-Id"] == "mine-7"
+    odd = service.post("/classify", {"texts": ["the fox"]}, headers={"X-Request-Id": "a b\x7f"})
+    assert len(odd.headers["X-Request-Id"]) == 32
+    service.wait_until(lambda: any(line.get("request_id") == odd.headers["X-Request-Id"] for line in service.lines))
+    line = next(line for line in service.lines if line.get("request_id") == "mine-7")
+    assert (line["method"], line["path"], line["status"], line["tokens"]) == ("POST", "/classify", 200, 4)
+    assert line["ms"] > 0
+    assert not [line for line in service.lines if "not JSON" in line]

@@ -1,0 +1,120 @@
+"""What is put into a batch: every sequence once, in its own request's place, and nobody waits behind a large request."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albertkit.serve.batching import SHARE, Job, Queue
+from albertkit.tasks.features import Features
+
+KEY = ("model", "embed")
+
+
+def job(lengths, key=KEY, first=0):
+    """Sequence n of length `lengths[n]` is made of the id first + n."""
+    rows = [(np.full(length, first + number), length) for number, length in enumerate(lengths)]
+    return Job(key, Features.of(rows, range(len(rows))), asyncio.new_event_loop().create_future())
+
+
+def computed(batch):
+    """The outputs of a worker that says the first id of each sequence."""
+    content = batch.content()
+    return content.input_ids[content.offsets[:-1]].tolist()
+
+
+def drain(queue):
+    batches = []
+    while (batch := queue.next_batch()) is not None:
+        batches.append(batch)
+        batch.answered(computed(batch))
+    return batches
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=30), min_size=1, max_size=8),
+    st.integers(1, 200),
+    st.integers(1, 3),
+)
+def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pipelines):
+    queue = Queue(batch_tokens)
+    jobs = [
+        job(lengths, ("model", str(number % pipelines)), first=1000 * number) for number, lengths in enumerate(requests)
+    ]
+    for one in jobs:
+        queue.add(one)
+    assert queue.tokens == sum(map(sum, requests))
+    for batch in drain(queue):
+        assert batch.tokens <= batch_tokens or batch.sequences == 1
+        assert {part.job.key for part in batch.parts} == {batch.key}
+    assert queue.tokens == 0
+    for number, (one, lengths) in enumerate(zip(jobs, requests, strict=True)):
+        assert one.future.result() == [1000 * number + place for place in range(len(lengths))]
+
+
+def test_small_requests_share_a_batch():
+    queue = Queue(4096)
+    for number in range(64):
+        queue.add(job([20], first=number))
+    (batch,) = drain(queue)
+    assert (len(batch.jobs), batch.sequences, batch.tokens) == (64, 64, 64 * 20)
+
+
+def test_a_small_request_does_not_wait_behind_a_large_one():
+    queue = Queue(800)
+    large, small = job([20] * 2000), job([20])
+    queue.add(large)
+    queue.add(small)
+    first = queue.next_batch()
+    assert small in first.jobs
+    taken = [part.tokens for part in first.parts if part.job is large]
+    assert max(taken) <= 800 // SHARE
+    assert sum(taken) == 800 - 20
+
+
+def test_pipelines_take_turns():
+    queue = Queue(100)
+    for key in (("model", "tag"), ("model", "embed")):
+        queue.add(job([50] * 6, key))
+    assert [batch.key[1] for batch in drain(queue)] == ["tag", "embed"] * 3
+
+
+def test_calls_are_alone():
+    queue = Queue(4096)
+    for number in range(2):
+        queue.add(Job(("model", "passes"), {"text": str(number)}, asyncio.new_event_loop().create_future()))
+    first, second = queue.next_batch(), queue.next_batch()
+    assert (first.content(), second.content()) == ({"text": "0"}, {"text": "1"})
+    assert queue.next_batch() is None
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_what_a_dead_worker_had_comes_first_again(taken):
+    queue = Queue(100)
+    jobs = [job([30] * 5, first=10), job([30] * 3, first=20), job([7], first=30)]
+    for one in jobs:
+        queue.add(one)
+    for _ in range(taken):
+        batch = queue.next_batch()
+        batch.answered(computed(batch))
+    lost = [queue.next_batch(), queue.next_batch()]
+    before = queue.tokens
+    for batch in reversed([batch for batch in lost if batch]):
+        queue.put_back(batch)
+    assert queue.tokens == before + sum(batch.tokens for batch in lost if batch)
+    drain(queue)
+    assert [one.future.result() for one in jobs] == [[10, 11, 12, 13, 14], [20, 21, 22], [30]]
+
+
+def test_what_nobody_waits_for_is_not_computed():
+    queue = Queue(100)
+    gone, stays = job([30] * 5), job([30])
+    queue.add(gone)
+    queue.add(stays)
+    queue.next_batch()
+    queue.discard(gone)
+    queue.discard(gone)
+    assert queue.tokens == stays.tokens
+    assert all(batch.jobs == {stays} for batch in drain(queue))

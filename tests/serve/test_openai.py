@@ -1,0 +1,93 @@
+"""The `openai` client, unchanged, against the service."""
+
+import base64
+import signal
+
+import numpy as np
+import openai
+import pytest
+
+from albertkit.inference import load_pipeline
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=120) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pipeline(folders):
+    return load_pipeline(folders["pretrained"], "embed", precision="fp32")
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64", None])
+def test_vectors(client, pipeline, texts, encoding):
+    options = {} if encoding is None else {"encoding_format": encoding}
+    found = client.embeddings.create(input=texts[:4], model="pretrained", **options)
+    wanted = pipeline(texts[:4])
+    assert [row.index for row in found.data] == [0, 1, 2, 3]
+    for row, one in zip(found.data, wanted, strict=True):
+        vector = row.embedding
+        if encoding == "base64":  # asked for by name it comes as it is sent
+            vector = np.frombuffer(base64.b64decode(vector), "<f4")
+        np.testing.assert_allclose(vector, one["embedding"], atol=1e-5)
+    assert found.model == "pretrained"
+    assert found.usage.prompt_tokens == found.usage.total_tokens == sum(one["tokens"] for one in wanted)
+
+
+def test_one_text_and_dimensions(client, pipeline):
+    found = client.embeddings.create(input="the quick fox", model="pretrained", dimensions=10, user="somebody")
+    np.testing.assert_allclose(found.data[0].embedding, pipeline("the quick fox")["embedding"][:10], atol=1e-5)
+    with pytest.raises(openai.BadRequestError, match="64"):
+        client.embeddings.create(input="the quick fox", model="pretrained", dimensions=65)
+
+
+def test_ids(client, pipeline, texts):
+    """Of pieces, without special ones, as OpenAI's clients send them; cut where the model ends."""
+    rows = [pipeline.tokenizer.encode(text) for text in [*texts[:3], texts[0] * 50]]
+    wanted = np.stack([one["embedding"] for one in pipeline([*texts[:3], texts[0] * 50])])
+    found = client.embeddings.create(input=rows, model="pretrained")
+    np.testing.assert_allclose([row.embedding for row in found.data], wanted, atol=1e-5)
+    found = client.embeddings.create(input=rows[1], model="pretrained")
+    np.testing.assert_allclose([row.embedding for row in found.data], wanted[1:2], atol=1e-5)
+    for bad in ([10**6], [-1], [[1], [2**70]]):
+        with pytest.raises(openai.BadRequestError) as error:
+            client.embeddings.create(input=bad, model="pretrained")
+        assert error.value.code == "bad_input"
+
+
+def test_models(client):
+    assert [model.id for model in client.models.list()] == ["pretrained"]
+    assert client.models.retrieve("pretrained").object == "model"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("classify")
+
+
+def test_errors_have_openais_form(client):
+    with pytest.raises(openai.NotFoundError, match="pretrained") as error:
+        client.embeddings.create(input="x", model="text-embedding-3-small")
+    assert (error.value.code, error.value.type, error.value.param) == ("unknown_model", "invalid_request_error", None)
+    for bad in ([], [1.5], {"a": 1}, ["x", 1], [[]]):
+        with pytest.raises(openai.BadRequestError):
+            client.embeddings.create(input=bad, model="pretrained")
+
+
+def test_a_key(folders, running):
+    with running(folders["pretrained"], key="secret") as service:
+        for key, works in (("secret", True), ("other", False)):
+            client = openai.OpenAI(base_url=f"{service.url}/v1", api_key=key, max_retries=0)
+            if works:
+                assert client.embeddings.create(input="the fox", model="pretrained").data
+            else:
+                with pytest.raises(openai.AuthenticationError):
+                    client.embeddings.create(input="the fox", model="pretrained")
+        open_paths = {"/health": 200, "/ready": 200, "/": 307, "/models": 401, "/metrics": 401, "/v1/models": 401}
+        assert {path: service.get(path).status_code for path in open_paths} == open_paths
+        headers = {"Authorization": "bearer secret"}
+        assert service.get("/metrics", headers=headers).status_code == 200
+        assert service.get("/models", headers={"Authorization": "Basic secret"}).status_code == 401
+        assert service.post("/fill-mask", {"texts": "[MASK]"}).json()["error"]["slug"] == "wrong-key"
+        assert "secret" not in str(service.lines)
+        assert service.get("/openapi.json").json()["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+        assert service.end(signal.SIGINT) == 0

@@ -1,0 +1,111 @@
+"""The code in CONTRIBUTING.md runs as it stands there, and what it adds works."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import albertkit
+from albertkit.captioning.backbones import load_backbone
+from albertkit.errors import ConfigError
+from albertkit.tasks.loading import load_task_model
+from albertkit.training.optimizers import make_optimizer
+
+PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
+TURKISH = ["Diyarbakır'da IŞIK var", "İstanbul'da ılık bir gün", "KIRMIZI BALIK göl içinde", "istanbul ışıkları"]
+
+
+@pytest.fixture(scope="module")
+def added():
+    """Everything the page's code defines."""
+    blocks = re.findall(r"^```python\n(.+?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    found = {"__name__": __name__}
+    for block in blocks:
+        code = [line for line in block.splitlines() if line.strip() and not line.startswith(("import ", "from "))]
+        assert len(code) < 20
+        exec(compile(block, str(PAGE), "exec"), found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def turkish(added, tmp_path_factory):
+    out = tmp_path_factory.mktemp("turkish") / "tokenizer"
+    albertkit.train_tokenizer(TURKISH * 30, out, 36, text_rules="turkish", user_defined_symbols=())
+    return out
+
+
+def test_a_registered_task_is_trained_scored_and_read_again(added, turkish, tmp_path):
+    config = albertkit.AlbertConfig(
+        vocab_size=36, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
+        intermediate_size=64, max_position_embeddings=32,
+    )  # fmt: skip
+    albertkit.AlbertForPreTraining(config).save_pretrained(
+        tmp_path / "start", albertkit.AlbertTokenizer.from_pretrained(turkish)
+    )
+    rows = "letter,kind\n" + "IŞIK var,spam\nılık bir gün,letter\n" * 20
+    (tmp_path / "mails.csv").write_text(rows, encoding="utf-8")
+    settings = albertkit.FinetuneSettings(steps=30, lr=3e-3, batch_size=8, length=16, precision="fp32")
+    result = albertkit.finetune("spam", tmp_path / "start", tmp_path / "mails.csv", tmp_path / "run", settings)
+    assert result.metric == "f_half"
+    assert result.value == result.scores["f_half"] == 1  # it has learned, and the score is the class's own
+    assert type(load_task_model(tmp_path / "run").task) is added["Spam"]
+    assert albertkit.load_pipeline(tmp_path / "run")("ışık var")["label"] == "spam"
+    with pytest.raises(ConfigError, match="there is a task `spam` already"):
+        albertkit.register_task(albertkit.find_task("spam").with_changes(length=7))
+
+
+def test_a_registered_backbone_is_made_from_its_name_and_from_what_was_saved(added):
+    made = load_backbone("patches")
+    frames = torch.randint(0, 255, (2, 3, 64, 64, 3), dtype=torch.uint8)
+    tokens = made(frames)
+    assert tokens.shape == (2, made.grid(3, 64).num_tokens, made.out_dim)
+    patch = frames[1, 2, 8:16, 16:24].permute(2, 0, 1) / 255  # of the grid's place: frame 2, row 1, column 2
+    by_hand = (made.layer.weight[:, :, 0] * patch).sum((1, 2, 3)) + made.layer.bias
+    torch.testing.assert_close(tokens[1, 2 * 64 + 8 + 2], by_hand)
+    again = load_backbone("patches", made.settings(), made.state_dict())
+    assert torch.equal(again(frames), tokens)
+    assert again.fingerprint() == made.fingerprint() != load_backbone("conv3d").fingerprint()
+    with pytest.raises(ConfigError, match="bad-settings"):
+        load_backbone("patches", {"width": 3})
+
+
+def test_registered_rules_are_kept_aligned_and_known_to_transformers(added, turkish):
+    tokenizers = pytest.importorskip("tokenizers")
+    again = albertkit.AlbertTokenizer.from_pretrained(turkish)
+    assert again.text_rules == "turkish"
+    assert again.encode("KIRMIZI  İÇİNDE") == again.encode("kırmızı içinde") != again.encode("kirmizi icinde")
+    theirs = tokenizers.Tokenizer.from_file(str(turkish / "tokenizer.json"))
+    texts = [*TURKISH, "DIŞ İÇ I İ i ı", "plain ASCII"]
+    assert [theirs.encode(text, add_special_tokens=False).ids for text in texts] == list(map(again.encode, texts))
+    assert again.start_engine()  # the fast way, which takes ASCII apart by itself
+    assert [ids.tolist() for ids in again.encode_batch(texts).texts()] == list(map(again.encode, texts))
+    ids, places = again.encode_with_offsets("KIRMIZI BALIK")
+    assert ids == again.encode("KIRMIZI BALIK")
+    assert (places[0][0], places[-1][1]) == (0, 13)
+
+
+def test_a_registered_optimizer_does_its_arithmetic_and_resumes_to_the_same_bits(added):
+    start, gradients = torch.linspace(-1, 1, 6), torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+
+    def run(p, updates, tensors=None, done=0):
+        optimizer = make_optimizer("lion", {"weight": p}.items(), 0.1, weight_decay=0.5)
+        optimizer.restore(tensors or {}, done)
+        for gradient in updates:
+            p.grad = gradient.clone()
+            optimizer.step()
+        return optimizer.tensors()
+
+    p, m = start.numpy().astype(np.float64), np.zeros(6)
+    for g in gradients.numpy().astype(np.float64):  # by hand; betas 0.9 and 0.999 are the base's
+        p = p * (1 - 0.1 * 0.5) - 0.1 * np.sign(0.9 * m + 0.1 * g)
+        m = 0.999 * m + 0.001 * g
+    whole, halves = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    run(whole, gradients)
+    kept = run(halves, gradients[:2])
+    assert set(kept) == {"weight/m"}
+    run(halves, gradients[2:], kept, 2)
+    assert torch.equal(whole, halves)
+    np.testing.assert_allclose(whole.detach(), p, atol=1e-5)

@@ -1,0 +1,74 @@
+"""What is known of a machine, on machines that are not here."""
+
+import os
+
+import pytest
+import torch
+
+from albertkit.errors import MachineError
+from albertkit.report.gpus import bf16_peak
+from albertkit.training import hardware
+from albertkit.training.hardware import choose_compiled, peak_flops, repeatable
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989), ("NVIDIA H100 PCIe", 756), ("NVIDIA H100 NVL", 835), ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835), ("NVIDIA GH200 480GB", 989), ("NVIDIA H20", 148), ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312), ("NVIDIA A10G", 70), ("NVIDIA A10", 125), ("NVIDIA L4", 121), ("NVIDIA L40S", 362),
+        ("NVIDIA L40", 181), ("NVIDIA B200", 2250), ("NVIDIA GB200", 2500), ("NVIDIA GeForce RTX 4090", 165),
+        ("AMD Instinct MI300X", 1307), ("NVIDIA RTX A1000", None), ("Tesla T4", None), ("NVIDIA A40", None),
+    ],
+)  # fmt: skip
+def test_the_peak_by_the_name_of_the_device(monkeypatch, name, tflops):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
+    expected = None if tflops is None else tflops * 1e12
+    assert peak_flops(CUDA) == bf16_peak(name) == expected
+    assert peak_flops(CPU) is None
+
+
+def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _: "found")
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert [choose_compiled(wanted, CUDA) for wanted in ("auto", "on", "off")] == [True, True, False]
+    assert [choose_compiled(wanted, CPU) for wanted in ("auto", "on", "off")] == [False, True, False]
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
+    for variable in ("CC", "CXX"):
+        monkeypatch.delenv(variable, raising=False)
+    assert not choose_compiled("auto", CUDA)
+    for device, missing in ((CPU, r"a C\+\+ compiler"), (CUDA, "a C compiler")):
+        with pytest.raises(MachineError, match=missing) as caught:
+            choose_compiled("on", device)
+        assert caught.value.slug == "no-compiler"
+    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(MachineError, match="triton"):
+        choose_compiled("on", CUDA)
+
+
+def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
+    monkeypatch.setattr(hardware, "_multiplies", lambda device: True)
+    with repeatable(CPU):
+        assert not torch.are_deterministic_algorithms_enabled()
+    with repeatable(CUDA):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()  # attention's gradient would stay as it is
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    monkeypatch.setattr(hardware, "_multiplies", lambda device: False)
+    with pytest.warns(UserWarning, match="CUBLAS_WORKSPACE_CONFIG=:4096:8"), repeatable(CUDA):
+        assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_product_that_torch_refuses(monkeypatch):
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"]  # set by importing a model
+    assert hardware._multiplies(CPU)
+
+    def refuse(*_):
+        raise RuntimeError("you must set an environment variable before: CUBLAS_WORKSPACE_CONFIG=:4096:8")
+
+    monkeypatch.setattr(torch, "mm", refuse)
+    assert not hardware._multiplies(CPU)

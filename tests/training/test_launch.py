@@ -1,0 +1,103 @@
+"""What a process knows of torchrun from its environment, and how processes of one start find each other."""
+
+import json
+import threading
+from datetime import timedelta
+
+import pytest
+from torch.distributed import HashStore, TCPStore
+
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.training import launch
+from albertkit.training.meeting import meet
+
+LAUNCHED = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": "0"}
+
+
+@pytest.fixture
+def torchrun(monkeypatch, tmp_path):
+    """Sets the environment of a process that torchrun has started so often before."""
+
+    def set_environment(restarts):
+        file = tmp_path / "logs" / f"attempt_{restarts}" / "0" / "error.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        values = {**LAUNCHED, "TORCHELASTIC_RESTART_COUNT": str(restarts), "TORCHELASTIC_ERROR_FILE": str(file)}
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+        return file
+
+    return set_environment
+
+
+def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(tmp_path, torchrun, capsys):
+    empty, there = tmp_path / "empty", tmp_path / "there"
+    (there / "seed-1").mkdir(parents=True)
+    (there / "seed-1" / "run.toml").write_text("")
+    with pytest.raises(CheckpointError) as caught:
+        launch.resumes(empty, True)
+    assert caught.value.slug == "no-run"
+    assert [launch.resumes(empty, False), launch.resumes(there, False), launch.resumes(there, True)] == [
+        False,
+        False,
+        True,
+    ]
+    torchrun(0)
+    assert not launch.resumes(there, False)  # a first start: the folder holds another run
+    assert not launch.resumes(empty, True)
+    assert f"no run in `{empty}` yet: one is started" in capsys.readouterr().err
+    torchrun(1)
+    assert [launch.resumes(empty, False), launch.resumes(there, False), launch.resumes(there, True)] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_mistake_of_the_user_is_not_tried_again(torchrun):
+    torchrun(0)
+    assert not launch.refused_before()
+    launch.record_failure(ConfigError("bad-settings", "lr is -1", "use another"))
+    file = torchrun(1)
+    assert launch.refused_before()
+    assert "lr is -1" in json.loads(file.read_text())["message"]["message"]  # what torchrun sums up at its end
+
+
+def test_a_fault_of_the_machine_is_tried_again(torchrun):
+    error = ConfigError("bad-settings", "lr is -1")
+    error.exit_code = 1
+    torchrun(0)
+    launch.record_failure(error)
+    torchrun(1)
+    assert not launch.refused_before()
+
+
+def test_of_many_the_first_that_fails_speaks(monkeypatch):
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(server.port))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    assert [launch.first_to_fail() for _ in range(3)] == [True, False, False]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert launch.first_to_fail()
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_processes_of_one_start_agree_on_its_name_whatever_dead_ones_left(size):
+    store, names = HashStore(), []
+    for _ in range(3):  # starts of one launch; nothing is removed between them
+        of_start = {}
+
+        def come(rank, of_start=of_start):
+            of_start[rank] = meet(store, rank, size, timedelta(seconds=20))
+
+        threads = [threading.Thread(target=come, args=(rank,)) for rank in reversed(range(size))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(of_start) == size
+        assert len(set(of_start.values())) == 1
+        names.append(of_start[0])
+    assert len(set(names)) == 3
+    with pytest.raises(RuntimeError, match="1 of 2 processes did not come"):
+        meet(HashStore(), 0, 2, timedelta(seconds=0.2))

@@ -35,7 +35,8 @@ faults: $(VENV)/.installed-dev ## Kill, fill, break and disturb the long command
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m fault tests
 
 SECONDS ?= 600
-fuzz: $(VENV)/.installed-dev ## Damaged files for every reader, for SECONDS (600) in total; needs `pip install atheris`
+fuzz: $(VENV)/.installed-dev ## Damaged files for every reader, for SECONDS (600) in total
+	$(INSTALL) -e '.[dev,fuzz]'
 	ALBERTKIT_FUZZ_SECONDS=$$(($(SECONDS) * 3 / 4)) $(BIN)/python -m pytest tests/fuzz -rN --tb=short
 	$(BIN)/python tests/fuzz/guided.py $$(($(SECONDS) / 4))
 

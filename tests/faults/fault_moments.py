@@ -9,6 +9,7 @@ import builtins
 import errno
 import io
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -23,6 +24,12 @@ _EVENTS = {
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
+def limit_memory(more: int) -> None:
+    """This process gets so many bytes more than it has, and no others."""
+    size = more + resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+
+
 class Moments:
     """Counts moments, and makes the one happen that was asked for.
 
@@ -31,12 +38,13 @@ class Moments:
         at: Number of the moment, from 1; 0 for none.
         do: What happens there: "kill" (before it), "half" (a write is cut in half, then the kill), the name of an error
             ("EIO", "ENOSPC", …), "short" (every write from there on takes a part of its bytes only), a signal ("SIGTERM", …),
-            or "stop" (SIGSTOP). What may also be given: "read" among `events`.
+            "stop" (SIGSTOP), or "memory" (from there on `memory` bytes more and no others).
         reads: Whether opening for reading counts, too.
+        memory: Bytes for "memory".
     """
 
-    def __init__(self, root: str, at: int = 0, do: str = "kill", reads: bool = False) -> None:
-        self.root, self.at, self.do, self.reads = os.path.abspath(root), at, do, reads
+    def __init__(self, root: str, at: int = 0, do: str = "kill", reads: bool = False, memory: int = 0) -> None:
+        self.root, self.at, self.do, self.reads, self.memory = os.path.abspath(root), at, do, reads, memory
         self.seen: list[str] = []
         self._inside = False
         self._short = False
@@ -94,6 +102,8 @@ class Moments:
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.do == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif self.do == "memory":
+            limit_memory(self.memory)
         elif self.do == "short":
             self._short = True
         elif self.do.startswith("SIG"):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_moments import Moments
+from fault_moments import Moments, limit_memory
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ class Server:
         Args:
             command: Arguments of albertkit.
             plan: `root`, `at`, `do`, `reads` as `Moments`; `file_size`: limit in bytes; `memory`: bytes more than it has at the
-                beginning; `clock`: seconds that the clock of the wall jumps by, between any two looks at it.
+                beginning, or at the moment `at` with `do` "memory"; `clock`: seconds that the clock of the wall jumps by,
+                between any two looks at it.
         """
         self._count += 1
         log = self._scratch / f"{self._count:05d}.log"
@@ -176,20 +177,21 @@ def _attempt(question: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if size := question.get("file_size"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    if (more := question.get("memory")) is not None:
-        size = more + resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    more = question.get("memory", 0)
+    if more and not question.get("at"):
+        limit_memory(more)
     if jump := question.get("clock"):
         _jumping(jump)
     moments = None
     if root := question.get("root"):
-        moments = Moments(root, question.get("at", 0), question.get("do", "kill"), question.get("reads", False))
+        moments = Moments(root, question.get("at", 0), question.get("do", "kill"), question.get("reads", False), more)
         moments.install()
     code = _albertkit(question["run"])
     sys.stdout.flush()
     sys.stderr.flush()
     if moments is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2) if os.geteuid() == 0 else None
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
         moments.root = "\0"
         Path(question["log"] + ".moments").write_text(json.dumps(moments.seen))
     os._exit(code)

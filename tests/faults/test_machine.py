@@ -90,11 +90,17 @@ def test_files_may_not_grow(bench, name):
 
 @each_command
 def test_memory_is_short(bench, name):
+    """From the beginning, and from a moment in the middle."""
     command, rng, faults = getattr(bench.inputs, name), random.Random(name), []
-    for _ in range(TIMES // 2):
-        place, more = bench.place(), int(1e5 * 2 ** rng.uniform(0, 8))
-        outcome = bench.server.run(command.arguments(place), memory=more)
-        judge(bench, "limit of memory", command, outcome, faults, f"{more:,} bytes more", place)
+    moments = bench.straight(command)[1]
+    for turn in range(TIMES):
+        place, more, at = bench.place(), int(1e5 * 2 ** rng.uniform(0, 8)), rng.randint(1, len(moments)) * (turn % 2)
+        plan = {"root": str(place), "at": at, "do": "memory"} if at else {}
+        outcome = bench.server.run(command.arguments(place), memory=more, **plan)
+        told = f"{more:,} bytes more{f', from {moments[at - 1]}' if at else ''}"
+        judge(
+            bench, "limit of memory, in the middle" if at else "limit of memory", command, outcome, faults, told, place
+        )
     assert not faults, "\n\n".join(faults)
 
 

@@ -274,6 +274,61 @@ def read_captioner(folder: Path):
     return VideoCaptioner.from_pretrained(folder).grid
 
 
+def make_swinbert_checkpoint(folder: Path) -> None:
+    """A training's folder: weights as torch pickles them, vocabulary, arguments."""
+    import torch
+
+    hidden, inner, pieces = 32, 16, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs"]
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer" / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    (folder / "log").mkdir()
+    (folder / "log" / "args.json").write_text(
+        json.dumps({"max_num_frames": 4, "img_res": 32, "num_attention_heads": 1})
+    )
+    state = {"fc.weight": torch.ones(8, 12), "fc.bias": torch.ones(8), "learn_vid_att.weight": torch.zeros(9, 1)}
+
+    def linear(name: str, width: int, out: int) -> None:
+        state[f"trans_encoder.{name}.weight"], state[f"trans_encoder.{name}.bias"] = (
+            torch.ones(out, width),
+            torch.ones(out),
+        )
+
+    def norm(name: str) -> None:
+        state[f"trans_encoder.{name}.weight"], state[f"trans_encoder.{name}.bias"] = (
+            torch.ones(hidden),
+            torch.ones(hidden),
+        )
+
+    for table, rows in (("word", len(pieces)), ("position", 16), ("token_type", 2)):
+        state[f"trans_encoder.bert.embeddings.{table}_embeddings.weight"] = torch.ones(rows, hidden)
+    layer = "bert.encoder.layer.0"
+    for place in ("self.query", "self.key", "self.value", "output.dense"):
+        linear(f"{layer}.attention.{place}", hidden, hidden)
+    linear(f"{layer}.intermediate.dense", hidden, inner)
+    linear(f"{layer}.output.dense", inner, hidden)
+    for place in ("bert.pooler.dense", "cls.predictions.transform.dense"):
+        linear(place, hidden, hidden)
+    linear("bert.img_embedding", 8, hidden)
+    for place in ("bert.embeddings", f"{layer}.attention.output", f"{layer}.output", "cls.predictions.transform"):
+        norm(f"{place}.LayerNorm")
+    state["trans_encoder.cls.predictions.bias"] = torch.ones(len(pieces))
+    (folder / "checkpoint-1-2").mkdir()
+    torch.save(state, folder / "checkpoint-1-2" / "pytorch_model.bin")
+
+
+def read_swinbert_checkpoint(folder: Path):
+    from albertkit.captioning.swinbert.checkpoint import load_swinbert
+
+    return load_swinbert(folder / "checkpoint-1-2")[1].gate_tokens
+
+
+def pickled_command(rng: random.Random, folder: Path) -> str:
+    """As `test_checkpoints.malicious_pickle`, where SwinBERT's weights lie."""
+    from test_checkpoints import malicious_pickle
+
+    return malicious_pickle(rng, folder / "checkpoint-1-2")
+
+
 READERS = {
     "videos": Reader(make_videos, see, memory=200 << 20),
     "manifests of clips": Reader(make_manifests, read_manifests, ("*.jsonl", "*.json", "*.txt")),
@@ -281,6 +336,9 @@ READERS = {
     "prepared clips": Reader(make_prepared, read_prepared, ("prepared/*.json*", "prepared/items/**/*.npy")),
     "features of clips": Reader(make_features, read_feature_files),
     "captions to score": Reader(make_captions, score_captions),
+    "SwinBERT's weights": Reader(
+        make_swinbert_checkpoint, read_swinbert_checkpoint, twist=pickled_command, examples=40
+    ),
     "captioner": Reader(make_captioner, read_captioner, ("captioner.json", "config.json", "*.safetensors")),
 }
 

@@ -237,6 +237,21 @@ def predict_lines_with(folder: Path):
     return predict_lines(folder, folder / "in.jsonl", folder / "lines.jsonl", on_error="skip", precision="fp32")
 
 
+def make_model_with_exits(folder: Path) -> None:
+    from albertkit.tasks.exits import ExitHeads
+    from albertkit.tasks.loading import load_task_model
+
+    make_model(folder)
+    config = load_task_model(folder).model.config
+    ExitHeads(config.num_hidden_layers, config.hidden_size, config.num_labels).save(folder)
+
+
+def leave_early_with(folder: Path):
+    from albertkit.inference.loading import load_pipeline
+
+    return load_pipeline(folder, precision="fp32", exits="patience:1")(["text", ["a", "pair"]])
+
+
 READERS = {
     "tables": Reader(make_tables, read_tables, streams=True),
     "SQuAD": Reader(make_squad, read_squad, streams=True),
@@ -246,6 +261,7 @@ READERS = {
     "GLUE": Reader(make_glue, read_glue, streams=True),
     "predictions": Reader(make_predictions, score, ("*pred*", "answers.json", "null*", "tags.txt"), streams=True, examples=40),
     "task folder": Reader(make_model, predict_with, ("task.json", "config.json"), writes=True),
+    "exit heads": Reader(make_model_with_exits, leave_early_with, ("exits.safetensors",), memory=128 << 20),
     "lines to predict": Reader(make_model, predict_lines_with, ("in.jsonl", "task.json"), writes=True, streams=True),
 }  # fmt: skip
 

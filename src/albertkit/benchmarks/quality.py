@@ -25,6 +25,7 @@ from albertkit.benchmarks.inputs import Inputs
 from albertkit.benchmarks.quality_peer import PeerJob, PeerSetting
 from albertkit.benchmarks.quality_text import Judge
 from albertkit.benchmarks.slices import Runner, take_turns
+from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
@@ -97,6 +98,8 @@ def quality_rows(
     if minutes <= 0:
         raise ConfigError("bad-minutes", f"--minutes is {minutes}, it must be above 0", "leave it out for the default")
     settings = PretrainSettings(**PretrainSettings.read(recipe))
+    if settings.config is not None:
+        AlbertConfig.from_pretrained(settings.config)  # a recipe run where its file is not is said before a store is built
     if not TRANSFORMERS.installed:
         raise ConfigError("missing-extra", "transformers and accelerate are not installed", TRANSFORMERS.install)
     before = torch.get_num_threads()

@@ -89,7 +89,6 @@ _SETTINGS = {
 
 def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
-    app.config = ()  # not that of the command before, in one process
     command = next((name for name in _SETTINGS if arguments[: name.count(" ") + 1] == name.split()), None)
     for position, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
@@ -148,4 +147,6 @@ def main(arguments: list[str] | None = None) -> None:
         launch.record_failure(explained)
         print(explained, file=sys.stderr, flush=True)
         sys.exit(explained.exit_code)
+    finally:
+        app.config = ()  # a next command in the same process has settings of its own
     sys.exit(result if isinstance(result, int) else 0)

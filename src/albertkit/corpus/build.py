@@ -16,6 +16,7 @@ from albertkit.corpus.addresses import is_remote
 from albertkit.corpus.inputs import InputFile, find_inputs
 from albertkit.corpus.journal import Journal
 from albertkit.corpus.local import BuildEngine, LocalEngine, Work
+from albertkit.corpus.origin import Origin, other_build, other_store
 from albertkit.corpus.progress import BuildProgress
 from albertkit.corpus.readers import ERRORS
 from albertkit.corpus.reading import BatchNote, Counts, Place
@@ -26,7 +27,7 @@ from albertkit.corpus.store import MANIFEST, token_dtype
 from albertkit.corpus.workers import EncodedBatch, peak_memory_mb
 from albertkit.corpus.writer import StoreWriter, check_waiting, publish, write_manifest
 from albertkit.errors import AlbertKitError, ConfigError, DataError, near_miss
-from albertkit.files import only_writer, read_json, sha256_bytes
+from albertkit.files import only_writer, read_json
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.batch import available_cores
 
@@ -131,6 +132,7 @@ class _Build:
         self.tokenizer = tokenizer
         self.settings = settings
         self.errors = errors
+        self.origin = Origin(files, tokenizer.fingerprint, settings, engine)
         self.report = BuildReport(str(out), input_files=len(files), engine=engine)
         self.counts = Counts()
         self.place = Place()
@@ -190,80 +192,34 @@ class _Build:
         if (self.out / MANIFEST).exists():
             if overwrite:
                 return False
-            if read_json(self.out / MANIFEST).get("made_from") == self._made_from():
+            if read_json(self.out / MANIFEST).get("made_from") == self.origin.of_store():
                 self.report.already_built = True
-                self.changed = self._changed_since()
+                self.changed = self.origin.changed_since(self.out / MANIFEST)
                 return True
-            raise _other_store(self.out)
+            raise other_store(self.out)
         if any(self.out.iterdir()):
             raise DataError(
                 "folder-not-empty", f"`{self.out}` holds other files and no store", "choose a new folder for --out"
             )
         return False
 
-    def _changed_since(self) -> list[str]:
-        """A warning where an input has a later date than the store: sizes and names alone do not show another text."""
-        made = (self.out / MANIFEST).stat().st_mtime_ns
-        later = [file.path for file in self.files if file.modified > made]
-        if not later:
-            return []
-        return [
-            f"nothing was built, but {len(later):,} inputs have changed since, or were copied (the first: {later[0]}); if "
-            "their text is another, add --overwrite"
-        ]
-
     def _check_waiting(self, overwrite: bool) -> None:
         """Make sure that what is only to be moved to its place was made of these inputs, and is what was written."""
         try:
             check_waiting(self.work, self.out)
-            if (before := read_json(self.work / MANIFEST)["made_from"]) != self._made_from():
-                raise self._other_build(before, self._made_from())
+            if (before := read_json(self.work / MANIFEST)["made_from"]) != self.origin.of_store():
+                raise other_build(self.out, before, self.origin.of_store())
             if (self.work / JOURNAL).exists():
                 journal = Journal(self.work / JOURNAL)
                 try:
-                    if (before := journal.fact("made_from")) != self._identity():
-                        raise self._other_build(before or {}, self._identity())
+                    if (before := journal.fact("made_from")) != self.origin.of_build():
+                        raise other_build(self.out, before or {}, self.origin.of_build())
                 finally:
                     journal.close()
         except AlbertKitError:
             if not overwrite:
                 raise
             shutil.rmtree(self.work)
-
-    def _other_build(self, before: dict[str, Any], now: dict[str, Any]) -> DataError:
-        differing = {name for name in before | now if before.get(name) != now.get(name)}
-        plain = {
-            "tokenizer" if "tokenizer" in n else "inputs" if "input" in n or "paths" in n else n for n in differing
-        }
-        return DataError(
-            "other-build",
-            f"`{self.out}` holds an unfinished build that began otherwise (differing: {', '.join(sorted(plain))})",
-            "run the command that began it, choose another --out, or start anew with --overwrite",
-        )
-
-    def _made_from(self) -> dict[str, Any]:
-        """What the store is made from, by names and sizes: copies of the inputs elsewhere give the same manifest."""
-        listing = json.dumps([[file.name, file.size] for file in self.files])
-        settings = asdict(self.settings)
-        if self.settings.format != "pairs":
-            del settings["separator"]  # decides nothing
-        return {
-            "input_files": len(self.files),
-            "input_bytes": sum(file.size for file in self.files),
-            "first_input": self.files[0].name,
-            "last_input": self.files[-1].name,
-            "inputs_sha256": sha256_bytes(listing.encode()),
-            "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            **settings,
-        }
-
-    def _identity(self) -> dict[str, Any]:
-        """What decides whether a build is taken up: the very files, too, as they are now."""
-        listing = json.dumps([[file.path, file.size, file.modified] for file in self.files])
-        identity = {**self._made_from(), "paths_sha256": sha256_bytes(listing.encode())}
-        if self.report.engine != "local":  # engines count places in the inputs differently
-            identity["engine"] = self.report.engine
-        return identity
 
     def _open_journal(self, overwrite: bool) -> Journal:
         """Take up what an earlier call has committed, or begin; with `overwrite`, anew if it cannot be taken up."""
@@ -277,12 +233,12 @@ class _Build:
 
     def _take_up(self) -> Journal:
         self.work.mkdir(parents=True, exist_ok=True)
-        identity = self._identity()
+        identity = self.origin.of_build()
         journal = Journal(self.work / JOURNAL)
         try:
             before = journal.fact("made_from")
             if before not in (None, identity):
-                raise self._other_build(before, identity)
+                raise other_build(self.out, before, identity)
             state = journal.fact("state") if before else None
             shutil.rmtree(self.work / "tokenizer", ignore_errors=True)  # what lay on a disk may have changed
             self.tokenizer.save_pretrained(self.work / "tokenizer")
@@ -355,19 +311,7 @@ class _Build:
     def _complete(self) -> None:
         totals = self.writer.totals()
         if totals["documents"] == 0:
-            empty = self.counts.empty_files
-            if self.counts.faulty_lines:
-                raise DataError(
-                    "no-pairs",
-                    f"none of {self.counts.faulty_lines:,} lines has two sentences with `{self.settings.separator}` between "
-                    f"them; the first: {self.counts.faults[0]}",
-                    "name what divides them with --separator, or read the lines with --format paragraphs",
-                )
-            named = f"`{self.files[0].path}`" if len(self.files) == 1 else f"{len(self.files):,} files"
-            raise DataError(
-                "empty-corpus", f"no document with text in {named} ({empty:,} without a byte)",
-                "check the inputs, --format and --field",
-            )  # fmt: skip
+            raise _nothing(self.counts, self.files, self.settings)
         counts = asdict(self.counts)
         if not self.counts.faulty_lines:
             del counts["faulty_lines"], counts["faults"]
@@ -376,7 +320,7 @@ class _Build:
             "vocab_size": self.tokenizer.vocab_size,
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
             "counts": {**totals, **counts},
-            "made_from": self._made_from(),
+            "made_from": self.origin.of_store(),
         }
         write_manifest(self.work, self.writer.shards, facts)
 
@@ -396,8 +340,8 @@ class _Build:
         if found is None or overwrite:
             return False
         manifest = json.loads(found)
-        if manifest.get("made_from") != self._made_from():
-            raise _other_store(url)
+        if manifest.get("made_from") != self.origin.of_store():
+            raise other_store(url)
         self.report.already_built = True
         self._fill(manifest)
         return True
@@ -405,7 +349,7 @@ class _Build:
     def is_whole(self) -> bool:
         """Whether the store has been built here, by an earlier call that was interrupted while it uploaded it."""
         manifest = self.out / MANIFEST
-        return manifest.exists() and read_json(manifest).get("made_from") == self._made_from()
+        return manifest.exists() and read_json(manifest).get("made_from") == self.origin.of_store()
 
     def move_to(self, url: str, progress: bool) -> None:
         """Bring the whole store to an address, and remove it here."""
@@ -415,9 +359,17 @@ class _Build:
         shutil.rmtree(self.out.parent)
 
 
-def _other_store(place: object) -> DataError:
+def _nothing(counts: Counts, files: list[InputFile], settings: BuildSettings) -> DataError:
+    """Why there is nothing to store."""
+    if counts.faulty_lines:
+        return DataError(
+            "no-pairs",
+            f"none of {counts.faulty_lines:,} lines has two sentences with `{settings.separator}` between them; the first: "
+            f"{counts.faults[0]}",
+            "name what divides them with --separator, or read the lines with --format paragraphs",
+        )
+    named = f"`{files[0].path}`" if len(files) == 1 else f"{len(files):,} files"
     return DataError(
-        "other-store",
-        f"`{place}` holds a store made from other inputs or settings",
-        "choose another --out, or --overwrite to replace it",
-    )
+        "empty-corpus", f"no document with text in {named} ({counts.empty_files:,} without a byte)",
+        "check the inputs, --format and --field",
+    )  # fmt: skip

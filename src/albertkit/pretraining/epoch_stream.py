@@ -9,6 +9,7 @@ import numpy as np
 from albertkit.errors import ConfigError, DataError
 from albertkit.model.packing import PackedBatch
 from albertkit.tokenizer.compiled import compiled
+from albertkit.training.resuming import check_same_stream
 
 
 @compiled
@@ -147,13 +148,7 @@ class EpochStream(ABC):
         Raises:
             ConfigError: resume-mismatch, if the state belongs to another seed or other data.
         """
-        for name, own in self._data.items():
-            if state.get(name) != own:
-                raise ConfigError(
-                    "resume-mismatch",
-                    f"{name} of the saved stream: {state.get(name)}; of this one: {own}",
-                    "resume with the data and the settings that the run was started with",
-                )
+        check_same_stream(state, self._data)
         if self._next is not None:
             self._next.exception()  # wait: the thread may be planning
             self._next = None

@@ -13,7 +13,7 @@ from albertkit.checkpoints import save_checkpoint
 from albertkit.checkpoints.folder import NEW_ROWS_FROM, PROVENANCE
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import atomic_folder, read_json, remove_leftovers, write_checksums, write_json
+from albertkit.files import atomic_folder, read_json, write_checksums, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.depth import check_depth, passes_at, set_depth
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
@@ -31,8 +31,9 @@ from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_compiled, choose_precision, describe, repeatable
 from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings, TrainingResult, train
+from albertkit.training.resuming import begin_folder, check_made_from
 from albertkit.training.run_folder import alone_in_run
-from albertkit.training.state import check_model, newest_checkpoint
+from albertkit.training.state import check_model
 
 _REMEMBERED = ("held_out", "seed", "length", "pair_task", "masked_lm_prob")
 
@@ -133,17 +134,14 @@ def pretrain(
         set_depth(model, None)
         return evaluate_batches(model, held_out_batches, unigram, world).numbers()
 
-    world.barrier()  # every process has checked the folder before one of them makes the run
-    if world.is_main:
-        run.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(run)
-        if not resume:
-            shutil.rmtree(run / START, ignore_errors=True)  # of an earlier attempt that ended before there was a run
-            if continued:
-                with atomic_folder(run / START) as folder:
-                    save_model(folder)
-                    write_checksums(folder)
-        settings.save(run / "run.toml")
+    def save_start() -> None:
+        shutil.rmtree(run / START, ignore_errors=True)  # of an earlier attempt that ended before there was a run
+        if continued:
+            with atomic_folder(run / START) as folder:
+                save_model(folder)
+                write_checksums(folder)
+
+    begin_folder(run, settings, world, before_settings=None if resume else save_start)
     display = GuardedDisplay(
         run if world.is_main else None, title, silent=not world.is_main, warmup_steps=settings.warmup_steps or 0
     )
@@ -185,12 +183,7 @@ def _check_run(run: Path, settings: PretrainSettings, source: Source, start: str
     """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
     if settings.continues(run, resume):
         check_model(run / START)
-        checkpoint = newest_checkpoint(run)
-        if checkpoint and read_json(checkpoint / PROVENANCE)["store"] != source.fingerprint:
-            raise CheckpointError(
-                "resume-mismatch", f"`{run}` was not trained on `{source.path}` as it is now",
-                "resume with the data that the run was started with, or start a new run with another --out",
-            )  # fmt: skip
+        check_made_from(run, {"store": source.fingerprint})
         before = read_json(run / START / PROVENANCE)["continued"]["model"] if (run / START).exists() else None
         if start is not None and str(start) != before:
             raise CheckpointError(

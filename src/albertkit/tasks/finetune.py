@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from albertkit.checkpoints.folder import PROVENANCE
-from albertkit.errors import CheckpointError, ConfigError
-from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.errors import ConfigError
+from albertkit.files import write_json
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.report.task_card import write_task_card
 from albertkit.report.task_results import for_json, save_results
@@ -34,7 +34,8 @@ from albertkit.training.display import Display
 from albertkit.training.distributed import World
 from albertkit.training.hardware import choose_precision, describe, repeatable
 from albertkit.training.loop import LoopSettings, train
-from albertkit.training.state import check_model, newest_checkpoint
+from albertkit.training.resuming import begin_folder, check_made_from
+from albertkit.training.state import check_model
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,8 @@ def finetune_once(
     model, tokenizer, notes = load_encoder(model_folder, task, **dropout)
     features = task.features(data.train, tokenizer, labelled=True)
     data_fingerprint = fingerprint(features)
-    _check_run(run, settings, task, data_fingerprint, resume)
+    if settings.continues(run, resume):
+        check_made_from(run, {"task": task.name, "data": data_fingerprint})
     model.to(world.device)
     model.compute_dtype = choose_precision(settings.precision, world.device)
     model.gradient_checkpointing = settings.gradient_checkpointing
@@ -203,17 +205,13 @@ def finetune_once(
             teaching.exits.save(folder)
         write_json(folder / PROVENANCE, {"model": str(model_folder), "data": data_fingerprint, "task": task.name})
 
-    world.barrier()  # every process has checked the folder before one of them makes the run
-    if world.is_main:
-        run.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(run)
-        settings.save(run / "run.toml")
+    begin_folder(run, settings, world)
     display = Display(run if world.is_main else None, f"fine-tuning {task.name}", silent=not world.is_main)
     for line in (*data.notes, *notes, *reasons, describe(model, world.device)):
         display.note(line)
     with repeatable(world.device):
         result = train(
-            teaching or model, objective, stream, _loop_settings(settings), run=run, world=world, display=display,
+            teaching or model, objective, stream, LoopSettings.over_epochs(settings), run=run, world=world, display=display,
             save_model=save_model, evaluate=lambda: judge.scores(model), select=task.metric, resume=resume,
         )  # fmt: skip
     if not result.finished:
@@ -240,17 +238,10 @@ def finetune_once(
             run / "best", run.resolve().name, kind=task.kind, task=task.name, model_class=task.model_class.__name__,
             parameters=best.model.num_parameters(), start=str(model_folder),
             examples={"train": len(data.train), "dev": len(data.dev)}, scores=scores,
-            intervals=finished.details.get("intervals", {}), settings=_telling(settings), versions=versions(),
+            intervals=finished.details.get("intervals", {}), settings=settings.told(), versions=versions(),
         )  # fmt: skip
     world.barrier()
     return finished
-
-
-def _telling(settings: FinetuneSettings) -> dict[str, Any]:
-    """The settings for the model card: those of every training, and what was set otherwise than it is by itself."""
-    always = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
-    plain = FinetuneSettings().to_dict()
-    return {k: v for k, v in settings.to_dict().items() if k in always or (k != "eval_every" and plain.get(k) != v)}
 
 
 def configured(task: Task, settings: FinetuneSettings) -> Task:
@@ -263,15 +254,6 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
     return task.with_changes(**{name: value for name, value in said.items() if name in own and value is not None})
 
 
-def _loop_settings(settings: FinetuneSettings) -> LoopSettings:
-    steps = settings.steps or 1
-    return LoopSettings(
-        steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, warmup_steps=settings.warmup_steps,
-        seed=settings.seed, log_every=max(1, min(10, steps // 50)), eval_every=settings.eval_every or steps,
-        save_every=settings.eval_every or steps, keep=1, patience=settings.patience,
-    )  # fmt: skip
-
-
 def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings, world: World) -> torch.Tensor | None:
     """Weights in inverse proportion to the frequency of a class, with mean 1 over the training targets."""
     if settings.class_weights == "none":
@@ -282,19 +264,3 @@ def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings,
     there = np.array(counts, np.float64)
     weights = there.sum() / (np.count_nonzero(there) * np.maximum(there, 1))  # a class without targets weighs nothing
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
-
-
-def _check_run(run: Path, settings: FinetuneSettings, task: Task, data: str, resume: bool) -> None:
-    """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
-    if settings.continues(run, resume) and (checkpoint := newest_checkpoint(run)):
-        before = read_json(checkpoint / PROVENANCE)
-        if before["task"] != task.name:
-            raise CheckpointError(
-                "resume-mismatch", f"`{run}` was trained on {before['task']}, not on {task.name}",
-                "resume with the task that the run was started with, or start a new run with another --out",
-            )  # fmt: skip
-        if before["data"] != data:
-            raise CheckpointError(
-                "resume-mismatch", f"`{run}` was trained on other examples than these are now",
-                "resume with the data that the run was started with, or start a new run with another --out",
-            )  # fmt: skip

@@ -4,16 +4,16 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.tasks import presets
-from albertkit.training.settings import Settings
+from albertkit.training.epochs import EpochSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneSettings(Settings):
+class FinetuneSettings(EpochSettings):
     """Settings of a fine-tuning. What is None is taken from the task's preset (the paper's table 14) and said.
 
     Attributes:
@@ -25,31 +25,18 @@ class FinetuneSettings(Settings):
         threshold_from: What the threshold for "no answer" is chosen on: train (a share of the training articles that is not
             trained on) or dev (Google's: on the very questions that are scored; said in every result).
         held_out: Share of the training examples kept as dev where the data have none.
-        epochs: Passes over the training examples.
-        steps: Updates, in place of epochs.
-        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay.
-        warmup: Share of the steps with a rising rate.
-        batch_size: Examples an update, over all processes.
+        dropout: In the encoder; the classifier's is 0.1. Default: the preset's, else the model's own.
         batch_tokens: Most tokens computed at once on a device; an update is cut into as many parts as that takes.
-        dropout: In the encoder; the classifier's is 0.1.
         class_weights: none, or balanced: rare classes count more.
-        patience: Evaluations in a row without a better one that end the training; 0 for none.
-        eval_every: Updates between two evaluations. Default: ten in a run.
         freeze: Train the head alone.
         lora: Rank of low-rank adapters that are trained in place of the encoder's matrices; 0 for none.
         teacher: Folder of a larger model, fine-tuned on the same task, to learn from.
         teacher_weight: Share of the loss that is the teacher's.
         teacher_hidden: Weight of the distance to the teacher's hidden states; 0 for none.
         exits: Train a classifier after every pass, too, so that easy texts can leave early (PABEE's loss).
-        seed: Of the order of examples, of dropout and of a fresh head.
         seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
         retries: How often a run that learned nothing, or whose loss became NaN, is begun again with a third of its rate.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
-        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
-        device: auto, cpu, cuda or cuda:N.
     """
-
-    free: ClassVar[frozenset[str]] = frozenset({"device"})
 
     length: int | None = None
     long_texts: Literal["truncate", "windows"] = "truncate"
@@ -57,28 +44,16 @@ class FinetuneSettings(Settings):
     qa_head: Literal["spans", "beam"] | None = None
     threshold_from: Literal["train", "dev"] = "train"
     held_out: float = 0.1
-    epochs: float | None = None
-    steps: int | None = None
-    lr: float | None = None
-    warmup: float | None = None
-    batch_size: int | None = None
     batch_tokens: int = 8192
-    dropout: float | None = None
     class_weights: Literal["none", "balanced"] = "none"
-    patience: int = 0
-    eval_every: int | None = None
     freeze: bool = False
     lora: int = 0
     teacher: Path | None = None
     teacher_weight: float = 0.5
     teacher_hidden: float = 0.0
     exits: bool = False
-    seed: int = 0
     seeds: int = 1
     retries: int = 0
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    gradient_checkpointing: bool = False
-    device: str = "auto"
 
     def check(self) -> None:
         """Raise one error that lists everything impossible.
@@ -86,17 +61,8 @@ class FinetuneSettings(Settings):
         Raises:
             ConfigError: bad-settings.
         """
-        at_least = dict(
-            length=8, stride=1, steps=1, batch_size=1, batch_tokens=1, patience=0, eval_every=1, lora=0, teacher_hidden=0,
-            seeds=1, retries=0, seed=0,
-        )  # fmt: skip
-        found = self.problems(at_least, below_one=("held_out", "warmup", "dropout"))
-        if self.epochs is not None and not self.epochs > 0:
-            found.append(f"epochs must be above 0, it is {self.epochs}")
-        if self.epochs is not None and self.steps is not None:
-            found.append("epochs and steps are both given; one follows from the other")
-        if self.lr is not None and not 0 < self.lr < 10:
-            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
+        at_least = dict(length=8, stride=1, batch_tokens=1, lora=0, teacher_hidden=0, seeds=1, retries=0)
+        found = self.problems(at_least, below_one=("held_out",))
         if not 0 <= self.teacher_weight <= 1:
             found.append(f"teacher_weight must be from 0 to 1, it is {self.teacher_weight}")
         if self.exits and self.teacher is not None:
@@ -167,8 +133,3 @@ class FinetuneSettings(Settings):
         if self.eval_every is None:
             changes["eval_every"] = max(1, math.ceil(steps / 10))
         return dataclasses.replace(self, **changes), reasons
-
-    @property
-    def warmup_steps(self) -> int:
-        """Updates with a rising rate."""
-        return round((self.warmup or 0.0) * (self.steps or 0))

@@ -7,6 +7,7 @@ import numpy as np
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.training.resuming import check_same_stream
 
 
 class ExampleStream:
@@ -94,13 +95,7 @@ class ExampleStream:
         Raises:
             ConfigError: resume-mismatch if the state belongs to other examples or another seed.
         """
-        own = {"seed": self._seed, "examples": self.num_examples}
-        for name, value in own.items():
-            if state.get(name) != value:
-                raise ConfigError(
-                    "resume-mismatch", f"{name} of the saved stream: {state.get(name)}; of this one: {value}",
-                    "resume with the data and the settings that the run was started with",
-                )  # fmt: skip
+        check_same_stream(state, {"seed": self._seed, "examples": self.num_examples})
         self._epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
 
     def _epoch_order(self) -> np.ndarray:

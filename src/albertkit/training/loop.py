@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from albertkit.errors import CheckpointError, MachineError
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
+from albertkit.training.epochs import EpochSettings
 from albertkit.training.feed import AnyBatch, Batch, Feed, Stream
 from albertkit.training.hardware import peak_flops
 from albertkit.training.launch import launched
@@ -84,6 +85,16 @@ class LoopSettings:
     patience: int = 0  # evaluations in a row without a better one that end the run; 0: none do
     lr_factors: dict[str, float] = field(default_factory=dict)  # as `DecoupledAdam`
     processes: int | None = None  # that micro-batches are numbered for, in turn; None: as many as there are
+
+    @classmethod
+    def over_epochs(cls, settings: EpochSettings, **more: Any) -> "LoopSettings":
+        """Those of a training over epochs, resolved: AdamW with bias correction, and ten evaluations where none are asked for."""
+        steps = settings.steps or 1
+        return cls(
+            steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, warmup_steps=settings.warmup_steps,
+            seed=settings.seed, log_every=max(1, min(10, steps // 50)), eval_every=settings.eval_every or steps,
+            save_every=settings.eval_every or steps, keep=1, patience=settings.patience, **more,
+        )  # fmt: skip
 
 
 @dataclass

@@ -3,16 +3,16 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from albertkit.errors import ConfigError
-from albertkit.training.settings import Settings
+from albertkit.training.epochs import EpochSettings
 
 _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionSettings(Settings):
+class CaptionSettings(EpochSettings):
     """Settings of the training of a captioner. What is None follows from the data and the model, and is said.
 
     Attributes:
@@ -27,27 +27,15 @@ class CaptionSettings(Settings):
         label_smoothing: Probability given to all other pieces together.
         drop_worst_ratio: Share of an update's predictions, those with the highest loss, that does not count.
         drop_worst_after: Updates after which that begins.
-        epochs: Passes over the training captions.
-        steps: Updates, in place of epochs.
         lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay. An ALBERT that knows nothing yet
             takes ten times as much.
         backbone_lr_factor: What the rate is multiplied by for a backbone that is trained along and had weights before.
         weight_decay: Of AdamW.
-        warmup: Share of the steps with a rising rate.
         batch_size: Captions an update, over all processes.
         micro_batch: Most captions computed at once on a device.
-        dropout: In ALBERT. Default: the model's own.
         metric: What the best model is chosen by: cider, bleu_4, rouge_l or exact_match, on dev.
         num_beams: Of the captions of dev.
-        patience: Evaluations in a row without a better one that end the training; 0 for none.
-        eval_every: Updates between two evaluations. Default: ten in a run.
-        seed: Of the order, of masks, of dropout and of fresh layers.
-        precision: Of ALBERT: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
-        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
-        device: auto, cpu, cuda or cuda:N.
     """
-
-    free: ClassVar[frozenset[str]] = frozenset({"device"})
 
     objective: Literal["mlm", "causal"] = "mlm"
     video_attention: Literal["full", "diagonal", "log", "legacy"] = "full"
@@ -59,23 +47,14 @@ class CaptionSettings(Settings):
     label_smoothing: float = 0.0
     drop_worst_ratio: float = 0.0
     drop_worst_after: int = 0
-    epochs: float | None = None
-    steps: int | None = None
     lr: float = _LR
     backbone_lr_factor: float = 0.05
     weight_decay: float = 0.05
     warmup: float = 0.1
     batch_size: int = 32
     micro_batch: int = 32
-    dropout: float | None = None
     metric: Literal["cider", "bleu_4", "rouge_l", "exact_match"] = "cider"
     num_beams: int = 1
-    patience: int = 0
-    eval_every: int | None = None
-    seed: int = 0
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    gradient_checkpointing: bool = False
-    device: str = "auto"
 
     def check(self) -> None:
         """Raise one error that lists everything impossible.
@@ -84,17 +63,11 @@ class CaptionSettings(Settings):
             ConfigError: bad-settings.
         """
         at_least = dict(
-            sparsity_weight=0, max_masked=1, shift=0, length=3, steps=1, batch_size=1, micro_batch=1, drop_worst_after=0,
-            patience=0, eval_every=1, seed=0, num_beams=1, backbone_lr_factor=0, weight_decay=0,
+            sparsity_weight=0, max_masked=1, shift=0, length=3, micro_batch=1, drop_worst_after=0, num_beams=1,
+            backbone_lr_factor=0, weight_decay=0,
         )  # fmt: skip
-        shares = ("mask_prob", "label_smoothing", "drop_worst_ratio", "warmup", "dropout")
+        shares = ("mask_prob", "label_smoothing", "drop_worst_ratio")
         found = self.problems(at_least, below_one=shares)
-        if self.epochs is not None and not self.epochs > 0:
-            found.append(f"epochs must be above 0, it is {self.epochs}")
-        if self.epochs is not None and self.steps is not None:
-            found.append("epochs and steps are both given; one follows from the other")
-        if not 0 < self.lr < 10:
-            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
         if found:
             raise ConfigError("bad-settings", "; ".join(found), "change these settings")
 
@@ -121,8 +94,3 @@ class CaptionSettings(Settings):
         if self.eval_every is None:
             changes["eval_every"] = max(1, math.ceil(steps / 10))
         return dataclasses.replace(self, steps=steps, epochs=None, **changes), reasons
-
-    @property
-    def warmup_steps(self) -> int:
-        """Updates with a rising rate."""
-        return round(self.warmup * (self.steps or 0))

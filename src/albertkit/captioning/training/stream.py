@@ -7,6 +7,7 @@ import numpy as np
 from albertkit.captioning.training.batch import CaptionBatch
 from albertkit.captioning.training.rows import CaptionRows
 from albertkit.errors import ConfigError
+from albertkit.training.resuming import check_same_stream
 
 
 class CaptionStream:
@@ -61,11 +62,5 @@ class CaptionStream:
         Raises:
             ConfigError: resume-mismatch if the state belongs to other captions or another seed.
         """
-        own = {"seed": self._seed, "captions": len(self._rows)}
-        for name, value in own.items():
-            if state.get(name) != value:
-                raise ConfigError(
-                    "resume-mismatch", f"{name} of the saved stream: {state.get(name)}; of this one: {value}",
-                    "resume with the data and the settings that the run was started with",
-                )  # fmt: skip
+        check_same_stream(state, {"seed": self._seed, "captions": len(self._rows)})
         self._epoch, self._cursor, self._update = (int(state[name]) for name in ("epoch", "cursor", "update"))

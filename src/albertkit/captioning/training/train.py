@@ -18,8 +18,8 @@ from albertkit.captioning.training.settings import CaptionSettings
 from albertkit.captioning.training.start import start_captioner
 from albertkit.captioning.training.stream import CaptionStream
 from albertkit.checkpoints.folder import PROVENANCE
-from albertkit.errors import CheckpointError, DataError
-from albertkit.files import read_json, remove_leftovers, sha256_bytes, write_json
+from albertkit.errors import DataError
+from albertkit.files import sha256_bytes, write_json
 from albertkit.report.task_results import save_results
 from albertkit.tasks.faults import counted
 from albertkit.training.display import Display
@@ -27,8 +27,9 @@ from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_precision
 from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings, train
+from albertkit.training.resuming import begin_folder, check_made_from
 from albertkit.training.run_folder import alone_in_run
-from albertkit.training.state import check_model, newest_checkpoint
+from albertkit.training.state import check_model
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def train_captioner(
         "model": str(model), "captions": rows.fingerprint(), "backbone": clips.backbone_fingerprint or clips.backbone,
         "clips": sha256_bytes("".join(clip.item for clip in clips.clips(train_split)).encode()),
     }  # fmt: skip
-    check_run(run, settings, provenance, resume)
+    if settings.continues(run, resume):
+        check_made_from(run, provenance)
     captioner.to(world.device)
     trained = captioner.backbone if clips.kind == "frames" else None
     captioner.model.compute_dtype = choose_precision(settings.precision, world.device)
@@ -123,11 +125,7 @@ def train_captioner(
         captioner.save_pretrained(folder)
         write_json(folder / PROVENANCE, provenance)
 
-    world.barrier()  # every process has checked the folder before one of them makes the run
-    if world.is_main:
-        run.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(run)
-        settings.save(run / "run.toml")
+    begin_folder(run, settings, world)
     display = Display(run if world.is_main else None, "captioning", silent=not world.is_main)
     for line in (*_data_notes(rows, clips, train_split), *notes, *reasons, *_part_sizes(captioner, world)):
         display.note(line)
@@ -140,8 +138,9 @@ def train_captioner(
         return {settings.metric: scores[settings.metric], **scores}
 
     factors = {} if trained is None or trained.trained_from_scratch else {"backbone.": settings.backbone_lr_factor}
+    loop_settings = LoopSettings.over_epochs(settings, weight_decay=settings.weight_decay, lr_factors=factors)
     result = train(
-        objective, objective, stream, _loop_settings(settings, factors), run=run, world=world, display=display,
+        objective, objective, stream, loop_settings, run=run, world=world, display=display,
         save_model=save_model, evaluate=evaluate, select=settings.metric, resume=resume,
     )  # fmt: skip
     state = result.state
@@ -179,24 +178,6 @@ def _finished(
     return result
 
 
-def check_run(run: Path, settings: CaptionSettings, provenance: dict[str, Any], resume: bool) -> None:
-    """Make sure that the folder is either new or the run we are to resume, and that run was made from the same.
-
-    Raises:
-        CheckpointError: run-exists, other-settings, resume-mismatch.
-    """
-    if not settings.continues(run, resume):
-        return
-    if checkpoint := newest_checkpoint(run):
-        before = read_json(checkpoint / PROVENANCE)
-        differing = [name for name in provenance if before.get(name) != provenance[name]]
-        if differing:
-            raise CheckpointError(
-                "resume-mismatch", f"`{run}` was trained on other {' and '.join(differing)} than these are now",
-                "resume with what the run was started with, or start a new run with another --out",
-            )  # fmt: skip
-
-
 def _most_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
     if clips.grid is not None:
         return clips.grid.num_tokens
@@ -226,13 +207,3 @@ def _part_sizes(captioner: VideoCaptioner, world: World) -> list[str]:
 
 def _dev_generation(settings: CaptionSettings) -> GenerationSettings:
     return GenerationSettings(max_length=settings.length, num_beams=settings.num_beams)
-
-
-def _loop_settings(settings: CaptionSettings, lr_factors: dict[str, float]) -> LoopSettings:
-    steps = settings.steps or 1
-    return LoopSettings(
-        steps=steps, lr=settings.lr, optimizer="adamw", bias_correction=True, weight_decay=settings.weight_decay,
-        warmup_steps=settings.warmup_steps, seed=settings.seed, log_every=max(1, min(10, steps // 50)),
-        eval_every=settings.eval_every or steps, save_every=settings.eval_every or steps, keep=1,
-        patience=settings.patience, lr_factors=lr_factors,
-    )  # fmt: skip

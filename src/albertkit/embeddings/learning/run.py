@@ -20,7 +20,7 @@ from albertkit.embeddings.learning.results import REMEDY, EmbeddingResult
 from albertkit.embeddings.learning.settings import EncoderSettings
 from albertkit.embeddings.map import MOST_POINTS, draw_map
 from albertkit.errors import CheckpointError
-from albertkit.files import read_json, remove_leftovers, sha256_bytes, write_json
+from albertkit.files import sha256_bytes, write_json
 from albertkit.report.task_results import save_results
 from albertkit.tasks.data import fingerprint
 from albertkit.tasks.features import Features
@@ -29,7 +29,8 @@ from albertkit.training.display import Display
 from albertkit.training.distributed import World
 from albertkit.training.hardware import choose_precision
 from albertkit.training.loop import LoopSettings, train
-from albertkit.training.state import check_model, newest_checkpoint
+from albertkit.training.resuming import begin_folder, check_made_from
+from albertkit.training.state import check_model
 
 MAP = "map.html"
 _NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
@@ -88,7 +89,8 @@ def train_encoder(
     """
     encoder, judge = training.encoder, training.judge
     provenance = training.provenance | {"data": _fingerprint(training), "dev": judge.fingerprint()}
-    check_run(run, settings, provenance, resume)
+    if settings.continues(run, resume):
+        check_made_from(run, provenance)
     objective = EmbeddingObjective(
         encoder, loss_name, training.loss, training.columns, training.targets, training.texts, world
     ).to(world.device)
@@ -105,11 +107,7 @@ def train_encoder(
         encoder.save_pretrained(folder)
         write_json(folder / PROVENANCE, provenance)
 
-    world.barrier()  # every process has checked the folder before one of them makes the run
-    if world.is_main:
-        run.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(run)
-        settings.save(run / "run.toml")
+    begin_folder(run, settings, world)
     display = Display(run if world.is_main else None, f"sentence embeddings: {training.kind}", silent=not world.is_main)
     precision = f"precision: {str(encoder.albert.compute_dtype).removeprefix('torch.')} on {world.device}"
     for line in (*training.notes, precision):
@@ -122,7 +120,7 @@ def train_encoder(
         return {training.metric: scores[training.metric], **scores}  # the one that counts is shown first
 
     result = train(
-        objective, objective, stream, _loop_settings(settings), run=run, world=world, display=display,
+        objective, objective, stream, LoopSettings.over_epochs(settings), run=run, world=world, display=display,
         save_model=save_model, evaluate=evaluate, select=training.metric, resume=resume,
     )  # fmt: skip
     state = result.state
@@ -144,7 +142,7 @@ def train_encoder(
         save_results(finished.to_dict(), run)
         write_embedding_card(
             run / "best", run.resolve().name, best, start=str(training.provenance["model"]), data=training.data,
-            dev=training.dev, loss=loss_name, scores=scores, intervals=intervals, settings=_telling(settings),
+            dev=training.dev, loss=loss_name, scores=scores, intervals=intervals, settings=settings.told(),
             dims=settings.dims,
         )  # fmt: skip
         _draw_dev_texts(run / MAP, best, judge)
@@ -161,46 +159,9 @@ def _draw_dev_texts(page: Path, encoder: SentenceEncoder, judge: Judge) -> None:
         draw_map(page, "dev texts", texts, encoder.encode(texts), facts=[f"{encoder.dimension:,} numbers"])
 
 
-def check_run(run: Path, settings: EncoderSettings, provenance: dict[str, Any], resume: bool) -> None:
-    """Make sure that the folder is either new or the run we are to resume, and that run was made from the same.
-
-    Raises:
-        CheckpointError: run-exists, other-settings, resume-mismatch.
-    """
-    if not settings.continues(run, resume):
-        return
-    if checkpoint := newest_checkpoint(run):
-        before = read_json(checkpoint / PROVENANCE)
-        for name in sorted(before.keys() | provenance.keys()):
-            was, now = before.get(name), provenance.get(name)
-            if was != now:
-                examples = {"data": "other examples than these are now", "dev": "other dev examples"}
-                what = examples.get(name, f"{was} as {name}, not {now}")
-                raise CheckpointError(
-                    "resume-mismatch", f"`{run}` was trained on {what}",
-                    "resume with what the run was started with, or start a new run with another --out",
-                )  # fmt: skip
-
-
 def _fingerprint(training: Training) -> str:
     """SHA-256 of what is learned; a teacher's vectors are known by texts and teacher, whom the provenance names."""
     known = fingerprint(training.features).encode()
     if isinstance(training.targets, np.ndarray):
         known += training.targets.tobytes()
     return sha256_bytes(known)
-
-
-def _telling(settings: EncoderSettings) -> dict[str, Any]:
-    """The settings for the model card: those of every training, and what was set otherwise than it is by itself."""
-    always = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
-    plain = type(settings)().to_dict()
-    return {k: v for k, v in settings.to_dict().items() if k in always or (k != "eval_every" and plain.get(k) != v)}
-
-
-def _loop_settings(settings: EncoderSettings) -> LoopSettings:
-    steps = settings.steps or 1
-    return LoopSettings(
-        steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, warmup_steps=settings.warmup_steps,
-        seed=settings.seed, log_every=max(1, min(10, steps // 50)), eval_every=settings.eval_every or steps,
-        save_every=settings.eval_every or steps, keep=1, patience=settings.patience,
-    )  # fmt: skip

@@ -3,12 +3,12 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.tasks.presets import LARGE_HIDDEN_SIZE, LARGE_LR
-from albertkit.training.settings import Settings
+from albertkit.training.epochs import EpochSettings
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ _ALBERT_DROPS_NOTHING = "a text is told from itself by dropout alone, and ALBERT
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings(Settings):
+class EncoderSettings(EpochSettings):
     """What training and distillation have in common. What is None follows from the data and the model, and is said.
 
     Attributes:
@@ -52,41 +52,18 @@ class EncoderSettings(Settings):
         matryoshka: Numbers of leading components that are also trained to be vectors by themselves, with commas between.
         length: Longest text, in tokens. Default: the model's.
         held_out: Share of the training examples kept as dev where the data have none.
-        epochs: Passes over the training examples.
-        steps: Updates, in place of epochs.
-        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay.
-        warmup: Share of the steps with a rising rate.
         batch_size: Examples an update, over all processes. They are computed together, because in-batch losses compare them;
             of several processes each compares its own share.
         dropout: In the encoder. Default: the model's own, mostly 0; 0.1 for single texts, which need it.
-        patience: Evaluations in a row without a better one that end the training; 0 for none.
-        eval_every: Updates between two evaluations. Default: ten in a run.
-        seed: Of the order of examples, of dropout and of fresh layers.
         seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
-        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory, larger batches.
-        device: auto, cpu, cuda or cuda:N.
     """
-
-    free: ClassVar[frozenset[str]] = frozenset({"device"})
 
     pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
     matryoshka: str | None = None
     length: int | None = None
     held_out: float = 0.1
-    epochs: float | None = None
-    steps: int | None = None
-    lr: float | None = None
     warmup: float = _WARMUP
-    batch_size: int | None = None
-    dropout: float | None = None
-    patience: int = 0
-    eval_every: int | None = None
-    seed: int = 0
     seeds: int = 1
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    gradient_checkpointing: bool = False
-    device: str = "auto"
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -106,25 +83,13 @@ class EncoderSettings(Settings):
             )  # fmt: skip
         return found
 
-    @property
-    def warmup_steps(self) -> int:
-        """Updates with a rising rate."""
-        return round(self.warmup * (self.steps or 0))
-
     def check(self) -> None:
         """Raise one error that lists everything impossible.
 
         Raises:
             ConfigError: bad-settings.
         """
-        at_least = dict(length=3, steps=1, batch_size=1, patience=0, eval_every=1, seeds=1, seed=0)
-        found = self.problems(at_least, below_one=("held_out", "warmup", "dropout"))
-        if self.epochs is not None and not self.epochs > 0:
-            found.append(f"epochs must be above 0, it is {self.epochs}")
-        if self.epochs is not None and self.steps is not None:
-            found.append("epochs and steps are both given; one follows from the other")
-        if self.lr is not None and not 0 < self.lr < 10:
-            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
+        found = self.problems(dict(length=3, seeds=1), below_one=("held_out",))
         if found:
             raise ConfigError("bad-settings", "; ".join(found), "change these settings")
         _ = self.dims

@@ -219,8 +219,9 @@ def _quicken() -> None:
         sys.modules[module] = None  # type: ignore[assignment]
     build.build_store.__kwdefaults__["commit_seconds"] = 0.0
     encode_file.encode_file.__kwdefaults__["commit_seconds"] = 0.0
-    reading._BATCH_DOCUMENTS = 30
-    work.WINDOW, vector_files._GROUP = 100, 50
+    for module, name, value in ((reading, "BATCH_DOCUMENTS", 30), (work, "WINDOW", 100), (vector_files, "_GROUP", 50)):
+        assert hasattr(module, name), name
+        setattr(module, name, value)
     build.BuildSettings.__init__.__defaults__ = tuple(
         10_000 if value == 1 << 29 else value for value in build.BuildSettings.__init__.__defaults__ or ()
     )

@@ -198,6 +198,10 @@ def score(folder: Path):
 
 
 def make_model(folder: Path) -> None:
+    _save_classifier(folder, passes=1)
+
+
+def _save_classifier(folder: Path, passes: int) -> None:
     """A fine-tuned classifier with an untrained head."""
     import torch
     from test_tokenizers import make_wordpiece
@@ -214,7 +218,7 @@ def make_model(folder: Path) -> None:
     task = find_task("classify", Columns(text="text", pair="pair", label="label"))
     task = task.fitted([TextExample(row["id"], row["text"], row["pair"], row["label"]) for row in _rows()])
     sizes = dict(vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16)
-    sizes |= dict(num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=512, **task.head())
+    sizes |= dict(num_hidden_layers=passes, num_attention_heads=1, max_position_embeddings=512, **task.head())
     torch.manual_seed(0)
     save_task_model(folder, task.model_class(AlbertConfig.from_dict(sizes)), tokenizer, task)
     (folder / "in.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows()))
@@ -241,7 +245,7 @@ def make_model_with_exits(folder: Path) -> None:
     from albertkit.tasks.exits import ExitHeads
     from albertkit.tasks.loading import load_task_model
 
-    make_model(folder)
+    _save_classifier(folder, passes=3)
     config = load_task_model(folder).model.config
     ExitHeads(config.num_hidden_layers, config.hidden_size, config.num_labels).save(folder)
 

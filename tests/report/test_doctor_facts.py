@@ -80,6 +80,35 @@ def test_cpu_flags_agree_with_torch():
         assert (flag in flags) == known.get(flag, False), flag
 
 
+def test_bf16_is_judged_as_auto_precision_judges_it():
+    torch = pytest.importorskip("torch")
+    from albertkit.engines.processor import faster_bf16, native_bf16
+
+    if doctor.machine()["cpu_flags"] is None or not hasattr(torch.cpu, "get_capabilities"):
+        pytest.skip("the system does not tell its flags")
+    machine = doctor.machine()
+    if any(flag in machine["cpu_flags"] for flag in ("bf16", "sve")):
+        pytest.skip("ARM: torch names its abilities otherwise")
+    cpu = torch.device("cpu")
+    assert (machine["native_bf16"], machine["faster_bf16"]) == (native_bf16(cpu), faster_bf16(cpu))
+
+
+@pytest.mark.parametrize(
+    ("flags", "vendor", "said"),
+    [
+        ("avx512_bf16", "AuthenticAMD", "in hardware"),
+        ("avx512_bf16 amx_bf16", "GenuineIntel", "in hardware"),
+        ("avx512_bf16", "GenuineIntel", "in hardware, but no faster than fp32 without AMX"),
+        ("avx2", "AuthenticAMD", "emulated: slower than fp32"),
+        ("", "AuthenticAMD", "not known"),
+    ],
+)
+def test_what_is_said_of_bf16(monkeypatch, flags, vendor, said):
+    monkeypatch.setattr(doctor, "_proc_fields", lambda path: {"flags": flags, "vendor_id": vendor})
+    facts = doctor.examine() | {"machine": doctor.machine()}
+    assert ("bf16 on the CPU", said) in machine_rows(facts)
+
+
 def test_a_cuda_device_is_described(monkeypatch):
     torch = pytest.importorskip("torch")
     properties = SimpleNamespace(name="NVIDIA T4", total_memory=16 << 30, major=7, minor=5)

@@ -99,7 +99,9 @@ def quality_rows(
         raise ConfigError("bad-minutes", f"--minutes is {minutes}, it must be above 0", "leave it out for the default")
     settings = PretrainSettings(**PretrainSettings.read(recipe))
     if settings.config is not None:
-        AlbertConfig.from_pretrained(settings.config)  # a recipe run where its file is not is said before a store is built
+        AlbertConfig.from_pretrained(
+            settings.config
+        )  # a recipe run where its file is not is said before a store is built
     if not TRANSFORMERS.installed:
         raise ConfigError("missing-extra", "transformers and accelerate are not installed", TRANSFORMERS.install)
     before = torch.get_num_threads()

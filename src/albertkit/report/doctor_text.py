@@ -51,10 +51,7 @@ def machine_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("cores", f"{machine['usable_cores']} usable of {machine['cores']}"),
         ("memory", f"{_gib(machine['available_bytes'])} free of {_gib(machine['memory_bytes'])}"),
         ("CPU flags", "not known" if flags is None else " ".join(flags) or "none that matter"),
-        (
-            "bf16 on the CPU",
-            {True: "in hardware", False: "emulated: slower than fp32", None: "not known"}[machine["native_bf16"]],
-        ),
+        ("bf16 on the CPU", _bf16(machine["native_bf16"], machine["faster_bf16"])),
     ]
     if torch["error"]:
         rows.append(("torch", torch["error"]))
@@ -151,6 +148,14 @@ def _extra_text(state: dict[str, Any]) -> str:
     if state["complete"]:
         return "complete"
     return ", ".join(f"{p['name']} {p['status']}" for p in state["packages"] if p["status"] != "ok")
+
+
+def _bf16(native: bool | None, faster: bool | None) -> str:
+    if native is None:
+        return "not known"
+    if not native:
+        return "emulated: slower than fp32"
+    return "in hardware" if faster else "in hardware, but no faster than fp32 without AMX"
 
 
 def _gib(size: int | None) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -185,9 +186,10 @@ def test_a_run_that_learns_nothing_says_so_and_retries_only_if_told(start, table
 
 
 def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
-    settings = replace(SETTINGS, lr=1e-9, epochs=20, eval_every=5, patience=2)
+    settings = replace(SETTINGS, lr=1.2345e-9, epochs=20, eval_every=5, patience=2)
     result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
     assert result.steps == 15  # the first evaluation is the best, two more are not better
+    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["lr"] == 1.2345e-9  # as given, not rounded
 
 
 @pytest.mark.parametrize("changes", [dict(freeze=True), dict(lora=4, lr=2e-2)], ids=["freeze", "lora"])

@@ -88,7 +88,9 @@ def _with_retries(
     whys: list[str] = []
     while True:
         folder = run / f"retry-{len(whys)}" if whys else run
-        lr = float(f"{(resolved.lr or 0.0) * _LOWER ** len(whys):.3g}")
+        lr = resolved.lr or 0.0
+        if whys:
+            lr = float(f"{lr * _LOWER ** len(whys):.3g}")
         one = dataclasses.replace(resolved, lr=lr)
         last = len(whys) == settings.retries
         try:

@@ -11,10 +11,10 @@ from typing import IO, Any, Literal
 
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.engine import Precision
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError
 from albertkit.files import atomic_file
 from albertkit.report.task_results import save_results
-from albertkit.tasks.data import read_split
+from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.faults import Fault, Faults
 from albertkit.tasks.finetune import FinetuneResult
 from albertkit.tasks.loading import TaskModel, load_task_model
@@ -78,8 +78,8 @@ def predict(
         device: auto, cpu, cuda or cuda:N.
 
     Raises:
-        CheckpointError: no-task, and what loading raises. DataError: bad-row, and what reading raises.
-        ConfigError: bad-device, bad-precision, unknown-split.
+        CheckpointError: no-task, and what loading raises. DataError: unknown-split, bad-row, and what reading raises.
+        ConfigError: bad-argument, bad-device, bad-precision; bad-settings under torchrun.
     """
     if out is not None and Path(out).suffix in _FILES:
         raise ConfigError(
@@ -89,7 +89,7 @@ def predict(
         )
     faults = Faults(on_error)
     loaded = _ready(model, precision, device, faults)
-    file, split = _file_of(loaded, Path(input), split)
+    file, split = file_of(loaded.task, Path(input), split)
     target = None if out is None else Path(out)
     is_folder = target is not None and target.suffix != ".jsonl"
     lines = target / "predictions.jsonl" if target is not None and is_folder else target
@@ -134,8 +134,9 @@ def evaluate_task(
     """
     faults = Faults()
     loaded = _ready(model, precision, device, faults)
-    task, file_and_split = loaded.task, _file_of(loaded, Path(data), split)
-    examples = read_split(task, *file_and_split, faults)
+    task = loaded.task
+    file, split = file_of(task, Path(data), split)
+    examples = read_split(task, file, split, faults)
     features = task.features(examples, loaded.tokenizer, labelled=False)
     outputs = run_model(loaded.model, task, features, batch_tokens)
     predictions = task.predictions(examples, features, outputs)
@@ -148,7 +149,7 @@ def evaluate_task(
     collapsed = task.collapsed(examples, predictions)
     result = FinetuneResult(Path(model), task.name, task.metric, scores[task.metric], scores, details, collapsed)
     if out is not None:
-        task.write(Path(out), predictions, split=file_and_split[1])
+        task.write(Path(out), predictions, split=split)
         save_results(result.to_dict(), out)
     return result
 
@@ -164,20 +165,6 @@ def _ready(model: str | Path, precision: Precision, device: str, faults: Faults)
     for note in engine.notes:
         faults.note(note)
     return loaded._replace(model=on_engine(loaded.model, engine))
-
-
-def _file_of(loaded: TaskModel, data: Path, split: str) -> tuple[Path, str]:
-    """The file to read, and which split it is."""
-    if not data.is_dir():
-        return data, split
-    files = loaded.task.files(data)
-    for name in (split, *(name for name in files if name.startswith(split))):
-        if name in files:
-            return files[name], name
-    raise DataError(
-        "unknown-split", f"`{data}` has no `{split}` of {loaded.task.name} (there: {', '.join(files)})",
-        "name one of them with --split, or the file itself",
-    )  # fmt: skip
 
 
 def _predictions(loaded: TaskModel, file: Path, split: str, batch_tokens: int, faults: Faults) -> Iterator[Prediction]:

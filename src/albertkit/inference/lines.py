@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,11 +18,10 @@ from albertkit.inference.pipeline import BATCH_TOKENS, Pipeline, Result
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.predict import PredictReport, chunks, writer
 from albertkit.tasks.tables import EXTENSIONS
-from albertkit.tasks.tables.source import NOT_UTF8, lines, not_json, not_utf8
+from albertkit.tasks.tables.source import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 
 _JSON = ("jsonl", "ndjson", "json")
 _TABLES = ("csv", "tsv", "parquet", "pq")
-_HALF = re.compile("[\ud800-\udfff]")  # half characters: what `lines` makes of bytes that are not UTF-8
 
 
 class Line(NamedTuple):
@@ -113,7 +111,7 @@ def read_values(file: InputFile, faults: Faults) -> Iterator[Line]:
         )  # fmt: skip
     with ByteStream(file) as stream:
         for number, line in lines(stream):
-            if not line.isascii() and _HALF.search(line):
+            if has_half_characters(line):
                 faults.add(file.path, number, NOT_UTF8, not_utf8(file.path))
             elif extension not in _JSON:
                 yield Line(number, line)

@@ -11,6 +11,7 @@ from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.features import Features, LabelledBatch
 from albertkit.tasks.prediction import run_batches
+from albertkit.tasks.tables.source import has_half_characters
 from albertkit.tokenizer import AlbertTokenizer
 
 Input = TypeVar("Input")
@@ -130,9 +131,7 @@ class Pipeline(ABC, Generic[Input]):
 
 def is_text(value: Any) -> TypeGuard[str]:
     """Whether a value is a text that can be tokenized; half a surrogate pair, which JSON can spell, cannot."""
-    if not isinstance(value, str):
-        return False
-    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+    return isinstance(value, str) and not has_half_characters(value)
 
 
 def is_pair(value: Any) -> bool:

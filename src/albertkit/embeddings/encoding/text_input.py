@@ -1,7 +1,6 @@
 """The texts of one file: lines, or a column of a table; read as often as needed, a text at a time."""
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,7 @@ from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
 from albertkit.errors import DataError
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables import EXTENSIONS, Table
-from albertkit.tasks.tables.source import NOT_UTF8, lines, not_utf8
-
-_HALF = re.compile("[\ud800-\udfff]")  # half characters: what `lines` makes of bytes that are not UTF-8
+from albertkit.tasks.tables.source import NOT_UTF8, has_half_characters, lines, not_utf8
 
 
 class Text(NamedTuple):
@@ -89,7 +86,7 @@ class TextInput:
             for number, line in lines(stream):
                 if "\0" in line:
                     faults.add(file.path, number, "a zero byte, which no text has")
-                elif not line.isascii() and _HALF.search(line):
+                elif has_half_characters(line):
                     faults.add(file.path, number, NOT_UTF8, not_utf8(file.path))
                 else:
                     yield Text(number - 1, None, line)

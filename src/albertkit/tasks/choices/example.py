@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
+from albertkit.tasks.tables.source import NOT_UTF8, has_half_characters
+
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample:
@@ -58,8 +60,8 @@ def checked_example(
     for text in (context, question, *choices):
         if not isinstance(text, str):
             raise ValueError(f"{text!r} is not a text")
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise ValueError("bytes that are not UTF-8")
+        if has_half_characters(text):
+            raise ValueError(NOT_UTF8)
     kept = list(choices)
     while kept and not kept[-1].strip():
         kept.pop()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +11,7 @@ from albertkit.errors import DataError
 
 LONGEST = 64 << 20  # characters of a line or a record
 NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
+_HALF = re.compile("[\ud800-\udfff]")
 
 Quoting = bool | Literal["look"] | None
 Bad = Callable[[int, str, str], None]  # is told of a record that cannot be read: line, reason, hint
@@ -55,6 +57,11 @@ def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
                 number += 1
         if not chunk:
             return
+
+
+def has_half_characters(text: str) -> bool:
+    """Whether a text holds lone surrogates: what `lines` makes of bytes that are not UTF-8, and what JSON can spell."""
+    return not text.isascii() and _HALF.search(text) is not None
 
 
 def not_json(error: ValueError | RecursionError) -> str:

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -12,13 +11,12 @@ from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables.json_records import open_json
 from albertkit.tasks.tables.parquet import open_parquet
 from albertkit.tasks.tables.separated import open_separated
-from albertkit.tasks.tables.source import NOT_UTF8, Quoting, Source, conversion, not_utf8
+from albertkit.tasks.tables.source import NOT_UTF8, Quoting, Source, conversion, has_half_characters, not_utf8
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
 PACKINGS = ("gz", "xz", "zst")
 
 _SAMPLE = 1 << 20
-_HALF = re.compile("[\ud800-\udfff]")  # half characters: what is left of bytes that are not UTF-8; JSON can spell them
 
 
 class Row(NamedTuple):
@@ -122,7 +120,7 @@ class Table:
         reading = self._values_by_name(wanted) if self.has_own_names else self._values_by_place(wanted, places)
         with self._stream:
             for line, values in reading:
-                if any(not value.isascii() and _HALF.search(value) for value in values.values()):
+                if any(map(has_half_characters, values.values())):
                     self._bad(line, NOT_UTF8, not_utf8(self.path))
                     continue
                 yield Row(self._number, line, values)

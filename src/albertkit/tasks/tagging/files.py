@@ -16,13 +16,12 @@ from albertkit.errors import DataError, near_miss
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.metrics.tagging import spans
 from albertkit.tasks.tables import PACKINGS
-from albertkit.tasks.tables.source import NOT_UTF8, not_json, not_utf8
+from albertkit.tasks.tables.source import NOT_UTF8, has_half_characters, not_json, not_utf8
 from albertkit.tasks.tables.source import lines as lines_of
 from albertkit.tasks.tagging.schemes import find_scheme, from_bilou, is_tag, write_tags
 
 _COMMENT = re.compile("#+ ")
 _NO_WORD = re.compile("[\t\n\r]")
-_HALF = re.compile("[\ud800-\udfff]")  # what is left of bytes that are not UTF-8; JSON can spell it
 _FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
 
 # What each file of a folder may be called, the first that is there. A compressed file has one more ending.
@@ -250,7 +249,7 @@ def _strings(record: dict[str, Any], name: str) -> list[str]:
 def _word(word: str, layout: Layout) -> str:
     if layout.characters and len(word) != 1:
         raise _Unusable(f"`{word}` is not one character")
-    if not word.isascii() and _HALF.search(word):
+    if has_half_characters(word):
         raise _Unusable(NOT_UTF8)
     if not word or _NO_WORD.search(word) or (word.isspace() and not layout.characters):
         raise _Unusable(f"{word!r} is no word: empty, or it holds a tab or a line break")

@@ -139,8 +139,8 @@ class _Sheet:
         if self.lacking:
             codes = ", ".join(f"U+{ord(letter):04X}" for letter in self.lacking[:8])
             more = f" and {len(self.lacking) - 8} more" if len(self.lacking) > 8 else ""
-            note = f"No font of this machine has all letters of this caption, the one used not {codes}{more}. "
-            note += "Noto Sans is in most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
+            note = f"No font of this machine has all letters of this caption; the one used lacks {codes}{more}. "
+            note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
             strips.append(self._text(note, self.small, MUTED))
         if self.shares is not None:
             largest = f"{100 * self.shares.max():.0f}"

@@ -83,13 +83,12 @@ def _load_modules(path: Path) -> SentenceEncoder:
     if default is not None and not isinstance(prompts.get(default), str):
         raise settings.broken(f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})")
     settings.get("truncate_dim", int | None, None)
+    longest = min(longest, albert.config.max_position_embeddings)  # beyond, sentence-transformers fails
     return SentenceEncoder(
         albert,
         tokenizer,
         _pooling(pooling),
-        min(
-            longest, albert.config.max_position_embeddings
-        ),  # no position beyond those: sentence-transformers fails there
+        longest,
         _projection(modules["Dense"]) if "Dense" in modules else None,
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),

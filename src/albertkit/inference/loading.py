@@ -16,6 +16,7 @@ from albertkit.inference.pipeline import Pipeline
 from albertkit.inference.pretrained import FillMask, SentenceOrder
 from albertkit.inference.tasks import BY_TASK, Classify
 from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
     AlbertForMaskedLM,
     AlbertForMultipleChoice,
     AlbertForPreTraining,
@@ -199,6 +200,6 @@ def task_of(model: PretrainedAlbert) -> Task | None:
         return ChoiceTask(name="choice", length=length)
     if isinstance(model, AlbertForQuestionAnswering):
         return AnswerTask(name="squad1", length=min(384, length))
-    if type(model).__name__ == "AlbertForBeamQuestionAnswering":
+    if isinstance(model, AlbertForBeamQuestionAnswering):
         return AnswerTask(name="squad2", version=2, head_kind="beam", length=min(384, length))
     return None

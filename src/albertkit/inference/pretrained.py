@@ -61,9 +61,8 @@ class FillMask(Pipeline[str]):
         positions = masked.nonzero().squeeze(1)
         found = self.model.packed_logits(replace(batch.packed, masked_positions=positions))
         logits: Tensor = found[0] if isinstance(found, tuple) else found
-        shares = logits.float().softmax(-1)[
-            :, : self.tokenizer.vocab_size
-        ]  # rows that only fill up the table are no pieces
+        # Rows that only fill up the table are no pieces.
+        shares = logits.float().softmax(-1)[:, : self.tokenizer.vocab_size]
         best = shares.topk(min(MOST, shares.shape[1]))
         ends = torch.searchsorted(positions, batch.packed.offsets[1:-1]).cpu().numpy()
         ids, probabilities = (np.split(part.cpu().numpy(), ends) for part in (best.indices, best.values))

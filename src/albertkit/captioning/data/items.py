@@ -103,9 +103,8 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     try:
         with open(plain_file(file, "item"), "rb") as stream:
             shape, found = _header(stream)
-            count = (
-                os.fstat(stream.fileno()).st_size - stream.tell()
-            ) // found.itemsize  # what is there, not what is said
+            there = os.fstat(stream.fileno()).st_size - stream.tell()  # bytes, whatever the header says
+            count = there // found.itemsize
             values = np.fromfile(stream, found, min(count, math.prod(shape)))
             checksum = stream.read()
     except DataError:

@@ -17,9 +17,8 @@ class FinishedCaptions:
 
     def __init__(self, size: int, settings: GenerationSettings) -> None:
         self.size, self._penalty, self._longest = size, settings.length_penalty, settings.longest - 1
-        self.found: list[
-            tuple[float, float, Tensor]
-        ] = []  # score, log-probability, pieces without [SEP]; the best first
+        # Score, log-probability, pieces without [SEP]; the best first.
+        self.found: list[tuple[float, float, Tensor]] = []
 
     def add(self, caption: Tensor, log_probability: float) -> None:
         """Take a caption, int64 [P] without [SEP], if it is among the best."""

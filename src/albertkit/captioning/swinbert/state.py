@@ -80,9 +80,8 @@ def read_state(file: Path) -> Mapping[str, Tensor]:
         state = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
     except (PermissionError, MemoryError):  # the machine's word, not the file's
         raise
-    except (
-        Exception
-    ) as error:  # what a damaged pickle raises is not declared: KeyError, IndexError, OSError without a name, …
+    except Exception as error:
+        # What a damaged pickle raises is not declared: KeyError, IndexError, OSError without a name, …
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
             "broken-weights", f"`{file}` cannot be read: {reason}",

@@ -12,9 +12,8 @@ from typing import Any, Self
 from albertkit.errors import DataError, MissingExtraError, explain
 
 MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
-_NOT_VIDEO = frozenset(
-    "tty bin xbin adf idf hls dash concat".split()
-)  # text drawn as pictures, and lists of other files
+# Text drawn as pictures, and lists of other files.
+_NOT_VIDEO = frozenset("tty bin xbin adf idf hls dash concat".split())
 _INTRA = 1  # PyAV's PictureType.I
 _TELL_LENGTH = frozenset("mov matroska avi asf flv".split())
 

@@ -30,12 +30,8 @@ from albertkit.tasks.faults import Faults
 
 WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
 WINDOW_CHARACTERS = 100_000_000  # and characters at most, for texts that are books
-_PLACE = (
-    "window",
-    "runs",
-    "done",
-    "sum",
-)  # first text of the window, runs of it that are done, texts done in all, checksum
+# First text of the window, runs of it that are done, texts done in all, checksum of their vectors.
+_PLACE = ("window", "runs", "done", "sum")
 _JOURNAL, _VECTORS, _PARQUET = "journal.sqlite", "vectors.npy", "vectors.parquet"
 
 
@@ -82,9 +78,8 @@ class Encoding:
             display.start(place["done"])
             if (self.work / _VECTORS).exists() or not place["done"]:
                 self._compute(journal, display, commit_seconds)
-            elif (
-                place["done"] < self.shape[0] or not self.target.exists()
-            ):  # else it was moved there, then came the kill
+            elif place["done"] < self.shape[0] or not self.target.exists():
+                # Otherwise they are where they belong: a kill came after they had been moved there.
                 raise MachineError("broken-journal", f"`{self.work}` has lost its vectors", "run the command again")
         except AlbertKitError:  # nothing that could go on
             shutil.rmtree(self.work)

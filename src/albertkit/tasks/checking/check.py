@@ -35,8 +35,7 @@ Key = tuple[str, ...]
 WHOLE = 1 << 20  # a length that cuts nothing
 LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
 MOST_SHOWN = 5  # rows or ids in a finding
-MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1
-
+MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1  # of the examples, or pieces
 
 _LETTER = re.compile(r"[^\W\d_]")
 

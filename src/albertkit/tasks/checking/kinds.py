@@ -10,6 +10,7 @@ from albertkit.tasks.answers.windows import UNHELD, count_reasons, unrecoverable
 from albertkit.tasks.faults import counted
 from albertkit.tasks.features import Features
 from albertkit.tasks.metrics.tagging import spans
+from albertkit.tasks.tables.layouts import is_number
 from albertkit.tasks.texts.label_names import named_counts, sorted_labels
 
 Splits = Mapping[str, Sequence[Any]]
@@ -91,7 +92,7 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
             yield f"finetune will stop: labels of {split} that train lacks: {named_counts(refused)}"
         elif unknown and kind != "answers":
             yield f"{_listed(list(unknown))}: in {split}, but not in train"
-    if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(_is_number, train)):
+    if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
         yield f"the labels are {len(train):,} different numbers: is this a regression (`regress`)?"
     if kind == "choice":
         first, share = max(train, key=lambda name: train[name]), 1 / len(train)
@@ -145,14 +146,6 @@ def _length_ratio(pairs: Sequence[tuple[str, str]]) -> float:
     """Logarithm of how many times longer the first texts are than the second."""
     first, second = (1 + sum(map(len, side)) for side in zip(*pairs, strict=True))
     return float(np.log(first / second))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _listed(names: Sequence[str]) -> str:

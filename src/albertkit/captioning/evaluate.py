@@ -8,8 +8,8 @@ from typing import Any
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.training.dev import caption_clips, caption_scores
-from albertkit.errors import CheckpointError, DataError
+from albertkit.captioning.training.dev import caption_clips, caption_scores, references_of
+from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file
 
 
@@ -54,12 +54,7 @@ def evaluate_captioner(
     """
     clips = PreparedClips.open(data)
     check_fits(captioner, clips)
-    references = {clip.key: clip.captions for clip in clips.clips(split)}
-    if not all(references.values()):
-        key = next(key for key, captions in references.items() if not captions)
-        raise DataError(
-            "no-references", f"the clip `{key}` of {split} has no caption to compare with", "add captions to it"
-        )
+    references = references_of(clips, split)
     captioner.model.eval()
     found = caption_clips(captioner, clips, split, settings or captioner.generation)
     captions = {key: of_clip[0].text for key, of_clip in zip(references, found, strict=True)}

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,6 +177,16 @@ def test_features_teach_what_they_say(features, shell, tmp_path):
     assert "exact match" in card
     with pytest.raises(ConfigError, match="somebody else's backbone"):
         captioner.caption("clip.mp4")
+
+
+def test_a_dev_clip_without_a_caption_is_refused_before_the_training(features, shell, tmp_path):
+    data = Path(shutil.copytree(features, tmp_path / "data"))
+    lines = (data / "clips-dev.jsonl").read_text().splitlines()
+    lines[1] = json.dumps({**json.loads(lines[1]), "captions": []})
+    (data / "clips-dev.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=r"`c23` of dev .* has no caption to compare with"):
+        train_captioner(shell, data, tmp_path / "run", SMALL)
+    assert not (tmp_path / "run" / "run.toml").exists()
 
 
 def test_captioner_of_frames_from_its_folder(frames, shell, tmp_path):

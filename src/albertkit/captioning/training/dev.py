@@ -10,6 +10,7 @@ from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.training.batch import stack_visual
+from albertkit.errors import DataError
 from albertkit.training.distributed import World
 
 CLIPS_AT_ONCE = 32
@@ -46,8 +47,27 @@ def caption_clips(
     return [caption for start in starts for caption in own[start]]
 
 
+def references_of(clips: PreparedClips, split: str) -> dict[str, tuple[str, ...]]:
+    """Key of each clip to its captions, which others are compared with.
+
+    Args:
+        clips: Prepared.
+        split: One of theirs.
+
+    Raises:
+        DataError: unknown-split, no-references for a clip without a caption.
+    """
+    found = {clip.key: clip.captions for clip in clips.clips(split)}
+    if bare := [key for key, captions in found.items() if not captions]:
+        raise DataError(
+            "no-references", f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with",
+            f"add captions to it, or leave it out of {split}, and prepare again",
+        )  # fmt: skip
+    return found
+
+
 class CaptionJudge:
-    """Scores a captioner on the clips of a split that have captions.
+    """Scores a captioner on the clips of a split.
 
     Args:
         captioner: Under training.
@@ -55,13 +75,16 @@ class CaptionJudge:
         split: Whose captions are the references.
         settings: Of generation.
         world: The processes.
+
+    Raises:
+        DataError: no-references.
     """
 
     def __init__(
         self, captioner: VideoCaptioner, clips: PreparedClips, split: str, settings: GenerationSettings, world: World
     ) -> None:
         self.captioner, self.clips, self.split, self.settings, self.world = captioner, clips, split, settings, world
-        self.references = {clip.key: clip.captions for clip in clips.clips(split)}
+        self.references = references_of(clips, split)
 
     def captions(self) -> dict[str, Caption]:
         """The best caption of each clip."""

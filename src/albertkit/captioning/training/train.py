@@ -84,7 +84,8 @@ def train_captioner(
 
     Raises:
         CheckpointError: run-exists, no-run, other-settings, resume-mismatch and what loading raises.
-        ConfigError: bad-settings, bad-device. DataError: no-examples and what `PreparedClips` raises.
+        ConfigError: bad-settings, bad-device. DataError: no-examples, no-references for a clip of dev without a caption, and
+            what `PreparedClips` raises.
         MachineError: loss-not-finite.
     """
     settings, run = settings or CaptionSettings(), Path(out)

@@ -37,8 +37,9 @@ class EmbeddingEvaluation:
         model: As it was given.
         description: What it is, in words.
         dimension: D.
-        files: Name to figures: `kind`, `path`, `pairs` (how many), `scores` or `retrieval`, `intervals`, `groups`, `dimensions`,
-            `bag_of_pieces`, `mean_random_cosine`, `sentences_per_second`, `notes`. What is not defined is None.
+        files: Name to figures: `kind`, `path`, `pairs` (how many), `left_out` (rows), `scores` or `retrieval`, `intervals`,
+            `groups`, `dimensions`, `bag_of_pieces`, `mean_random_cosine`, `texts` (different ones), `sentences_per_second`,
+            `notes`. What is not defined is None.
     """
 
     model: str

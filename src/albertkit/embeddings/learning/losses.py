@@ -123,7 +123,7 @@ def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = ()) -> 
         name: cosine: squared error of the cosine, cosent and angle: order of the cosines of all pairs (angle: of an angle in
             complex space), mnrl: the right text among those of all examples, softmax: a class of the pair.
         dimension: D.
-        dims: Of Matryoshka; none for the whole vectors alone.
+        dims: Of Matryoshka, D among them if whole vectors are trained, too; none for whole vectors alone.
 
     Raises:
         ConfigError: bad-settings. MissingExtraError: missing-extra.

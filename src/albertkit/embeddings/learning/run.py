@@ -43,9 +43,10 @@ class Training:
 
     Attributes:
         kind: As `EmbeddingResult.kind`.
-        encoder: On the CPU.
+        encoder: To be trained; it is moved to the process's device.
         loss: On vectors.
         features: E examples of K sequences.
+        columns: K.
         targets: As `EmbeddingObjective`.
         texts: As `EmbeddingObjective`.
         judge: Of dev examples.

@@ -49,7 +49,8 @@ class EncoderSettings(EpochSettings):
     Attributes:
         pooling: How states of tokens become one vector: mean, cls, max, weightedmean, lasttoken, mean_sqrt_len_tokens.
             Default: the model's, mean for a checkpoint that has none.
-        matryoshka: Numbers of leading components that are also trained to be vectors by themselves, with commas between.
+        matryoshka: How many leading components are trained to be vectors by themselves: several numbers with commas between.
+            The whole vector is trained only if its own length is among them. Default: the whole vector alone.
         length: Longest text, in tokens. Default: the model's.
         held_out: Share of the training examples kept as dev where the data have none.
         batch_size: Examples an update, over all processes. They are computed together, because in-batch losses compare them;
@@ -198,7 +199,7 @@ class DistillSettings(EncoderSettings):
             1 - cosine.
         select: What chooses the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs. Default:
             spearman if there is such a file, else retrieval for parallel texts, else mse.
-        teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where these
+        teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where dimensions
             differ. Default: the student's linear layer goes to the teacher's dimension.
     """
 

@@ -54,7 +54,7 @@ class AugmentReport:
         bands: From, to, before and after balancing, of each band of scores.
         clipped: Scores beyond the gold scale, set to its end.
         dev: Of the cross-encoder on gold dev pairs: pairs, pearson, spearman, mse.
-        made_with: kind, gold, cross_encoder, encoder, sampler, top_k, balance, seed.
+        made_with: kind, gold, cross_encoder, encoder, texts, sampler, top_k, balance, seed.
         notes: A line for each thing that a person should know.
     """
 

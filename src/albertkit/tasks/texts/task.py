@@ -128,7 +128,8 @@ class TextTask(Task[TextExample]):
         of any size.
 
         Raises:
-            DataError: what `Table` raises; unknown-column; bad-row.
+            DataError: what `Table` raises; unknown-column; bad-row. ConfigError: missing-column if labels are wanted and no
+                column is named for them.
         """
         layout = OFFICIAL.get(self.layout)
         if labelled and not self._has_labels:

@@ -15,7 +15,7 @@ from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.features import Features
 from albertkit.tasks.task import Task
 
-SHARED = 0.75  # with fewer different first texts than that share of the pairs, whole texts are held out
+_SHARED = 0.75  # with fewer different first texts than that share of the pairs, whole texts are held out
 _SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
 
 
@@ -147,7 +147,7 @@ def _hold_out(train: Sequence[Any], share: float, data: Path) -> tuple[list[Any]
     if isinstance(train[0], QuestionExample):
         groups = [question.article for question in train]
         held = _whole_groups(groups if len(set(groups)) > 1 else [question.context for question in train], count)
-    elif None not in first and len(set(first)) < SHARED * len(first):
+    elif None not in first and len(set(first)) < _SHARED * len(first):
         held = _whole_groups(first, count)
     else:
         held = _held_out([_labels(example) for example in train], count)

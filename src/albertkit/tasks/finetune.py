@@ -162,7 +162,7 @@ def finetune_once(
         settings: Resolved; `seeds` and `retries` are not looked at.
         world: The processes.
         resume: Continue the run from its newest checkpoint, to the same bits.
-        reasons: Lines to show first.
+        reasons: Lines to show: where settings are from, why it is begun again.
 
     Raises:
         CheckpointError: run-exists, other-settings, resume-mismatch, and what loading raises.

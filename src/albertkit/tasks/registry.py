@@ -26,9 +26,7 @@ _KINDS: dict[str, type[Task]] = {
     kind.kind: kind
     for kind in (TextClassification, TextRegression, MultiLabelClassification, TaggingTask, ChoiceTask, AnswerTask)
 }
-
-
-_OWN: dict[str, Task] = {}
+_OWN: dict[str, Task] = {}  # what `register_task` added
 
 
 def register_task(task: Task) -> None:

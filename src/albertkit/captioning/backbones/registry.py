@@ -11,7 +11,7 @@ from albertkit.captioning.backbones.backbone import Backbone
 from albertkit.errors import CheckpointError, ConfigError
 
 MakeBackbone = Callable[..., Backbone]
-_OWN: dict[str, MakeBackbone] = {}
+_OWN: dict[str, MakeBackbone] = {}  # what `register_backbone` added
 
 
 def register_backbone(name: str, make: MakeBackbone) -> None:

@@ -187,9 +187,9 @@ class TextRegression(TextTask):
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
         """Whether all predictions are the same to three digits, and the labels are not."""
         values = [record["value"] for record in predictions]
-        if len({example.label for example in examples}) < 2 or max(values) - min(values) > 1e-3 * max(
-            1, abs(values[0])
-        ):
+        if len({example.label for example in examples}) < 2:
+            return None
+        if max(values) - min(values) > 1e-3 * max(1, abs(values[0])):
             return None
         return f"all {len(values):,} predictions are {values[0]:.3f}"
 

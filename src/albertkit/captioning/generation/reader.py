@@ -23,6 +23,7 @@ class CaptionReader:
     Args:
         model: In evaluation mode.
         context: Of B clips.
+        rows: R, a multiple of B.
         ids: The pieces to know.
         settings: Of which repetitions, bad endings and the longest length are dealt with here.
         bad_endings: int64 [E], the last pieces of the words of `settings.bad_endings`.

@@ -207,10 +207,10 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
         found = {example.context[starts[window] : ends[window]].strip() for window in here}
         if found != {wanted}:
             text = min(found, default="")
-            yield Unrecoverable(example.id, wanted, text, _reason(example, target.start, wanted, text))
+            yield Unrecoverable(example.id, wanted, text, _reason(wanted, text))
 
 
-def _reason(example: QuestionExample, start: int, wanted: str, found: str) -> str:
+def _reason(wanted: str, found: str) -> str:
     if not found:
         return UNHELD
     before, inside, after = found.partition(wanted)

@@ -111,7 +111,7 @@ def check_agreement(
         split: Which file of a folder.
 
     Raises:
-        CheckpointError: no-task if there are examples and no task. DataError, and what loading raises.
+        CheckpointError: no-task if there are examples and no task. DataError: what reading raises. And what loading raises.
     """
     folder = model_folder(model)
     loaded = SentenceEncoder.from_pretrained(folder).albert if is_encoder_folder(folder) else load_model(folder)
@@ -138,6 +138,9 @@ def agreement_of(
         precision: Of the form.
         data: As `check_agreement`.
         split: As there.
+
+    Raises:
+        CheckpointError: no-task. DataError: what reading raises.
     """
     if data is None:
         batches, source = sample_batches(tokenizer_of(folder), model.config)

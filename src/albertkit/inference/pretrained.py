@@ -118,7 +118,11 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
         return text_features(firsts, seconds, self.tokenizer, self.model.config.max_position_embeddings)
 
     def outputs(self, batch: LabelledBatch) -> list[np.ndarray]:
-        """Of each sequence fp32 [2]: in order, swapped."""
+        """Of each sequence fp32 [2]: in order, swapped.
+
+        Raises:
+            CheckpointError: no-task for a model without the head.
+        """
         if not isinstance(self.model, AlbertForPreTraining):
             raise CheckpointError(
                 "no-task", "the model has no sentence-order head", "use one that was pretrained with sentence order"

@@ -51,7 +51,8 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
         columns: Of a table. Official layouts know theirs; what is given wins.
 
     Raises:
-        ConfigError: unknown-task with the nearest name; missing-column if a table's text column is not named.
+        ConfigError: unknown-task with the nearest name; missing-column if a table's text column is not named;
+            conflicting-options if columns are named for a task that has none.
     """
     plain = {known.replace("-", ""): known for known in TASKS}
     asked = name.lower().replace("-", "").replace("_", "").replace(".", "")

@@ -15,7 +15,10 @@ class Conv3dBackbone(Backbone):
     of 13 frames around its own.
 
     Args:
-        width: Width of a visual token; the layers before have an eighth, a quarter and a half of it.
+        width: Width of a visual token, a multiple of 64; the layers before have an eighth, a quarter and a half of it.
+
+    Raises:
+        ConfigError: bad-settings.
     """
 
     trained_from_scratch = True

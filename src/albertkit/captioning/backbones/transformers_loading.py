@@ -30,8 +30,8 @@ def load_transformers_backbone(
 
     Raises:
         MissingExtraError: missing-extra. DataError: not-found, broken-json. MachineError: hub-unreachable.
-        CheckpointError: not-a-vision-model, no-config, no-weights, broken-weights, other-backbone. ConfigError: bad-config,
-            bad-settings.
+        CheckpointError: not-a-vision-model, no-config, bad-config, no-weights, broken-weights, other-backbone. ConfigError:
+            bad-config, bad-settings.
     """
     try:
         import transformers  # noqa: F401

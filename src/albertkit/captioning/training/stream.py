@@ -22,6 +22,9 @@ class CaptionStream:
         seed: Of the order.
         rank: Of this process.
         world_size: Processes.
+
+    Raises:
+        ConfigError: bad-settings if an update has fewer rows than there are processes.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ def encode_file(
         ConfigError: bad-argument, bad-value, bad-precision, bad-device, bad-settings.
         DataError: bad-row, empty-input, other-build, input-changed, and what reading raises.
         CheckpointError: what loading raises. MissingExtraError: missing-extra, for Parquet.
-        MachineError: build-running, broken-journal, vectors-not-finite.
+        MachineError: build-running, broken-journal, broken-build, vectors-not-finite.
     """
     began = time.perf_counter()
     if batch_tokens < 1:

@@ -23,7 +23,7 @@ def open_json(stream: ByteStream, array: bool, bad: Bad) -> Source:
         bad: Told of every record that is no object.
 
     Raises:
-        DataError: broken-json in an array, because nothing after the fault can be read.
+        DataError: empty-table; broken-json in an array, because nothing after the fault can be read.
     """
     records = _of_objects(_items(stream) if array else _item_lines(stream, bad), bad)
     first = next(records, None)

@@ -98,6 +98,9 @@ def find_files(data: Path, name: str) -> dict[str, Path]:
     Args:
         data: The folder, or one file.
         name: Of the task, for the names that its files have.
+
+    Raises:
+        DataError: not-found, unknown-layout.
     """
     if data.is_file():
         return {"train": data}

@@ -215,7 +215,11 @@ class TextTask(Task[TextExample]):
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
-        """The loss of the head, under the name of the task's kind."""
+        """The loss of the head, under the name of the task's kind.
+
+        Raises:
+            ConfigError: bad-settings for class weights, which only single classes have.
+        """
         if class_weights is not None:
             raise ConfigError("bad-settings", f"a {self.kind} has no class weights", "leave them out")
         assert isinstance(model, AlbertForSequenceClassification)

@@ -162,6 +162,11 @@ def test_a_run_has_exits_that_know_something(run: Path) -> None:
     assert all(sum(point.histogram) == 64 for point in rules)
 
 
+def test_no_round_is_refused(run: Path) -> None:
+    with pytest.raises(AlbertKitError, match="rounds is 0, it must be at least 1"):
+        exit_curve(run, run.parent / "dev.tsv", rounds=0)
+
+
 def test_the_command(run: Path, capsys: pytest.CaptureFixture) -> None:
     dev = str(run.parent / "dev.tsv")
     app(["exits", str(run), dev, "--rule", "entropy:0.5", "--rounds", "1", "--json"])

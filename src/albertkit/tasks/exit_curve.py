@@ -12,6 +12,7 @@ import numpy as np
 
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.engine import Precision
+from albertkit.errors import ConfigError
 from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.exits import EarlyExit, ExitHeads, ExitRule, default_rules
 from albertkit.tasks.faults import Faults
@@ -87,12 +88,14 @@ def exit_curve(
         rules: To try. Default: every patience, and entropies from 0.01 to 0.7.
         precision: As `load_engine`.
         batch_tokens: Most tokens handed over at once.
-        rounds: Timed rounds; each runs everybody once.
+        rounds: Timed rounds, at least 1; each runs everybody once.
         allowed: Most loss of the metric for `best`: 0.005 is half a point.
 
     Raises:
-        CheckpointError: no-task, no-exits. DataError: what reading raises.
+        ConfigError: bad-value for fewer than one round. CheckpointError: no-task, no-exits. DataError: what reading raises.
     """
+    if rounds < 1:
+        raise ConfigError("bad-value", f"rounds is {rounds}, it must be at least 1", "leave it out for 3")
     task, loaded, tokenizer = load_task_model(model)
     examples = read_split(task, *file_of(task, Path(data), split), Faults())
     exits = ExitHeads.load(task_folder(model), loaded)  # type: ignore[arg-type]

@@ -190,6 +190,8 @@ def test_settings_are_checked(tmp_path, monkeypatch):
         {"port": -1},
         {"port": 70000},
         {"timeout": 0},
+        {"timeout": float("inf")},
+        {"timeout": float("nan")},
         {"batch_tokens": -5},
         {"api_key": ""},
         {"api_key": "a\nb"},

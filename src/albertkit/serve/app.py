@@ -21,18 +21,18 @@ from albertkit.serve.service import Service
 _PAGE = Path(__file__).with_name("page")
 
 
-def make_app(service: Service, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
+def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> FastAPI:
     """The application around a service.
 
     Args:
         service: What answers.
-        on_failure: Called if the models cannot be loaded.
+        on_end: Called when the supervisor ends: the models cannot be loaded, or the service is stopping anyway.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         supervising = asyncio.create_task(service.supervisor.run())
-        supervising.add_done_callback(lambda _: on_failure())
+        supervising.add_done_callback(lambda _: on_end())
         yield
         supervising.cancel()
         with suppress(asyncio.CancelledError):

@@ -7,7 +7,6 @@ others waits for one batch, not for all of them.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +43,10 @@ class Job:
         return sum(self.ends[stop] - self.ends[start] for start, stop in self.todo)
 
     def take(self, share: int, room: int) -> "Part | None":
-        """The next sequences: about `share` tokens, never more than `room` unless that is all a batch has (room 0)."""
+        """The next sequences, at most `share` tokens and never more than `room`; at least one sequence.
+
+        Room 0 means that the batch is empty: then a sequence of any length fits. None if the next one does not fit.
+        """
         start, stop = self.todo[0]
         end = start + 1
         if room and self.ends[end] - self.ends[start] > room:
@@ -169,13 +171,6 @@ class Queue:
             self.discard(job)
             job.todo.appendleft((part.start, part.stop))
             self.add(job, first=True)
-
-    def clear(self) -> Iterator[Job]:
-        """Every request that waits; the queue is empty then."""
-        rows, self.tokens = list(self._jobs.values()), 0
-        self._jobs.clear()
-        for row in rows:
-            yield from row
 
     def next_batch(self) -> Batch | None:
         """The batch of the pipeline whose turn it is; None if nothing waits."""

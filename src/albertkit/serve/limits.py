@@ -120,5 +120,5 @@ def _too_long(headers: dict[bytes, bytes], most: int) -> ServiceError | None:
         return None
     return ServiceError(
         "request-too-large", f"the body has {int(said[:20]):,} bytes, at most {most:,} are read",
-        "send fewer texts in a request", status=413,
+        "send fewer texts in a request, or a smaller video", status=413,
     )  # fmt: skip

@@ -51,7 +51,7 @@ def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
             server.should_exit = True
 
         config = uvicorn.Config(
-            make_app(service, on_failure=stop), log_config=None, access_log=False, server_header=False, ws="none",
+            make_app(service, on_end=stop), log_config=None, access_log=False, server_header=False, ws="none",
             timeout_keep_alive=75, timeout_graceful_shutdown=int(settings.timeout) + _GRACE,
         )  # fmt: skip
         server = uvicorn.Server(config)

@@ -1,6 +1,7 @@
 """Settings of the service."""
 
 import ipaddress
+import math
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -54,8 +55,9 @@ class ServeSettings:
     def __post_init__(self) -> None:
         for one in fields(self):
             value, least = getattr(self, one.name), 0 if one.name in ("port", "threads") else 1e-3
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < least:
-                raise ConfigError("bad-value", f"{one.name} is {value}, it must be above 0", "leave it out")
+            if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value < math.inf:
+                wanted = "a finite number, above 0" if least else "0 or more"
+                raise ConfigError("bad-value", f"{one.name} is {value}, it must be {wanted}", "leave it out")
         if self.port > 65535:
             raise ConfigError("bad-value", f"port {self.port} is above 65535", "use 8000, or 0 for a free one")
         if self.precision not in PRECISIONS:

@@ -13,10 +13,7 @@ from albertkit.serve.wire import Done, Facts, Failed, Ready, Start, Work
 
 log = logging.getLogger(__name__)
 AHEAD = 2  # batches at the worker: the second one lies ready when the first is done
-_SHORTEST_DELAY, _LONGEST_DELAY = (
-    1.0,
-    30.0,
-)  # seconds until the next start of a worker that dies before it answers anything
+_SHORTEST_DELAY, _LONGEST_DELAY = 1.0, 30.0  # seconds to the next start, after a worker that answered nothing
 
 
 class Supervisor:

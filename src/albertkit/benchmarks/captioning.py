@@ -6,8 +6,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from albertkit.benchmarks.finetuning import using_threads
-from albertkit.benchmarks.harness import Contender, Peer, Row, compare, interleave, missing, progress, versions
+from albertkit.benchmarks.harness import (
+    Contender,
+    Peer,
+    Row,
+    compare,
+    interleave,
+    missing,
+    progress,
+    using_threads,
+    versions,
+)
 from albertkit.captioning.generation import CaptionIds, GenerationSettings, generate
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.captioning.model.masks import caption_mask

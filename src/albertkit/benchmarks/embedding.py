@@ -16,8 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertkit.benchmarks.finetuning import using_threads
-from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress, versions
+from albertkit.benchmarks.harness import (
+    Contender,
+    Row,
+    compare,
+    interleave,
+    progress,
+    size_of,
+    using_threads,
+    versions,
+)
 from albertkit.benchmarks.inputs import Inputs
 from albertkit.benchmarks.pretraining import VOCABULARY
 from albertkit.config import AlbertConfig
@@ -90,16 +98,9 @@ def random_encoder(inputs: Inputs, config: AlbertConfig | None) -> SentenceEncod
         ConfigError: vocab-too-large.
     """
     from albertkit.model import AlbertModel
-    from albertkit.tokenizer import AlbertTokenizer
 
     config = config or AlbertConfig.from_size("base", vocab_size=VOCABULARY)
-    tokenizer = AlbertTokenizer.from_pretrained(inputs.tokenizer_folder)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise ConfigError(
-            "vocab-too-large",
-            f"the tokenizer has {tokenizer.vocab_size:,} pieces, the model measured has {config.vocab_size:,}",
-            "name a tokenizer with at most that many",
-        )  # fmt: skip
+    tokenizer = inputs.open_tokenizer(config.vocab_size)
     torch.manual_seed(0)
     return SentenceEncoder(AlbertModel(config), tokenizer).eval()
 
@@ -127,7 +128,7 @@ def _rows(
     for name, contender in contenders.items():
         own_cosines = _cosines(ours[name][0].encode(texts, precision=name), reference)
         row = compare(
-            f"encode sentences, {_shown(encoder)}, ours in {name}", "sentences/s", contender, peers, seconds,
+            f"encode sentences, {size_of(encoder.config)}, ours in {name}", "sentences/s", contender, peers, seconds,
             equal=own_cosines["min"] >= SAME,
             compared=(
                 f"cosine of every vector to the same text's in {'sentence-transformers' if peer else 'our'} fp32: "
@@ -147,10 +148,6 @@ def _rows(
 
 def _encode(encoder: SentenceEncoder, texts: list[str], precision: Precision) -> None:
     encoder.encode(texts, precision=precision)
-
-
-def _shown(encoder: SentenceEncoder) -> str:
-    return f"H {encoder.config.hidden_size}, {encoder.config.num_hidden_layers} layers"
 
 
 def _cosines(vectors: np.ndarray, reference: np.ndarray) -> dict[str, float]:

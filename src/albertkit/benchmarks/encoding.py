@@ -8,15 +8,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from albertkit.benchmarks.finetuning import using_threads
-from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress
+from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress, size_of, using_threads
 from albertkit.benchmarks.inference_agreement import (
     agreements_of,
     details_of_all,
     judged,
     make_engines,
     peak_contenders,
-    shown,
 )
 from albertkit.benchmarks.inference_peers import IdleMeter, Peers, Work, open_peers
 from albertkit.benchmarks.inputs import Inputs
@@ -62,8 +60,6 @@ def encode_rows(
     Raises:
         ConfigError: bad-sentences, bad-rounds, vocab-too-large. DataError: not-found, peer-failed.
     """
-    if sentences < 1:
-        raise ConfigError("bad-sentences", f"--sentences is {sentences}, it must be at least 1", "leave it out")
     config = config or AlbertConfig.from_size("base", vocab_size=VOCABULARY)
     sequences = sentence_ids(inputs, sentences, config)
     works = {name: Work(sequences, BATCH, by_length, prepared=False) for name, by_length in ORDERS.items()}
@@ -74,16 +70,14 @@ def encode_rows(
 
 
 def sentence_ids(inputs: Inputs, count: int, config: AlbertConfig) -> list[list[int]]:
-    """Sentences taken evenly from the text and shuffled, as ids."""
-    from albertkit.tokenizer import AlbertTokenizer
+    """Sentences taken evenly from the text and shuffled, as ids.
 
-    tokenizer = AlbertTokenizer.from_pretrained(inputs.tokenizer_folder)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise ConfigError(
-            "vocab-too-large",
-            f"the tokenizer has {tokenizer.vocab_size:,} pieces, the model measured has {config.vocab_size:,}",
-            "name a tokenizer with at most that many",
-        )  # fmt: skip
+    Raises:
+        ConfigError: bad-sentences, vocab-too-large.
+    """
+    if count < 1:
+        raise ConfigError("bad-sentences", f"--sentences is {count}, it must be at least 1", "leave it out")
+    tokenizer = inputs.open_tokenizer(config.vocab_size)
     lines = inputs.lines
     places = np.linspace(0, len(lines) - 1, min(count, len(lines))).astype(int)
     shuffled = np.random.default_rng(0).permutation(places)  # sources follow one another, batches shall mix them
@@ -120,7 +114,7 @@ def _rows(
     best = {name: each.work / min(seconds[each.name]) for name, each in peaks.items()}
     for name, contender in ours.items():
         row = compare(
-            f"encode, natural lengths, batch {BATCH}, {shown(config)}, ours in {name}", "sentences/s", contender, theirs,
+            f"encode, natural lengths, batch {BATCH}, {size_of(config)}, ours in {name}", "sentences/s", contender, theirs,
             seconds, note="; ".join([NOTE, *engines[name].notes]), **judged(name, agreements, peers),
         )  # fmt: skip
         row.peak = best[name] / float(gflop) if name in best else None

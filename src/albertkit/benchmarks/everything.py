@@ -117,9 +117,8 @@ def measure_everything(
             progress(f"{measurement.name}: left out, it needs {' and '.join(lacking)}")
             continue
         write_json(file, asdict(_measure(measurement, given, run or _run)))
-        with atomic_file(out / PAGE, "w") as stream:
-            stream.write(render([asdict(measured) for measured in _found(out)]))
-    return _found(out)
+        _write_page(out)
+    return _write_page(out)  # a run that was killed may have measured everything and not written it
 
 
 def _measure(
@@ -160,6 +159,10 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def _found(out: Path) -> list[Measured]:
+def _write_page(out: Path) -> list[Measured]:
+    """Write the page of all that the folder holds, and return that."""
     files = [out / f"{measurement.name}.json" for measurement in MEASUREMENTS]
-    return [Measured(**read_json(file, "results")) for file in files if file.exists()]
+    found = [Measured(**read_json(file, "results")) for file in files if file.exists()]
+    with atomic_file(out / PAGE, "w") as stream:
+        stream.write(render([asdict(measured) for measured in found]))
+    return found

@@ -1,9 +1,7 @@
 """`albertkit bench finetune`: examples a second of whole fine-tuning steps, beside transformers' Trainer as run_glue uses it."""
 
 import copy
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertkit.benchmarks.harness import Contender, Row, compare, interleave, missing, progress, versions
+from albertkit.benchmarks.harness import (
+    Contender,
+    Row,
+    compare,
+    interleave,
+    missing,
+    progress,
+    size_of,
+    using_threads,
+    versions,
+)
 from albertkit.benchmarks.inputs import Inputs
 from albertkit.benchmarks.pretraining import MATMUL, TRANSFORMERS, VOCABULARY, matmul, precisions
 from albertkit.benchmarks.transformers_peer import Example, TrainerSetting, contender, make_model
@@ -98,31 +106,13 @@ def finetune_rows(
                 yield from _rows(work, its_config, rounds, steps, Path(scratch))
 
 
-@contextmanager
-def using_threads(threads: int) -> Iterator[None]:
-    """Compute with so many threads; 0 for all cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or os.cpu_count() or 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) -> Iterator[tuple[Work, AlbertConfig]]:
     from albertkit.tasks.data import read_split
     from albertkit.tasks.faults import Faults
     from albertkit.tasks.texts import TextExample
     from albertkit.tasks.texts.names import official_task
-    from albertkit.tokenizer import AlbertTokenizer
 
-    tokenizer = AlbertTokenizer.from_pretrained(inputs.tokenizer_folder, text_rules="google")
-    if tokenizer.vocab_size > config.vocab_size:
-        raise ConfigError(
-            "vocab-too-large",
-            f"the tokenizer has {tokenizer.vocab_size:,} pieces, the model measured has {config.vocab_size:,}",
-            "name a tokenizer with at most that many",
-        )  # fmt: skip
+    tokenizer = inputs.open_tokenizer(config.vocab_size, "google")
     lines = inputs.lines
     for name, shown in (("mrpc", "MRPC"), ("sst2", "SST-2")):
         task = official_task(name, length=MAX_LENGTH)
@@ -156,7 +146,7 @@ def _rows(work: Work, config: AlbertConfig, rounds: int, steps: int, scratch: Pa
     measured = {name: each.work / min(seconds[each.name]) for name, each in matmuls.items()}
     for name, contender_of_ours in ours.items():
         row = compare(
-            f"fine-tuning, {work.name}, {_shown(config)}, ours in {name}", "examples/s", contender_of_ours, peers, seconds,
+            f"fine-tuning, {work.name}, {size_of(config)}, ours in {name}", "examples/s", contender_of_ours, peers, seconds,
             equal=equal, compared=compared, missing=missing([TRANSFORMERS]), note=NOTE,
             versions=versions("torch", "transformers", "accelerate"),
         )  # fmt: skip
@@ -169,10 +159,6 @@ def _rows(work: Work, config: AlbertConfig, rounds: int, steps: int, scratch: Pa
         }  # fmt: skip
         row.details = {key: float(v) if isinstance(v, np.floating) else v for key, v in row.details.items()}
         yield row
-
-
-def _shown(config: AlbertConfig) -> str:
-    return f"H {config.hidden_size}, {config.num_hidden_layers} layers"
 
 
 def _steps(name: str, model: AlbertForSequenceClassification, work: Work, steps: int, dtype: torch.dtype) -> Contender:

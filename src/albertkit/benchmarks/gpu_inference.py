@@ -16,8 +16,8 @@ from albertkit.benchmarks.gpu_pretraining import (
     peak_width,
     waiting,
 )
-from albertkit.benchmarks.harness import Contender, Row, compare, interleave, missing, progress, versions
-from albertkit.benchmarks.inference_agreement import agreement, agrees, shown
+from albertkit.benchmarks.harness import Contender, Row, compare, interleave, missing, progress, size_of, versions
+from albertkit.benchmarks.inference_agreement import agreement, agrees
 from albertkit.benchmarks.inputs import Inputs
 from albertkit.benchmarks.latency import fixed_work
 from albertkit.benchmarks.pretraining import VOCABULARY
@@ -52,7 +52,7 @@ def gpu_encode_rows(
         A row with us eager, and one with us compiled; in sentences/s.
 
     Raises:
-        ConfigError: bad-rounds, vocab-too-large.
+        ConfigError: bad-sentences, bad-rounds, vocab-too-large.
     """
     config = config or AlbertConfig.from_size("base", vocab_size=VOCABULARY)
     sequences = sentence_ids(inputs, sentences, config)
@@ -65,13 +65,13 @@ def gpu_encode_rows(
         for order, by_length in ORDERS.items()
     }
     progress(f"encode: {len(sequences):,} sentences on {device}")
-    gflop = config.train_flops_per_token(float((lengths**2).sum() / lengths.sum()), 0.0) / 3 * lengths.mean()
+    flop = config.train_flops_per_token(float((lengths**2).sum() / lengths.sum()), 0.0) / 3 * lengths.mean()
     details = {
         "sentences": len(sequences), "mean_length": float(lengths.mean()), "longest": int(lengths.max()),
         "padding": {order: padding(lengths, by_length) for order, by_length in ORDERS.items()},
     }  # fmt: skip
-    title = f"encode, natural lengths, batch {BATCH}, {shown(config)}"
-    yield from _rows(title, "sentences/s", float(len(sequences)), runs, peers, device, rounds, float(gflop), details)
+    title = f"encode, natural lengths, batch {BATCH}, {size_of(config)}"
+    yield from _rows(title, "sentences/s", float(len(sequences)), runs, peers, device, rounds, float(flop), details)
 
 
 def gpu_latency_rows(
@@ -106,9 +106,9 @@ def gpu_latency_rows(
         runs = {name: partial(_packed_states, engine, batch) for name, engine in ours.items()}
         peers = {name: partial(forward, ids, mask) for name, forward in theirs.items()}
         progress(f"latency: {shape} on {device}")
-        gflop = batch.num_tokens * config.train_flops_per_token(float(ids.shape[1]), 0.0) / 3
-        title = f"latency, {shape}, {shown(config)}"
-        yield from _rows(title, "batches/s", 1.0, runs, peers, device, rounds, float(gflop), {}, CALLS)
+        flop = batch.num_tokens * config.train_flops_per_token(float(ids.shape[1]), 0.0) / 3
+        title = f"latency, {shape}, {size_of(config)}"
+        yield from _rows(title, "batches/s", 1.0, runs, peers, device, rounds, float(flop), {}, CALLS)
 
 
 def _contenders(

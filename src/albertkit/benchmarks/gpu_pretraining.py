@@ -42,7 +42,7 @@ class Measured:
 
 
 def works() -> list[Measured]:
-    """Rows 6 and 7: base at 512, full and of natural lengths, and xxlarge."""
+    """What is measured: base at 512, full and of natural lengths, and xxlarge."""
     base, xxlarge = (AlbertConfig.from_size(size, vocab_size=VOCABULARY) for size in ("base", "xxlarge"))
     return [
         Measured(Work("base, length 512, full", base, 512, sequences=64, best_batch=64), natural=False),

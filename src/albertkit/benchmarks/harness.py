@@ -10,12 +10,14 @@ import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 
 
@@ -70,7 +72,7 @@ class Row:
         peak: What the machine could do in the same unit, measured in the same run; None where no limit is meaningful.
         equal: Whether the outputs that must agree do; None if nothing was compared.
         compared: The sentence saying what was compared, and how.
-        missing: Peers that are not installed: name to install line.
+        missing: Peers that took no part: name to what is missing and how to install it.
         versions: Versions of everything that took part.
         best: Everybody's best round, "ours" among them.
         spread: Everybody's (slowest - fastest) / median of seconds, over the rounds.
@@ -169,6 +171,24 @@ def compare(
             result.peers[label] = median(rates)
             result.ratio[label] = median(own / rate for own, rate in zip(own_rates, rates, strict=True))
     return result
+
+
+@contextmanager
+def using_threads(threads: int) -> Iterator[None]:
+    """Let torch compute with so many threads, and afterwards with as many as before; 0 for all cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def size_of(config: AlbertConfig) -> str:
+    """A model's size as rows show it."""
+    return f"H {config.hidden_size}, {config.num_hidden_layers} layers"
 
 
 def missing(peers: Sequence[Peer]) -> dict[str, str]:

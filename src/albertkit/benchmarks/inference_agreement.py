@@ -34,11 +34,6 @@ def make_engines(config: AlbertConfig) -> tuple[AlbertModel, dict[Precision, Eng
     return model, engines
 
 
-def shown(config: AlbertConfig) -> str:
-    """The model's size as rows show it."""
-    return f"H {config.hidden_size}, {config.num_hidden_layers} layers"
-
-
 def peak_contenders(precisions: Sequence[Precision]) -> dict[Precision, Contender]:
     """The machine's peak in GFLOP/s (integers: GOP/s) in those precisions that have packed weights here."""
     from albertkit.engines.operators import Bf16Linear, Int8Linear, QuantizedRows, lacking
@@ -137,7 +132,7 @@ def details_of_all(
     *works: str,
 ) -> dict[str, Any]:
     """What every row of a measurement shows."""
-    wanted = config.num_hidden_layers * 6 + 1  # what a peer's int8 must have converted,
+    wanted = config.num_hidden_layers * 6 + 1  # which a peer's int8 must have converted
     return {
         "threads": {"ours": torch.get_num_threads(), **peers.threads},
         "processor_time_of_those_who_wait": meter.shares(),

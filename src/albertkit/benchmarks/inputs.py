@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from albertkit.benchmarks.harness import progress
 from albertkit.errors import ConfigError, DataError
 
-VOCABULARIES = (
-    8000,
-    4000,
-    2000,
-    1000,
-    500,
-    250,
-)  # pieces of a tokenizer trained on the spot: the most the text supports
+if TYPE_CHECKING:
+    from albertkit.tokenizer import AlbertTokenizer
+
+# Pieces of a tokenizer trained on the spot: the most that the text supports.
+VOCABULARIES = (8000, 4000, 2000, 1000, 500, 250)
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,27 @@ class Inputs:
     def megabytes(self) -> float:
         """Size of the sentences in millions of bytes of UTF-8, a newline after each."""
         return sum(len(line.encode()) + 1 for line in self.lines) / 1e6
+
+    def open_tokenizer(self, most_pieces: int, text_rules: str | None = None) -> "AlbertTokenizer":
+        """The tokenizer, for a model with random weights.
+
+        Args:
+            most_pieces: Rows of the model's table of words.
+            text_rules: As `AlbertTokenizer.from_pretrained`.
+
+        Raises:
+            ConfigError: vocab-too-large for a tokenizer of more pieces.
+        """
+        from albertkit.tokenizer import AlbertTokenizer
+
+        tokenizer = AlbertTokenizer.from_pretrained(self.tokenizer_folder, text_rules)
+        if tokenizer.vocab_size > most_pieces:
+            raise ConfigError(
+                "vocab-too-large",
+                f"the tokenizer has {tokenizer.vocab_size:,} pieces, the model measured has {most_pieces:,}",
+                "name a tokenizer with at most that many",
+            )
+        return tokenizer
 
     def write_text(self, path: Path) -> None:
         """Write the text as every program of the family reads it: a sentence a line, a blank line after a document."""

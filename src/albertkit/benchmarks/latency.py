@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from albertkit.benchmarks.finetuning import using_threads
-from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress
+from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress, size_of, using_threads
 from albertkit.benchmarks.inference_agreement import (
     MATMUL,
     agreements_of,
@@ -17,7 +16,6 @@ from albertkit.benchmarks.inference_agreement import (
     judged,
     make_engines,
     peak_contenders,
-    shown,
 )
 from albertkit.benchmarks.inference_peers import SETTLE, IdleMeter, Peers, Work, open_peers
 from albertkit.benchmarks.pretraining import VOCABULARY
@@ -107,7 +105,7 @@ def _rows(
     gflop = lengths.sum() * config.train_flops_per_token(float(lengths.mean()), 0.0) / 3e9
     for name, contender in ours.items():
         row = compare(
-            f"latency, {shape}, {shown(config)}, ours in {name}", "batches/s", contender, theirs, seconds,
+            f"latency, {shape}, {size_of(config)}, ours in {name}", "batches/s", contender, theirs, seconds,
             note="; ".join([NOTE, *engines[name].notes]), **judged(name, agreements, peers),
         )  # fmt: skip
         best = {peak: each.work / min(seconds[each.name]) for peak, each in peaks.items()}

@@ -7,7 +7,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertkit.benchmarks.data import one_epoch, open_stream
-from albertkit.benchmarks.harness import Contender, Peer, Row, compare, interleave, missing, progress, versions
+from albertkit.benchmarks.harness import (
+    Contender,
+    Peer,
+    Row,
+    compare,
+    interleave,
+    missing,
+    progress,
+    using_threads,
+    versions,
+)
 from albertkit.benchmarks.inputs import Inputs
 
 TRANSFORMERS = Peer("transformers DataCollatorForLanguageModeling", "transformers", "pip install transformers")
@@ -28,33 +38,26 @@ def masking_row(inputs: Inputs, rounds: int) -> Row:
         inputs: Text and tokenizer.
         rounds: Timed rounds.
     """
-    import torch
-
     from albertkit.corpus import TokenStore, build_store
     from albertkit.tokenizer import AlbertTokenizer
 
     tokenizer = AlbertTokenizer.from_pretrained(inputs.tokenizer_folder, text_rules="google")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with TemporaryDirectory(prefix="albertkit-bench-") as scratch:
-            folder = Path(scratch)
-            inputs.write_text(folder / "text.txt")
-            build_store([str(folder / "text.txt")], folder / "store", tokenizer)
-            store = TokenStore.open(folder / "store")
-            stream = open_stream(store, LENGTH)
-            counts = one_epoch(stream)
-            epochs = max(1, round(TOKENS / counts["tokens"]))
-            ours = Contender("albertkit", lambda: _draw(stream, epochs), epochs * counts["tokens"])
-            shares = {ours.name: counts["predictions"] / counts["tokens"]}
-            peers = []
-            if TRANSFORMERS.installed:
-                tokenizer.save_pretrained(folder / "tokenizer")
-                peers = _collators(folder / "tokenizer", _sequences(store, tokenizer), shares)
-            progress(f"masking: {counts['tokens']:,} tokens")
-            seconds = interleave([ours, *peers], rounds, say=progress)
-    finally:
-        torch.set_num_threads(threads)
+    with using_threads(1), TemporaryDirectory(prefix="albertkit-bench-") as scratch:
+        folder = Path(scratch)
+        inputs.write_text(folder / "text.txt")
+        build_store([str(folder / "text.txt")], folder / "store", tokenizer)
+        store = TokenStore.open(folder / "store")
+        stream = open_stream(store, LENGTH)
+        counts = one_epoch(stream)
+        epochs = max(1, round(TOKENS / counts["tokens"]))
+        ours = Contender("albertkit", lambda: _draw(stream, epochs), epochs * counts["tokens"])
+        shares = {ours.name: counts["predictions"] / counts["tokens"]}
+        peers = []
+        if TRANSFORMERS.installed:
+            tokenizer.save_pretrained(folder / "tokenizer")
+            peers = _collators(folder / "tokenizer", _sequences(store, tokenizer), shares)
+        progress(f"masking: {counts['tokens']:,} tokens")
+        seconds = interleave([ours, *peers], rounds, say=progress)
     return compare(
         f"masking, length {LENGTH}, one core", "tokens/s", ours, peers, seconds,
         equal=all(abs(share - 0.15) < 0.015 for share in shares.values()),

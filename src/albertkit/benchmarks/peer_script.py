@@ -17,9 +17,8 @@ def load(folder):  # type: ignore[no-untyped-def]
         from official.nlp.data import create_pretraining_data
 
         return create_pretraining_data
-    package = types.ModuleType(
-        "albert"
-    )  # the checkout's own imports say `from albert import ...`, whatever its folder's name
+    # The checkout's own imports say `from albert import ...`, whatever its folder's name.
+    package = types.ModuleType("albert")
     package.__path__ = [folder]
     sys.modules["albert"] = package
     sys.path.insert(0, folder)

@@ -1,6 +1,5 @@
 """`albertkit bench pretrain`: real tokens a second of whole optimisation steps, beside transformers and its Trainer."""
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,17 @@ from typing import Any
 
 import torch
 
-from albertkit.benchmarks.harness import Contender, Peer, Row, compare, interleave, missing, progress, versions
+from albertkit.benchmarks.harness import (
+    Contender,
+    Peer,
+    Row,
+    compare,
+    interleave,
+    missing,
+    progress,
+    using_threads,
+    versions,
+)
 from albertkit.benchmarks.inputs import Inputs
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
@@ -19,9 +28,7 @@ from albertkit.model import AlbertForPreTraining, PackedBatch
 
 TRANSFORMERS = Peer("transformers Trainer", "transformers", "pip install transformers accelerate")
 TOLERANCE = 1e-4  # of the loss, ours beside transformers', same weights and batch, fp32
-VOCABULARY = (
-    30_000  # the published vocabulary, whatever the tokenizer: the prediction head's share of the work depends on it
-)
+VOCABULARY = 30_000  # as published, whatever the tokenizer: the prediction head's share of the work depends on it
 MATMUL = 2048  # width of the square matrices that measure the peak
 NOTE = (
     "the same examples for all, made beforehand; real tokens only, padding counts for nothing; the Trainer's time is "
@@ -88,15 +95,11 @@ def pretrain_rows(
     """
     if steps < 1:
         raise ConfigError("bad-steps", f"--steps is {steps}, it must be at least 1", "leave it out for the default")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or os.cpu_count() or 1)
-    try:
+    with using_threads(threads):
         for work in works() if sizes is None else sizes:
             with TemporaryDirectory(prefix="albertkit-bench-") as scratch:
                 batches = natural_batches(inputs, work, steps, Path(scratch))
                 yield from _rows(work, batches, rounds, Path(scratch))
-    finally:
-        torch.set_num_threads(before)
 
 
 def natural_batches(inputs: Inputs, work: Work, steps: int, scratch: Path) -> list[PackedBatch]:
@@ -106,15 +109,8 @@ def natural_batches(inputs: Inputs, work: Work, steps: int, scratch: Path) -> li
     from albertkit.corpus import TokenStore, build_store
     from albertkit.pretraining.examples import ExampleSettings
     from albertkit.pretraining.stream import BatchStream
-    from albertkit.tokenizer import AlbertTokenizer
 
-    tokenizer = AlbertTokenizer.from_pretrained(inputs.tokenizer_folder, text_rules="google")
-    if tokenizer.vocab_size > VOCABULARY:
-        raise ConfigError(
-            "vocab-too-large",
-            f"the tokenizer has {tokenizer.vocab_size:,} pieces, the models measured have {VOCABULARY:,}",
-            "name a tokenizer with at most that many",
-        )  # fmt: skip
+    tokenizer = inputs.open_tokenizer(VOCABULARY, "google")
     inputs.write_text(scratch / "text.txt")
     build_store([str(scratch / "text.txt")], scratch / "store", tokenizer)
     store = TokenStore.open(scratch / "store")

@@ -7,7 +7,6 @@ documents neither has seen, 15 % of the tokens drawn one by one.
 """
 
 import dataclasses
-import os
 import statistics
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 
 import torch
 
-from albertkit.benchmarks.harness import Peer, Row, missing, progress, versions
+from albertkit.benchmarks.harness import Peer, Row, missing, progress, using_threads, versions
 from albertkit.benchmarks.inputs import Inputs
 from albertkit.benchmarks.quality_peer import PeerJob, PeerSetting
 from albertkit.benchmarks.quality_text import Judge
@@ -98,24 +97,17 @@ def quality_rows(
     if minutes <= 0:
         raise ConfigError("bad-minutes", f"--minutes is {minutes}, it must be above 0", "leave it out for the default")
     settings = PretrainSettings(**PretrainSettings.read(recipe))
-    if settings.config is not None:
-        AlbertConfig.from_pretrained(
-            settings.config
-        )  # a recipe run where its file is not is said before a store is built
+    if settings.config is not None:  # that its file is not here is said before a store is built
+        AlbertConfig.from_pretrained(settings.config)
     if not TRANSFORMERS.installed:
         raise ConfigError("missing-extra", "transformers and accelerate are not installed", TRANSFORMERS.install)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or os.cpu_count() or 1)
-    try:
+    peer = PeerSetting(peer_batch, peer_lr, PEER_INITIALIZER_RANGE)
+    with using_threads(threads):
         if out is not None:
-            yield _race(inputs, settings, minutes, out, PeerSetting(peer_batch, peer_lr, PEER_INITIALIZER_RANGE))
+            yield _race(inputs, settings, minutes, out, peer)
             return
         with TemporaryDirectory(prefix="albertkit-bench-") as folder:
-            yield _race(
-                inputs, settings, minutes, Path(folder), PeerSetting(peer_batch, peer_lr, PEER_INITIALIZER_RANGE)
-            )
-    finally:
-        torch.set_num_threads(before)
+            yield _race(inputs, settings, minutes, Path(folder), peer)
 
 
 def _race(inputs: Inputs, settings: PretrainSettings, minutes: float, out: Path, peer: PeerSetting) -> Row:
@@ -136,17 +128,9 @@ def _race(inputs: Inputs, settings: PretrainSettings, minutes: float, out: Path,
     ours, our_speed = _ours(settings, store, 60 * minutes * SHARE)
     progress(f"{setting.name}: {steps:,} updates of {peer_speed:.3f} s; ours: {ours.steps:,} of {our_speed:.3f} s")
     ours.save(out / "ours.toml")
+    run_ours = (out / "store", out / "ours", out / "ours.toml", torch.get_num_threads())
     runners = [
-        _start(
-            "albertkit",
-            out / "ours.log",
-            TURN * SHARE,
-            "quality_ours",
-            out / "store",
-            out / "ours",
-            out / "ours.toml",
-            torch.get_num_threads(),
-        ),
+        _start("albertkit", out / "ours.log", TURN * SHARE, "quality_ours", *run_ours),
         _start(setting.name, out / "theirs.log", TURN, "quality_peer", job),
     ]
     try:
@@ -208,13 +192,8 @@ def _fastest(settings: PretrainSettings, peer: PeerSetting, out: Path) -> tuple[
         for compiled in (False, True) if which("c++") else (False,):  # torch.compile writes C++ for a CPU
             setting = dataclasses.replace(peer, bf16=bf16, compile=compiled)
             name = f"speed-{len(speeds)}"
-            runner = _start(
-                setting.name,
-                out / f"{name}.log",
-                3600,
-                "quality_peer",
-                _job(settings, out, name, setting, TIMED_UPDATES + 2),
-            )
+            job = _job(settings, out, name, setting, TIMED_UPDATES + 2)
+            runner = _start(setting.name, out / f"{name}.log", 3600, "quality_peer", job)
             try:
                 while runner.take_turn():
                     pass

@@ -115,13 +115,13 @@ def main(job: PeerJob) -> None:
             remove_unused_columns=False,
         ),
         train_dataset=torch.utils.data.TensorDataset(torch.from_numpy(text)),
-        data_collator=_collator(transformers, store.tokenizer(), text),
+        data_collator=_collator(transformers, store.tokenizer()),
         callbacks=[_recorder(transformers, out, set(job.saves))],
     )  # fmt: skip
     trainer.train()
 
 
-def _collator(transformers: Any, tokenizer: Any, text: Any) -> Any:
+def _collator(transformers: Any, tokenizer: Any) -> Any:
     """transformers' own masks, on blocks of ids; no attention mask, since nothing is padded: its fastest path."""
     import tempfile
 

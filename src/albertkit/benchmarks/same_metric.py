@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertkit.benchmarks.finetuning import BATCH_SIZE, MAX_LENGTH, examples_of, pad, using_threads
-from albertkit.benchmarks.harness import Row, missing, progress, versions
+from albertkit.benchmarks.finetuning import BATCH_SIZE, MAX_LENGTH, examples_of, pad
+from albertkit.benchmarks.harness import Row, missing, progress, using_threads, versions
 from albertkit.benchmarks.pretraining import TRANSFORMERS, precisions
 from albertkit.benchmarks.transformers_peer import make_model
 from albertkit.errors import ConfigError, DataError
@@ -96,10 +96,8 @@ def _row(task: Task, precision: str, steps: int, results: list[dict[str, Any]]) 
     row.details["ours"] = ours
     if TRAINER in results[0]:
         theirs = [result[TRAINER][0] for result in results]
-        row.peers[TRAINER], row.ratio[TRAINER] = (
-            median(theirs),
-            median(a / b for a, b in zip(ours, theirs, strict=True)),
-        )
+        row.peers[TRAINER] = median(theirs)
+        row.ratio[TRAINER] = median(a / b for a, b in zip(ours, theirs, strict=True))
         row.best[TRAINER], row.spread[TRAINER] = max(theirs), _spread(theirs)
         row.details["theirs"] = theirs
         pairs = [(result[f"albertkit {precision}"][1], result[TRAINER][1]) for result in results]

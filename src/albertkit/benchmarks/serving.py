@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from albertkit.benchmarks.embedding import random_encoder, texts_evenly
-from albertkit.benchmarks.finetuning import using_threads
-from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress, versions
+from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress, using_threads, versions
 from albertkit.benchmarks.inputs import Inputs
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -62,7 +61,8 @@ def serve_rows(
         A row in sentences/s.
 
     Raises:
-        ConfigError: bad-sentences; bad-value; vocab-too-large. MachineError: peer-failed.
+        ConfigError: bad-value, bad-rounds, vocab-too-large. DataError, CheckpointError: what loading the model raises.
+        MachineError: peer-failed.
     """
     if sentences < 1 or clients < 1:
         raise ConfigError("bad-value", f"{sentences} sentences and {clients} clients", "both must be at least 1")

@@ -98,9 +98,8 @@ def make_model(
     values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "parameter_sharing")}
     model = getattr(transformers, name)(transformers.AlbertConfig(**values), **options)
     unmatched = model.load_state_dict(weights, strict=False)
-    missing = [
-        key for key in unmatched.missing_keys if not key.startswith("predictions.decoder.")
-    ]  # tied, as is its bias
+    # The decoder is tied, as is its bias.
+    missing = [key for key in unmatched.missing_keys if not key.startswith("predictions.decoder.")]
     if missing or unmatched.unexpected_keys:
         raise RuntimeError(f"transformers' weights differ from ours: {missing} {unmatched.unexpected_keys}")
     model.tie_weights()

@@ -227,6 +227,7 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path: Path):
     (tmp_path / "old" / "model.safetensors").write_bytes(b"\xff" * 20)
     refused(tmp_path / "old", "broken-weights", "copy it again")
     refused(tmp_path / "old", "bad-value", "--length 40", length=41)
+    refused(tmp_path / "old", "bad-value", "--length 40", length=0)
 
 
 def test_torch_is_not_imported(tmp_path: Path):

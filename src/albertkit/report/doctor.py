@@ -146,7 +146,7 @@ def machine() -> dict[str, Any]:
         "available_bytes": _kibibytes(memory.get("MemAvailable")),
         "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags] if flags else None,
         "native_bf16": any(flag in flags for flag in BF16_FLAGS) if flags else None,
-        # As `engines.processor.faster_bf16`, which explains it; this room stands below.
+        # As `engines.processor.faster_bf16`, which explains it; this room may not import that one.
         "faster_bf16": _faster_bf16(flags, cpu.get("vendor_id", "")) if flags else None,
     }
 

@@ -46,7 +46,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> dict[str, A
     provenance = _json_if_there(folder / "provenance.json")
     longest = config.max_position_embeddings
     trained = (provenance or {}).get("length")
-    length = length or (trained if type(trained) is int else 0) or min(512, longest)
+    if length is None:
+        length = (trained if type(trained) is int else 0) or min(512, longest)
     if not 0 < length <= longest:
         raise ConfigError("bad-value", f"length is {length}, the model reads 1 to {longest}", f"use --length {longest}")
     header = read_header(folder / WEIGHTS)

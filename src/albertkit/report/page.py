@@ -75,7 +75,7 @@ def run_page(
         title=title,
         extent=curve.get("extent", ""),
         parameters=parameters,
-        headline=_headline(rows, results, baselines or {}),
+        headline=_headline(results, baselines or {}),
         measures=rows,
         curve=curve,
         examples=[_example(example) for example in examples],
@@ -119,7 +119,7 @@ def _curve(source: Source, baselines: Mapping[str, Any], metric: str | None) -> 
         return curve | {"missing": error.message, "hint": error.hint}
 
 
-def _headline(rows: Sequence[Any], results: Mapping[str, Any], baselines: Mapping[str, Any]) -> dict[str, str]:
+def _headline(results: Mapping[str, Any], baselines: Mapping[str, Any]) -> dict[str, str]:
     """What the loss means in words: nats below the baseline, and times as probable."""
     loss, unigram = results.get("masked_lm_loss"), baselines.get("unigram_loss")
     times = times_more_probable(loss, unigram)

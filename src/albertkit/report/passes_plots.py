@@ -25,7 +25,7 @@ def similarity_svg(similarity: Sequence[Sequence[float]], narrow: bool = False) 
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        _heat(axis, table, table, narrow)
+        _heat(axis, table, narrow)
         axis.set_xlabel("after pass")
         axis.set_ylabel("after pass")
 
@@ -46,7 +46,7 @@ def entropy_svg(entropy: Sequence[Sequence[float]], uniform: float, narrow: bool
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        _heat(axis, shares, shares, narrow, first=1)
+        _heat(axis, shares, narrow, first=1)
         axis.set_xlabel("head")
         axis.set_ylabel("in pass")
 
@@ -86,20 +86,27 @@ def movement_svg(passes: Mapping[str, Any], narrow: bool = False) -> str:
     )
 
 
-def _heat(axis: Any, strengths: np.ndarray, numbers: np.ndarray, narrow: bool, first: int = 0) -> None:
-    """Cells of one colour, fainter where the value is lower: the page's own background shows through, light or dark."""
+def _heat(axis: Any, values: np.ndarray, narrow: bool, first: int = 0) -> None:
+    """Cells of one colour, fainter where the value is lower: the page's own background shows through, light or dark.
+
+    Args:
+        axis: matplotlib's.
+        values: [rows, columns]; 0 is invisible, 1 and above full.
+        narrow: For a telephone.
+        first: Number of the first row; columns begin at 0 if rows do, else at 1.
+    """
     from matplotlib.collections import PatchCollection
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 
-    rows, columns = strengths.shape
+    rows, columns = values.shape
     cells = [Rectangle((x, y), 1, 1) for y in range(rows) for x in range(columns)]
-    colours = [to_rgba(HEAT, alpha) for alpha in np.clip(strengths, 0, 1).ravel()]
+    colours = [to_rgba(HEAT, alpha) for alpha in np.clip(values, 0, 1).ravel()]
     axis.add_collection(PatchCollection(cells, facecolors=colours, edgecolors="none"))
     axis.set(xlim=(0, columns), ylim=(rows, 0))
     if max(rows, columns) <= MOST_NUMBERS:
         size = 6.5 if narrow else 8.5
-        for (y, x), value in np.ndenumerate(numbers):
+        for (y, x), value in np.ndenumerate(values):
             axis.text(x + 0.5, y + 0.5, _short(value), ha="center", va="center", fontsize=size)
     for set_ticks, count, begin in ((axis.set_xticks, columns, 1 if first else 0), (axis.set_yticks, rows, first)):
         every = 1 if count <= MOST_NUMBERS else 2 if count <= 2 * MOST_NUMBERS else 8

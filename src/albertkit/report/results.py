@@ -39,13 +39,13 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Measure:
-    """One of the four numbers, as text ready to be shown and as a number. NaN and no text where nothing is known.
+    """One of the four numbers, as text ready to be shown and as a number.
 
     Attributes:
         key: The name in `metrics.jsonl`.
         name: For people.
         number: Nats, or a share.
-        baseline: The same for a model without learning.
+        baseline: The same for a model without learning; NaN where none is known.
         baseline_name: Which one that is.
         interval: 95 % interval of a share; None for losses and where the number of predictions is not known.
     """
@@ -59,14 +59,17 @@ class Measure:
 
     @property
     def value_text(self) -> str:
+        """The number: nats with three decimals, a share in per cent with one."""
         return self._text(self.number)
 
     @property
     def baseline_text(self) -> str:
+        """The baseline, likewise; empty where none is known."""
         return self._text(self.baseline)
 
     @property
     def interval_text(self) -> str:
+        """Low to high; empty without an interval."""
         return f"{percent(self.interval[0])} to {percent(self.interval[1])}" if self.interval else ""
 
     def _text(self, number: float) -> str:
@@ -152,7 +155,7 @@ def percent(share: float) -> str:
 
 
 def count_text(value: float) -> str:
-    """A large count for reading: 11,813,810 stays exact below a million, then 11.8 M, 1.2 B."""
+    """A large count for reading: 813,810 and whatever else is below a million exact, then 11.8 M, 1.2 B."""
     for size, unit in ((1e9, "B"), (1e6, "M")):
         if value >= size:
             return f"{value / size:.1f} {unit}"

@@ -7,7 +7,6 @@ Source of the idea: Bae et al. 2025, Relaxed Recursive Transformers, section 3.8
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertkit.engines.engine import Engine
+from albertkit.engines.engine import Engine, on_threads
 from albertkit.model.packing import PackedBatch
 
 POOL = 512  # tokens a thread advances at once, as PIECE of the packed engine
@@ -50,8 +49,7 @@ def encode_until(engine: Engine, batch: PackedBatch, num_passes: int, decide: De
     """
     waiting = _Waiting(engine.begin(batch), np.array(batch.lengths))
     left = Left(waiting.hidden.new_empty(batch.num_sequences, waiting.hidden.shape[1]), torch.zeros_like(batch.starts))
-    own = torch.get_num_threads()
-    threads = min(own, -(-batch.num_tokens // POOL)) if batch.device.type == "cpu" else 1
+    threads = min(torch.get_num_threads(), -(-batch.num_tokens // POOL)) if batch.device.type == "cpu" else 1
 
     def run(_: int) -> None:
         with torch.inference_mode():
@@ -59,12 +57,7 @@ def encode_until(engine: Engine, batch: PackedBatch, num_passes: int, decide: De
             while pool.refill(waiting):
                 pool.step()
 
-    if threads == 1:
-        run(0)
-        return left
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-        list(executor.map(run, range(threads)))
-    torch.set_num_threads(own)
+    on_threads(run, range(threads), threads)
     return left
 
 

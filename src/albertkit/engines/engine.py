@@ -1,9 +1,10 @@
 """What every engine is, and the one that works everywhere: the model itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from albertkit.model.packing import PackedBatch
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+Item = TypeVar("Item")
 
 
 class Engine(ABC):
@@ -68,6 +70,20 @@ def evaluating(model: AlbertModel) -> Iterator[None]:
     finally:
         if training:
             model.train()
+
+
+def on_threads(work: Callable[[Item], None], items: Sequence[Item], threads: int) -> None:
+    """Do some work with every item, on so many threads that have one of torch's own each; on this one where one is enough."""
+    if threads == 1 or len(items) == 1:
+        for item in items:
+            work(item)
+        return
+    own = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
+            list(executor.map(work, items))
+    finally:
+        torch.set_num_threads(own)  # the number that threads made from now on start with
 
 
 class ModelEngine(Engine):

@@ -122,10 +122,8 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
             "ambiguous-head", f"`{path / 'config.json'}` names the class `{name}`", f"known: {', '.join(_CLASSES)}"
         )
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = (
-        num_threads,
-        3,
-    )  # errors: it warns of inputs with a default
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3  # errors alone: it warns of inputs with a default
     try:
         session = ort.InferenceSession(path / ONNX_FILE, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # of ONNX Runtime's own kinds, which share no base class

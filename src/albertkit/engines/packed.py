@@ -8,7 +8,6 @@ T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.engines import loops
-from albertkit.engines.engine import Engine, Precision, evaluating
+from albertkit.engines.engine import Engine, Precision, evaluating, on_threads
 from albertkit.engines.operators import Bf16FeedForward, Bf16Linear, Int8FeedForward, Int8Linear, Product, bits
 from albertkit.model.albert import AlbertModel
 from albertkit.model.encoder import AlbertLayer
@@ -189,13 +188,7 @@ class PackedEngine(Engine):
                 state = block(state, groups, wanted if number == len(self._passes) else None)
             output[slice(start, end) if chosen is None else chosen] = state
 
-        if len(pieces) == 1 or threads == 1:
-            for piece in pieces:
-                run(piece)
-            return output
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            list(pool.map(run, pieces))
-        torch.set_num_threads(threads)  # the number that threads made from now on start with
+        on_threads(run, pieces, threads)
         return output
 
 

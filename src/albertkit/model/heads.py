@@ -14,11 +14,11 @@ from albertkit.model.encoder import ACTIVATIONS
 from albertkit.model.losses import class_loss
 from albertkit.model.projections import layer_norm, linear
 
-# Logits at a time: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients,
+# Logits at a time. CPU: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients,
 # CPU time on one Zen 4 core in ms: bf16 125 (64 rows: 143, 256: 146; dense cross_entropy 211; torch 2.13's
 # linear_cross_entropy 109, with a bf16 loss and without counting right answers), fp32 230 (dense 297,
 # linear_cross_entropy 298).
-_LOGITS = {"cpu": 128 * 30_000}
+_LOGITS_ON_CPU = 128 * 30_000
 _LOGITS_ON_ACCELERATOR = 4096 * 30_000
 
 
@@ -117,8 +117,9 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         grads = [torch.zeros_like(x, dtype=exact) for x in (hidden, table, bias)] if wanted else []
         loss = hidden.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        rows = max(1, _LOGITS.get(hidden.device.type, _LOGITS_ON_ACCELERATOR) // len(table))
-        count = top_on_cpu if hidden.device.type == "cpu" else top_on_accelerator
+        on_cpu = hidden.device.type == "cpu"
+        rows = max(1, (_LOGITS_ON_CPU if on_cpu else _LOGITS_ON_ACCELERATOR) // len(table))
+        count = top_on_cpu if on_cpu else top_on_accelerator
         for start in range(0, len(labels), rows):
             chunk, target = hidden[start : start + rows], labels[start : start + rows]
             logits = torch.addmm(offset, chunk, weight.t()).to(exact)

@@ -45,7 +45,7 @@ def encode_until(engine: Engine, batch: PackedBatch, num_passes: int, decide: De
         engine: Of a model whose passes are all the same layer.
         batch: N sequences, on the model's device.
         num_passes: Most passes of a sequence, L; after these it leaves in any case.
-        decide: Which may leave; not asked after the last pass.
+        decide: Which may leave; after the last pass its answer does not matter.
     """
     waiting = _Waiting(engine.begin(batch), np.array(batch.lengths))
     left = Left(waiting.hidden.new_empty(batch.num_sequences, waiting.hidden.shape[1]), torch.zeros_like(batch.starts))

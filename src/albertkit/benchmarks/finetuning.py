@@ -91,7 +91,7 @@ def finetune_rows(
         config: The model. Default: base with 30,000 pieces.
 
     Yields:
-        For both a row with us in bf16, where the processor multiplies it natively, and one with us in fp32.
+        For both a row with us in bf16, where the processor multiplies it faster, and one with us in fp32.
 
     Raises:
         ConfigError: bad-steps; vocab-too-large for a tokenizer of more pieces than the model has.
@@ -132,12 +132,12 @@ def _works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) 
 def _rows(work: Work, config: AlbertConfig, rounds: int, steps: int, scratch: Path) -> Iterator[Row]:
     from albertkit.training.hardware import choose_precision
 
-    native_bf16 = choose_precision("auto", torch.device("cpu")) is torch.bfloat16
+    faster_bf16 = choose_precision("auto", torch.device("cpu")) is torch.bfloat16
     torch.manual_seed(0)
     model = AlbertForSequenceClassification(config)
-    ours = {name: _steps(f"albertkit {name}", model, work, steps, dtype) for name, dtype in precisions(native_bf16)}
-    matmuls = {name: matmul(name, dtype) for name, dtype in precisions(native_bf16)}
-    peers, equal, compared = _peers(work, model, native_bf16, scratch)
+    ours = {name: _steps(f"albertkit {name}", model, work, steps, dtype) for name, dtype in precisions(faster_bf16)}
+    matmuls = {name: matmul(name, dtype) for name, dtype in precisions(faster_bf16)}
+    peers, equal, compared = _peers(work, model, faster_bf16, scratch)
     progress(f"finetune, {work.name}: {work.examples} examples a round, {torch.get_num_threads()} threads")
     seconds = interleave([*matmuls.values(), *ours.values(), *peers], rounds, say=progress)
     lengths = work.features.lengths
@@ -210,7 +210,7 @@ def pad(examples: Sequence[Example], length: int) -> Example:
 
 
 def _peers(
-    work: Work, model: AlbertForSequenceClassification, native_bf16: bool, scratch: Path
+    work: Work, model: AlbertForSequenceClassification, faster_bf16: bool, scratch: Path
 ) -> tuple[list[Contender], bool | None, str]:
     """transformers at all settings, and whether its logits and loss equal ours."""
     if not TRANSFORMERS.installed:
@@ -219,7 +219,7 @@ def _peers(
     examples = examples_of(work.features)
     peers = [
         replace(contender(setting, theirs, examples, MAX_LENGTH, scratch / "trainer", pad), work=float(work.examples))
-        for setting in (*SETTINGS, *(BF16_SETTINGS if native_bf16 else ()))
+        for setting in (*SETTINGS, *(BF16_SETTINGS if faster_bf16 else ()))
     ]
     batch = work.features.batch(np.arange(BATCH_SIZE))
     with torch.no_grad():

@@ -87,7 +87,7 @@ def pretrain_rows(
         sizes: What to measure. Default: `works()`.
 
     Yields:
-        For each size a row with us in bf16, where the processor multiplies it natively, and one with us in fp32.
+        For each size a row with us in bf16, where the processor multiplies it faster, and one with us in fp32.
 
     Raises:
         ConfigError: bad-steps; vocab-too-large for a tokenizer of more than 30,000 pieces.
@@ -154,12 +154,12 @@ def _join(singles: list[dict[str, Any]]) -> PackedBatch:
 def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path) -> Iterator[Row]:
     from albertkit.training.hardware import choose_precision
 
-    native_bf16 = choose_precision("auto", torch.device("cpu")) is torch.bfloat16
+    faster_bf16 = choose_precision("auto", torch.device("cpu")) is torch.bfloat16
     torch.manual_seed(0)
     model = AlbertForPreTraining(work.config)
-    ours = {name: _steps(f"albertkit {name}", model, batches, dtype) for name, dtype in precisions(native_bf16)}
-    matmuls = {name: matmul(name, dtype) for name, dtype in precisions(native_bf16)}
-    peers, equal, compared = _peers(work, model, batches, native_bf16, scratch)
+    ours = {name: _steps(f"albertkit {name}", model, batches, dtype) for name, dtype in precisions(faster_bf16)}
+    matmuls = {name: matmul(name, dtype) for name, dtype in precisions(faster_bf16)}
+    peers, equal, compared = _peers(work, model, batches, faster_bf16, scratch)
     progress(f"pretrain, {work.name}: {_total(batches):,} tokens a round, {torch.get_num_threads()} threads")
     seconds = interleave([*matmuls.values(), *ours.values(), *peers], rounds, say=progress)
     measured = {name: matmul.work / min(seconds[matmul.name]) for name, matmul in matmuls.items()}
@@ -178,9 +178,9 @@ def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path) ->
         yield row
 
 
-def precisions(native_bf16: bool) -> list[tuple[str, torch.dtype]]:
-    """What we are measured in: bf16 where the processor multiplies it natively, and fp32."""
-    return [("bf16", torch.bfloat16)] * native_bf16 + [("fp32", torch.float32)]
+def precisions(faster_bf16: bool) -> list[tuple[str, torch.dtype]]:
+    """What we are measured in: bf16 where the processor multiplies it faster, and fp32."""
+    return [("bf16", torch.bfloat16)] * faster_bf16 + [("fp32", torch.float32)]
 
 
 def _total(batches: list[PackedBatch]) -> int:
@@ -224,7 +224,7 @@ def matmul(name: str, dtype: torch.dtype) -> Contender:
 
 
 def _peers(
-    work: Work, model: AlbertForPreTraining, batches: list[PackedBatch], native_bf16: bool, scratch: Path
+    work: Work, model: AlbertForPreTraining, batches: list[PackedBatch], faster_bf16: bool, scratch: Path
 ) -> tuple[list[Contender], bool | None, str]:
     """transformers at both settings, and whether its loss equals ours."""
     if not TRANSFORMERS.installed:
@@ -233,9 +233,9 @@ def _peers(
 
     theirs = peer.make_model(work.config, model.state_dict())
     examples = [example for batch in batches for example in peer.examples_of(batch)]
-    settings = [peer.DOCUMENTED, peer.best_setting(work.best_batch, native_bf16)]
+    settings = [peer.DOCUMENTED, peer.best_setting(work.best_batch, faster_bf16)]
     if work.compile and shutil.which("c++"):  # torch.compile writes C++ for a CPU
-        settings.append(peer.best_setting(work.best_batch, native_bf16, compile=True))
+        settings.append(peer.best_setting(work.best_batch, faster_bf16, compile=True))
     contenders = [
         peer.contender(setting, theirs, examples, work.max_length, scratch / "trainer") for setting in settings
     ]

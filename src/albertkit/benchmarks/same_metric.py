@@ -71,7 +71,7 @@ def same_metric_rows(
         raise ConfigError("bad-settings", "a model is given, but no --data", "name the folder with MRPC/ and SST-2/")
     if steps < 1 or seeds < 1:
         raise ConfigError("bad-settings", f"{steps} steps and {seeds} seeds; both must be at least 1", "leave them out")
-    native_bf16 = choose_precision("auto", torch.device("cpu")) is torch.bfloat16
+    faster_bf16 = choose_precision("auto", torch.device("cpu")) is torch.bfloat16
     for name in names:
         task = official_task(name, length=MAX_LENGTH)
         files = task.files(data)
@@ -80,8 +80,8 @@ def same_metric_rows(
         train, dev = (read_split(task, files[split], split, Faults("skip")) for split in ("train", "dev"))
         train = train[: len(train) // BATCH_SIZE * BATCH_SIZE]  # every update is whole
         with using_threads(threads):
-            results = [_both(model, task, train, dev, steps, seed, native_bf16) for seed in range(seeds)]
-        for precision, _ in precisions(native_bf16):
+            results = [_both(model, task, train, dev, steps, seed, faster_bf16) for seed in range(seeds)]
+        for precision, _ in precisions(faster_bf16):
             yield _row(task, precision, steps, results)
 
 
@@ -111,7 +111,7 @@ def _spread(values: list[float]) -> float:
 
 
 def _both(
-    folder: Path, task: Task, train: Sequence[Any], dev: Sequence[Any], steps: int, seed: int, native_bf16: bool
+    folder: Path, task: Task, train: Sequence[Any], dev: Sequence[Any], steps: int, seed: int, faster_bf16: bool
 ) -> dict[str, tuple[float, np.ndarray]]:
     """The metric and the dev logits [E, C] of each contender."""
     from albertkit.tasks.loading import load_encoder
@@ -124,7 +124,7 @@ def _both(
     dev_features = task.features(dev, tokenizer, labelled=True)
     settings: dict[str, Any] = dict(batch_size=BATCH_SIZE, batch_tokens=BATCH_SIZE * MAX_LENGTH, seed=seed)
     outputs: dict[str, np.ndarray] = {}
-    for precision, dtype in precisions(native_bf16):
+    for precision, dtype in precisions(faster_bf16):
         progress(f"{task.name}, seed {seed}: albertkit {precision}")
         ours = copy.deepcopy(model)
         ours.compute_dtype = dtype

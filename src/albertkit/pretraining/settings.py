@@ -46,7 +46,7 @@ class PretrainSettings(Settings):
         held_out: Share of documents kept for evaluation.
         steps: Updates.
         lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
-        optimizer: lamb or adamw, with decay 0.01.
+        optimizer: lamb or adamw, with decay 0.01; or one of your own (`register_optimizer`).
         bias_correction: Correct the moments' bias, as Model Garden's LAMB and AdamW; Google's first code does not.
         clip_norm: Gradients of a larger norm are scaled down to it; 0 for no clipping, as Model Garden's LAMB.
         warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000.
@@ -87,7 +87,7 @@ class PretrainSettings(Settings):
     held_out: float = 0.01
     steps: int = 125_000
     lr: float | None = None
-    optimizer: Literal["lamb", "adamw"] = "lamb"
+    optimizer: str = "lamb"
     bias_correction: bool = False
     clip_norm: float = 1.0
     warmup_steps: int | None = None
@@ -110,6 +110,8 @@ class PretrainSettings(Settings):
         Raises:
             ConfigError: bad-settings.
         """
+        from albertkit.training.optimizers import known_optimizers  # loads torch, which a help page does without
+
         at_least = dict(
             length=8, batch_tokens=1, accumulation=1, processes=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
             warmup_steps=0, eval_every=0, save_every=0, clip_norm=0, new_rows_from=1,
@@ -118,6 +120,8 @@ class PretrainSettings(Settings):
         found = self.problems(
             at_least, below_one=("short_seq_prob", "held_out", "ema_decay", "masked_lm_prob", "passes_grow")
         )
+        if self.optimizer not in (known := known_optimizers()):
+            found.append(f"optimizer must be one of {', '.join(known)}, it is {self.optimizer}")
         if self.masked_lm_prob == 0 and self.pair_task == "none":
             found.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:

@@ -166,7 +166,7 @@ class DecoupledAdam(torch.optim.Optimizer):
 
 
 def register_optimizer(name: str, make: Callable[..., Any]) -> None:
-    """Add an optimizer, to be chosen by its name in the settings of any training.
+    """Add an optimizer, to be chosen by its name: `PretrainSettings.optimizer`, `LoopSettings.optimizer`.
 
     Args:
         name: Not one of `OPTIMIZERS`.
@@ -181,6 +181,11 @@ def register_optimizer(name: str, make: Callable[..., Any]) -> None:
     _OWN[name] = make
 
 
+def known_optimizers() -> tuple[str, ...]:
+    """The names that `make_optimizer` takes, those that were registered among them."""
+    return (*OPTIMIZERS, *_OWN)
+
+
 def make_optimizer(
     name: str, named_parameters: Iterable[tuple[str, Tensor]], lr: float, **options: Any
 ) -> DecoupledAdam:
@@ -192,7 +197,7 @@ def make_optimizer(
     if name in _OWN:
         return _OWN[name](named_parameters, lr, **options)
     if name not in OPTIMIZERS:
-        raise ConfigError("bad-optimizer", f"there is no optimizer `{name}`", near_miss(name, (*OPTIMIZERS, *_OWN)))
+        raise ConfigError("bad-optimizer", f"there is no optimizer `{name}`", near_miss(name, known_optimizers()))
     return DecoupledAdam(named_parameters, lr, trust_ratio=name == "lamb", **options)
 
 

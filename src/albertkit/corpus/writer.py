@@ -58,7 +58,8 @@ class StoreWriter:
                         "start anew with --overwrite",
                     )  # fmt: skip
                 os.truncate(file, size)
-                if crc32c_file(file) != self.sums[number].get(kind, crc32c_file(file)):
+                written = self.sums[number].get(kind)
+                if written is not None and crc32c_file(file) != written:
                     raise MachineError(
                         "broken-build",
                         f"`{file}` is not what was written (CRC-32C differs)",

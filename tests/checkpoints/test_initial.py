@@ -75,6 +75,9 @@ def test_the_tokenizer_decides_vocabulary_and_special_ids(tmp_path):
         error = refused(lambda: init_model(tmp_path / "other", tokenizer, config=config))
         assert error.slug == slug
         assert next(iter(wrong)) in error.hint
+    for wrong, slug in (([], "broken-json"), (shape | {"vocab_size": "90"}, "bad-config")):
+        config.write_text(json.dumps(wrong))
+        assert refused(lambda: init_model(tmp_path / "other", tokenizer, config=config)).slug == slug
     assert (
         refused(lambda: init_model(tmp_path / "other", tokenizer, config=config, size="tiny")).slug == "size-and-config"
     )

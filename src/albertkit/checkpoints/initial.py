@@ -71,6 +71,7 @@ def init_model(
         The report, with the number of parameters of each part.
 
     Raises:
+        DataError: not-found, broken-json.
         ConfigError: size-and-config, bad-size, unknown-key, bad-config for what cannot be (a width that the heads do not
             divide); vocab-mismatch, special-ids.
         CheckpointError: folder-not-empty; no-tokenizer and what else reading a tokenizer raises.
@@ -109,6 +110,7 @@ def _configuration(
     if size is not None:
         raise ConfigError("size-and-config", f"both a size ({size}) and a configuration (`{file}`)", "give one of them")
     path = Path(file) / "config.json" if Path(file).is_dir() else Path(file)
+    made = AlbertConfig.from_pretrained(path)  # first: it says what is wrong with the file
     stated = read_json(path, "model configuration")
     if stated.get("vocab_size", tokenizer.vocab_size) != tokenizer.vocab_size:
         raise ConfigError(
@@ -122,7 +124,7 @@ def _configuration(
                 "special-ids", f"`{path}` says {name} {stated[name]}, the tokenizer's {special} is {ids[name]}",
                 f"leave {name} out: the tokenizer decides it",
             )  # fmt: skip
-    return AlbertConfig.from_pretrained(path).with_changes(**{**own, **changes})
+    return made.with_changes(**{**own, **changes})
 
 
 def _card(name: str, seed: int) -> str:

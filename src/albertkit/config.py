@@ -157,7 +157,7 @@ class AlbertConfig:
         for name in _COUNTS:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _LARGEST:
-                found.append(f"{name} must be a whole number of at least 1, it is {value!r}")
+                found.append(f"{name} must be a whole number from 1 to {_LARGEST:,}, it is {value!r}")
         if found:
             return found
         if self.hidden_size % self.num_attention_heads:

@@ -121,10 +121,15 @@ def inspect_store(
             "shares": {f"{edges[k] + 1}-{edges[k + 1]}": float(tenths[k]) for k in range(10)},
         },
         masked_share=len(fates) / made.batch.num_tokens,
-        fates={name: float(np.mean(fates == name)) for name in _STYLES},
-        ngrams={str(n): float(np.mean(accepted == n)) for n in range(1, masks.max_ngram + 1)},
+        fates={name: _share(fates == name) for name in _STYLES},
+        ngrams={str(n): _share(accepted == n) for n in range(1, masks.max_ngram + 1)},
         samples=[_sample(store, tokenizer, plan, made, fates, n) for n in range(number)],
     )
+
+
+def _share(found: np.ndarray) -> float:
+    """Share of True; 0 of nothing, as where no word fits in the few tokens that may be masked."""
+    return float(found.mean()) if len(found) else 0.0
 
 
 def _fates(made: Assembled, mask_id: int) -> np.ndarray:
@@ -261,7 +266,7 @@ def _bars(title: str, shares: dict[str, float], style: str) -> Table:
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(no_wrap=True)
     grid.title, grid.title_justify, grid.title_style = title, "left", "bold"
-    longest = max(shares.values())
+    longest = max(shares.values()) or 1.0
     for name, share in shares.items():
         grid.add_row(name.replace("-", "–"), f"{share:.1%}", Text("█" * round(_BAR * share / longest), style))
     return grid

@@ -277,7 +277,9 @@ def evaluate(
     )
     settings.check()
     if settings.length > (longest := loaded.config.max_position_embeddings):
-        raise ConfigError("bad-value", f"length {length} exceeds the model's {longest}", f"use --length {longest}")
+        raise ConfigError(
+            "bad-value", f"length {settings.length} exceeds the model's {longest}", f"use --length {longest}"
+        )
     # Another seed must not choose other documents of this store: the model was trained on those.
     documents = store.held_out(held_out, trained["seed"] if same_store else settings.seed)
     batches = held_out_stream(store, settings, documents, world)

@@ -110,5 +110,5 @@ def test_a_registered_optimizer_does_its_arithmetic_and_resumes_to_the_same_bits
     assert torch.equal(whole, halves)
     np.testing.assert_allclose(whole.detach(), p, atol=1e-5)
     albertkit.PretrainSettings(optimizer="lion").check()
-    with pytest.raises(ConfigError, match="optimizer must be one of .*lion.*, it is loin"):
+    with pytest.raises(ConfigError, match=r"optimizer must be one of .*lion.*, it is loin"):
         albertkit.PretrainSettings(optimizer="loin").check()

@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_LISTED = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
+
 
 class AlbertKitError(Exception):
     """A problem stated as fact and hint.
@@ -56,9 +58,6 @@ class MachineError(AlbertKitError, RuntimeError):
 class MissingExtraError(AlbertKitError, ImportError):
     """A feature whose optional dependency is not installed."""
 
-    def __init__(self, slug: str, message: str, hint: str = "") -> None:
-        super().__init__(slug, message, hint)
-
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":
         """The error for `package`, which `pip install 'albertkit[extra]'` would bring."""
@@ -70,10 +69,12 @@ class MissingExtraError(AlbertKitError, ImportError):
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """The known word closest to a misspelt one, as a hint, or the list of all of them."""
+    """The known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
     known = sorted(known)
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"
+    if close := get_close_matches(word, known, n=1, cutoff=0.6):
+        return f"did you mean `{close[0]}`?"
+    rest = f", … ({len(known):,} in all)" if len(known) > _LISTED else ""
+    return f"known: {', '.join(known[:_LISTED])}{rest}"
 
 
 def explain(error: BaseException) -> AlbertKitError | None:

@@ -95,9 +95,8 @@ def _neighbour(path: str) -> str:
     folder, name = os.path.split(path)
     if any(sign in name for sign in "*?[") or not os.path.isdir(folder):
         return "check the path; quote a glob if the shell should leave it alone"
-    return (
-        near_miss(name, sorted(os.listdir(folder))[:1000]) if os.listdir(folder) else f"the folder `{folder}` is empty"
-    )
+    there = sorted(os.listdir(folder))
+    return near_miss(name, there[:1000]) if there else f"the folder `{folder}` is empty"
 
 
 def _remote(url: str) -> list[InputFile]:

@@ -19,6 +19,8 @@ from albertkit.model.pretrained import PretrainedAlbert
 _ROWS, _LENGTH = 2, 16
 _TOLERANCE = 1e-4  # of the largest output, or of 1: fp32 rounding of deep models; a wrong tensor changes far more
 
+_REPORT = "please report this with the model's configuration"
+
 
 def reread(folder: Path, tensors: Mapping[str, Tensor], model_class: type[PretrainedAlbert]) -> PretrainedAlbert | None:
     """Read a target again, as a source, and if it is a checkpoint folder also as its class, strictly.
@@ -38,7 +40,9 @@ def reread(folder: Path, tensors: Mapping[str, Tensor], model_class: type[Pretra
         if written.tensors.keys() != tensors.keys():
             differing = sorted(written.tensors.keys() ^ tensors.keys())
             raise MachineError(
-                "verification-failed", f"written and read again, these are not on both sides: {differing}"
+                "verification-failed",
+                f"written and read again, these are not on both sides: {', '.join(differing)}",
+                _REPORT,
             )
         for name, tensor in tensors.items():
             _compare(name, written.tensors[name], tensor)
@@ -87,15 +91,16 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
         raise MachineError(
             "verification-failed",
             f"the same weights give outputs that differ by {difference:.2g} from those of {who} (largest {largest:.2g})",
-            "please report this with the model's configuration",
+            _REPORT,
         )
     return difference, f"outputs equal to those of {who} to {difference:.1e}, on random ids"
 
 
 def _compare(name: str, written: Tensor, tensor: Tensor) -> None:
     if written.shape != tensor.shape or not torch.equal(written.view(torch.int32), tensor.view(torch.int32)):
-        difference = (written - tensor).abs().max() if written.shape == tensor.shape else "its shape"
-        raise MachineError("verification-failed", f"{name}, written and read again, differs by {difference}")
+        same = written.shape == tensor.shape
+        difference = f"{float((written - tensor).abs().max()):.2g}" if same else f"its shape, {list(written.shape)}"
+        raise MachineError("verification-failed", f"{name}, written and read again, differs by {difference}", _REPORT)
 
 
 def _random_inputs(model: PretrainedAlbert) -> dict[str, Tensor]:

@@ -11,10 +11,11 @@ from albertkit.checkpoints.card import write_conversion_card
 from albertkit.checkpoints.classes import HEADS, choose_head, with_labels
 from albertkit.checkpoints.fit import fit
 from albertkit.checkpoints.sources import open_source
-from albertkit.checkpoints.targets import TOKENIZER_FILES, WRITERS, carry_tokenizer, check_expressible
+from albertkit.checkpoints.targets import WRITERS, carry_tokenizer, check_expressible
 from albertkit.checkpoints.verify import compare_outputs, reread
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import atomic_folder
+from albertkit.tokenizer.loading import TOKENIZER_FILES
 
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")  # a folder with one of these may be overwritten
 # Weights of any format; but a tokenizer may be called model.model.

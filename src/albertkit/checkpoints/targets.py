@@ -21,13 +21,10 @@ from albertkit.files import atomic_file, write_json
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tensorflow_files.bundle import write_bundle
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.loading import TOKENIZER_FILES
 
 TF1_PREFIX = "model.ckpt-best"  # as in Google's archives
 _GOOGLE_EPSILON = 1e-12  # written into its code
-TOKENIZER_FILES = (
-    "*.model", "*.vocab", "vocab*.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json",
-)  # fmt: skip
 
 
 def check_expressible(tensors: Mapping[str, Tensor], config: AlbertConfig, to: str, lossy: bool) -> None:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, checksums, and paths that may be remote.
+"""Files that appear whole or not at all, checksums, the lock of a folder, and files of other people read safely.
 
 Everything albertkit leaves behind is written under a temporary name in the same folder, flushed to the disk and renamed,
 so that a process killed at any moment leaves either the old file or the new one.

@@ -83,7 +83,7 @@ def quickstart(
         seed: Start of everything random.
 
     Raises:
-        CheckpointError: other-quickstart if `out` was made with other arguments.
+        CheckpointError: other-quickstart if `out` was made with other arguments; folder-not-empty if it holds other files.
         DataError: as `build_store`. ConfigError: vocab-too-large, or bad-value for impossible minutes.
     """
     started = time.monotonic()

@@ -209,9 +209,7 @@ def _read_file(file: Path) -> Mapping[str, Tensor]:
         tensors = torch.load(file, map_location="cpu", weights_only=True)
     except (PermissionError, MemoryError):  # the machine's word, not the file's
         raise
-    except (
-        Exception
-    ) as error:  # what a damaged pickle raises is not declared: KeyError, IndexError, OSError without a name, …
+    except Exception as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError("broken-weights", f"`{file}` cannot be read: {reason}", "copy it again") from None
     if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):

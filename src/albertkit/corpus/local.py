@@ -21,7 +21,7 @@ class Work:
         settings: Format, field, sentences.
         errors: "strict" or "replace".
         tokenizer: An `AlbertTokenizer`.
-        folder: Where it is saved.
+        folder: Where the tokenizer is saved.
     """
 
     files: list[InputFile]

@@ -73,8 +73,9 @@ class DocumentFile:
         faults: Numbers of the first of them, at most `FAULTS_NAMED`.
 
     Raises:
-        DataError: bad-encoding, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki or
-            line-too-long, with the place.
+        ConfigError: bad-format, bad-errors.
+        DataError: bad-encoding, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki,
+            broken-parquet or line-too-long, with the place.
         MissingExtraError: missing-extra, for Parquet without pyarrow.
     """
 
@@ -409,7 +410,7 @@ def read_documents(
         separator: Between the sentences of a line of pairs.
 
     Raises:
-        DataError: See `find_inputs` and `DocumentFile`.
+        ConfigError, DataError, MissingExtraError: See `find_inputs` and `DocumentFile`.
     """
     for file in find_inputs(inputs):
         yield from DocumentFile(file, format, field, errors, separator)

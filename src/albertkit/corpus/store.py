@@ -123,7 +123,7 @@ class TokenStore:
             DataError: not-found, not-a-store, unfinished-store or broken-store.
         """
         if "://" in os.fspath(folder):
-            from albertkit.corpus.remote import fetch_store  # it knows the names in a store from here
+            from albertkit.corpus.remote import fetch_store  # not above: it imports this file
 
             folder = fetch_store(os.fspath(folder))
         path = Path(folder)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -142,8 +143,6 @@ def peak_memory_mb() -> float:
                 return int(line.split()[1]) * 1024 / 1e6
     except OSError:
         pass
-    import resource  # not on Windows
-
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 

@@ -13,15 +13,7 @@ _WHERE = {
     "pretrain": "albertkit.pretraining.run",
 }
 
-__all__ = [
-    "BatchStream",
-    "EvaluationStream",
-    "ExampleSettings",
-    "MaskSettings",
-    "PretrainSettings",
-    "evaluate",
-    "pretrain",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

@@ -103,7 +103,7 @@ class Assembler:
         _lay_out(examples, offsets, self._cls_id, self._sep_id, input_ids, token_type_ids, position_ids)
         for shard in np.unique(np.concatenate([examples["a_shard"], examples["b_shard"]])):
             _copy_segments(self._tokens[shard], int(shard), examples, offsets, input_ids)
-        if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:  # what masks looks it up in tables
+        if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:  # the masking loops look ids up unchecked
             raise DataError(
                 "broken-store", f"the store holds the id {largest:,}, its tokenizer has {self._vocab_size:,} pieces",
                 "copy the store again, or build it anew with --overwrite",

@@ -100,7 +100,11 @@ class EpochStream(ABC):
     ) -> None:
         self.processes = world_size if processes is None else processes
         if min(accumulation, self.processes) < 1 or not 0 <= rank < world_size:
-            raise ConfigError("bad-value", f"accumulation {accumulation}, rank {rank}, world_size {world_size}")
+            raise ConfigError(
+                "bad-value",
+                f"accumulation {accumulation}, processes {self.processes}, rank {rank}, world_size {world_size}",
+                "accumulation and processes are 1 or more, the rank is from 0 to below world_size",
+            )
         self._data = data
         self.batch_tokens, self.accumulation = batch_tokens, accumulation
         self.rank, self.world_size = rank, world_size

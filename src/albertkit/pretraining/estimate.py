@@ -70,6 +70,9 @@ def estimate(
         settings: As for `pretrain`.
         tokenizer: As for `pretrain`.
         start: As for `pretrain`. What `train_only` would save is not counted.
+
+    Raises:
+        AlbertKitError: What `pretrain` raises for a new run.
     """
     world = join_world(settings.device)
     source = open_source(store, settings, tokenizer)

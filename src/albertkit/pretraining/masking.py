@@ -69,9 +69,8 @@ class MaskSettings:
 
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
         """Predictions asked of sequences of these lengths (specials counted): int64, same shape."""
-        wanted = np.rint(np.asarray(lengths, np.float64) * self.masked_lm_prob).astype(
-            np.int64
-        )  # half to even, as Python
+        shares = np.asarray(lengths, np.float64) * self.masked_lm_prob
+        wanted = np.rint(shares).astype(np.int64)  # half to even, as Python
         return np.clip(wanted, 1, self.max_predictions) if self.masked_lm_prob else wanted
 
 

@@ -88,7 +88,7 @@ def pretrain(
         tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer/` beside them. A store has its
             own.
         resume: Continue the run in `out` from its newest checkpoint, to the same bits.
-        title: Shown above the progress bar.
+        title: Shown beside the progress bar.
 
     Raises:
         CheckpointError: run-exists if `out` holds a run and `resume` is not set; no-run if it holds none to resume;

@@ -17,7 +17,7 @@ from albertkit.tokenizer import AlbertTokenizer
 
 START = "start"  # in the folder of a run that continues a model: that model, with what was added to it
 
-NOISE = 0.1  # of the old rows' standard deviation
+_NOISE = 0.1  # of the old rows' standard deviation
 # What a checkpoint may lack: a base encoder has no heads, a masked-LM model no pooler.
 _MAY_BE_FRESH = ("predictions", "sop_classifier", "albert.pooler.weight", "albert.pooler.bias")
 # What configurations of fine-tuned models say of their task.
@@ -66,7 +66,7 @@ def begin_run(
         resume: Whether the run is resumed.
 
     Raises:
-        What `continue_model` raises.
+        CheckpointError, ConfigError: What `continue_model` raises.
     """
     if resume and (run / START).exists():
         return resume_start(run / START)
@@ -188,7 +188,7 @@ def _add_rows(model: AlbertForPreTraining, before: int, now: int) -> None:
         model.resize_token_embeddings(now)
     words = model.get_input_embeddings().weight
     old = words[:before]
-    words[before:now] = old.mean(0) + NOISE * old.std(0) * torch.randn_like(words[before:now])
+    words[before:now] = old.mean(0) + _NOISE * old.std(0) * torch.randn_like(words[before:now])
     model.predictions.bias[before:now] = model.predictions.bias[:before].min()
 
 

@@ -91,7 +91,6 @@ def explain(text: str, agree: Callable[[str], bool]) -> list[str]:
     Returns:
         Names; `UNKNOWN` alone if nothing explains it.
     """
-
     present = [fault for fault in FAULTS if fault.trigger.search(text)]
     for number in range(1, len(present) + 1):
         for blamed in itertools.combinations(present, number):

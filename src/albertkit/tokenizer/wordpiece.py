@@ -61,9 +61,8 @@ def read_vocabulary(file: Path) -> list[str]:
         CheckpointError: broken-tokenizer if it is not UTF-8.
     """
     try:
-        text = plain_file(file).read_text(
-            encoding="utf-8"
-        )  # lines end in \n, \r\n or \r; U+2028, a line of its own, ends none
+        # Lines end in \n, \r\n or \r. U+2028, which is a piece of such vocabularies, ends none.
+        text = plain_file(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointError(
             "broken-tokenizer", f"`{file}` is not UTF-8 (byte {error.start:,})", "fetch it again"

@@ -22,7 +22,7 @@ class Display:
 
     Args:
         run: Folder of the run; None to show without recording (dry runs, all but the main process).
-        title: What is being trained, shown above the bar.
+        title: What is being trained, shown beside the bar.
         silent: Show nothing (all but the main process).
     """
 

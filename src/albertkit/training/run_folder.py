@@ -21,7 +21,7 @@ _BEFORE_A_RUN = (".*", "start", "steps.json", "teacher", "seed-*", "retry-*", "*
 def alone_in_run(train: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Let a training, whose argument `out` is the folder of a run, be the only process that writes there.
 
-    Under `torchrun` the first process keeps the others of its own command out of nothing: it alone holds the lock.
+    Under `torchrun` only the first process takes the lock, so that the others of the same command are not kept out.
 
     Raises:
         MachineError: in-use.

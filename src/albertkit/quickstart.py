@@ -16,7 +16,7 @@ from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.fill import FilledMask, fill_mask, masked_sentences
-from albertkit.pretraining.run import PretrainResult, evaluate, pretrain
+from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.report import write_page
 from albertkit.report.versions import versions
@@ -128,7 +128,7 @@ def quickstart(
     say("[bold]5 of 5[/] evaluation on held-out documents")
     numbers = evaluate(result.model, store).to_dict()
     examples = _examples(result.model, store, settings)
-    report = _write_report(out, store, settings, result, numbers, examples)
+    report = _write_report(out, store, settings, numbers, examples)
     return QuickstartResult(result.model, report, numbers, examples, time.monotonic() - started)
 
 
@@ -199,9 +199,8 @@ def _examples(model: Path, store: TokenStore, settings: PretrainSettings) -> lis
 
 
 def _write_report(
-    out: Path, store: TokenStore, settings: PretrainSettings, result: PretrainResult, numbers: dict[str, Any],
-    examples: list[FilledMask],
-) -> Path:  # fmt: skip
+    out: Path, store: TokenStore, settings: PretrainSettings, numbers: dict[str, Any], examples: list[FilledMask]
+) -> Path:
     return write_page(
         out / "report.html",
         out.resolve().name,

@@ -51,7 +51,8 @@ class Store(Protocol):
     sentence_offsets: Sequence[np.ndarray]
     document_offsets: Sequence[np.ndarray]
 
-    def tokenizer(self) -> Any: ...
+    def tokenizer(self) -> Any:
+        """The `AlbertTokenizer` that the ids belong to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,6 +94,7 @@ def compare(
 
 
 def shown(tokenizer: AlbertTokenizer, ids: list[Any]) -> list[str]:
+    """The pieces of ids; an id that is none of the tokenizer's is shown as it is."""
     known = range(tokenizer.vocab_size)
     return [tokenizer.id_to_piece(i) if i in known else str(i) for i in ids]
 

@@ -14,11 +14,14 @@ class Batch(Protocol):
     """A micro-batch: a `PackedBatch`, or one with labels beside it."""
 
     @property
-    def num_tokens(self) -> int: ...
+    def num_tokens(self) -> int:
+        """Real tokens; 0 of an empty one."""
 
-    def to(self, device: torch.device, non_blocking: bool = False) -> Self: ...
+    def to(self, device: torch.device, non_blocking: bool = False) -> Self:
+        """The batch on a device."""
 
-    def pin_memory(self) -> Self: ...
+    def pin_memory(self) -> Self:
+        """The batch in page-locked memory."""
 
 
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
@@ -33,9 +36,11 @@ class Stream(Protocol[Given]):
 
     def __next__(self) -> Sequence[Given]: ...
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Any]:
+        """Where the next batches start: a few plain values, saved with every checkpoint."""
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go where `state` was taken."""
 
 
 class Copies(Protocol):

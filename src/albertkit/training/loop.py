@@ -148,6 +148,7 @@ class Meter:
         self.classified: set[str] = set()  # losses that have a right and a wrong
 
     def add(self, parts: dict[str, LossPart]) -> None:
+        """Add the losses of a micro-batch; nobody waits for the device."""
         for name, part in parts.items():
             correct = part.correct if part.correct is not None else torch.zeros_like(part.total)
             sums = torch.stack([part.total.detach().double(), correct.double()])

@@ -36,7 +36,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
         Args:
             model: Content of a SentencePiece model file.
-            text_rules: Name of the text rules, one of `albertkit.tokenizer.rules.NAMES`.
+            text_rules: Name of the text rules, one of `albertkit.tokenizer.rules.NAMES` or registered.
             source: Where the model came from, for messages.
             analyser: For a model trained with spaces between morphemes, whose they were; see
                 `albertkit.tokenizer.morphemes`. It is asked before every encoding.

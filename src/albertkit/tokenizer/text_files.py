@@ -45,7 +45,7 @@ def _decoded(stream: IO[bytes], source: str) -> Iterator[str]:
             raise DataError(
                 "bad-encoding",
                 f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
-                f"convert it: `iconv -f LATIN1 -t UTF-8 {source.strip('`')} > utf8.txt`",
-            ) from None  # fmt: skip
+                "convert it first: `iconv -f LATIN1 -t UTF-8`",  # what is packed, or piped in, is no file to name
+            ) from None
         place += len(line)
         yield text.rstrip("\r\n")

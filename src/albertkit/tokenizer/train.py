@@ -61,7 +61,7 @@ def train_tokenizer(
         max_sentences: Texts to train on; of more, a sample drawn evenly.
         seed: Of that sample.
         user_defined_symbols: Pieces that are always cut out of a text as they are.
-        text_rules: One of `albertkit.tokenizer.rules.NAMES`; applied to the texts first.
+        text_rules: One of `albertkit.tokenizer.rules.NAMES`, or registered; applied to the texts first.
         num_threads: Threads to use; 0 for one a core.
         overwrite: Replace a tokenizer that lies in `out`.
         morphemes: What the morphemes of Korean are to the model. "none": nothing. "boundary": no piece crosses from one to

@@ -8,7 +8,7 @@ from typing import Any
 
 from albertkit.captioning.data.items import is_sound, item_file
 from albertkit.captioning.data.prepared import PREPARED, PreparedClips
-from albertkit.corpus.store import MANIFEST, TokenStore
+from albertkit.corpus.store import MANIFEST, UNFINISHED, TokenStore
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.files import CHECKSUMS, changed_files
 
@@ -51,7 +51,7 @@ def check_files(folder: str | os.PathLike[str]) -> IntactReport:
     for place, folders, names in os.walk(root):
         folders.sort()
         for kind in found.keys() & set(names):
-            if kind == MANIFEST and ".build" in Path(place).parts:
+            if kind == MANIFEST and UNFINISHED in Path(place).parts:
                 continue
             found[kind] += 1
             broken += _broken(kind, Path(place))

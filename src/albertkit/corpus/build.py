@@ -14,7 +14,7 @@ from typing import Any
 
 from albertkit.corpus.addresses import is_remote
 from albertkit.corpus.inputs import InputFile, find_inputs
-from albertkit.corpus.journal import Journal
+from albertkit.corpus.journal import JOURNAL, Journal
 from albertkit.corpus.local import BuildEngine, LocalEngine, Work
 from albertkit.corpus.origin import Origin, other_build, other_store
 from albertkit.corpus.progress import BuildProgress
@@ -23,7 +23,7 @@ from albertkit.corpus.reading import BatchNote, Counts, Place
 from albertkit.corpus.remote import remote_manifest, upload_store, working_folder
 from albertkit.corpus.report import BuildReport, warnings_of
 from albertkit.corpus.settings import BuildSettings
-from albertkit.corpus.store import MANIFEST, token_dtype
+from albertkit.corpus.store import MANIFEST, UNFINISHED, token_dtype
 from albertkit.corpus.workers import EncodedBatch, peak_memory_mb
 from albertkit.corpus.writer import StoreWriter, check_waiting, publish, write_manifest
 from albertkit.errors import AlbertKitError, ConfigError, DataError, near_miss
@@ -32,8 +32,6 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.batch import available_cores
 
 ENGINES = ("local", "ray")
-_BUILD = ".build"
-JOURNAL = "journal.sqlite"
 # A worker process costs 1.7 s of processor time before it is as fast as this one (Python, the tokenizer, the compiled
 # engine, an empty word table): two of them took 5.7 s where this process took 2.3 for 41 MB of text.
 _SMALL_BYTES = 100_000_000
@@ -127,7 +125,7 @@ class _Build:
         self, out: Path, files: list[InputFile], tokenizer: Any, settings: BuildSettings, errors: str, engine: str
     ) -> None:
         self.out = out
-        self.work = out / _BUILD
+        self.work = out / UNFINISHED
         self.files = files
         self.tokenizer = tokenizer
         self.settings = settings

@@ -15,6 +15,7 @@ from typing import Any
 from albertkit.errors import MachineError
 from albertkit.files import sha256_bytes
 
+JOURNAL = "journal.sqlite"  # name of the file in the folder of a build
 _ASKED = 500  # hashes in one question: SQLite's limit has been 999 for long
 
 

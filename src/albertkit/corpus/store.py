@@ -23,6 +23,7 @@ from albertkit.tokenizer import AlbertTokenizer
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+UNFINISHED = ".build"  # in the folder of a store: what a build works in
 KINDS = ("tokens", "sentences", "documents")
 
 
@@ -131,7 +132,7 @@ class TokenStore:
         if not path.exists():
             raise DataError("not-found", f"no store at `{path}`", f"check the path, or make one with `{build}`")
         if not (path / MANIFEST).is_file():
-            if (path / ".build").is_dir():
+            if (path / UNFINISHED).is_dir():
                 raise DataError(
                     "unfinished-store",
                     f"the build of `{path}` has not finished",

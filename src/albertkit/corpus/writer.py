@@ -9,6 +9,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from albertkit.corpus.journal import JOURNAL
 from albertkit.corpus.store import FORMAT_VERSION, KINDS, MANIFEST, is_signed, shard_file, signed, token_dtype
 from albertkit.errors import MachineError
 from albertkit.files import crc32c_file, read_json, sha256_file, sync_folder, write_json
@@ -197,7 +198,7 @@ def publish(build: Path, out: Path) -> None:
         shutil.rmtree(out / "tokenizer", ignore_errors=True)
         os.replace(build / "tokenizer", out / "tokenizer")
     sync_folder(out)
-    for journal in build.glob("journal.sqlite*"):  # without it, what is left of the folder can only be rubbish
+    for journal in build.glob(f"{JOURNAL}*"):  # without it, what is left of the folder can only be rubbish
         journal.unlink()
     os.replace(build / MANIFEST, out / MANIFEST)
     sync_folder(out)

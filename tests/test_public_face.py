@@ -13,7 +13,7 @@ import pytest
 import albertkit
 from albertkit.cli import app
 from albertkit.config import SIZES, AlbertConfig
-from albertkit.errors import AlbertKitError, ConfigError, explain
+from albertkit.errors import AlbertKitError, ConfigError, explain, near_miss
 
 ROOT = Path(__file__).parent.parent
 
@@ -83,6 +83,14 @@ def test_a_misspelt_command_or_flag_is_answered_with_the_right_one():
     done = run_command("pretrain", "store", "--out", "run", "--lerning-rate", "1")
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
+
+
+def test_a_hint_names_the_nearest_word_or_some_of_many():
+    assert near_miss("mprc", ("mrpc", "stsb")) == "did you mean `mrpc`?"
+    assert near_miss("zzz", ("mrpc", "stsb")) == "known: mrpc, stsb"
+    many = near_miss("zzz", map(str, range(1000)))
+    assert many.endswith("(1,000 in all)")
+    assert len(many) < 300
 
 
 def test_errors_have_no_traceback_and_exit_2(tmp_path):

@@ -191,6 +191,8 @@ def test_googles_gelu_is_the_tanh_approximation(tmp_path):
     config = AlbertConfig.from_pretrained(tmp_path)
     assert config.hidden_act == "gelu"
     assert config.to_dict()["id2label"] == {"0": "no"}
+    (tmp_path / "config.json").write_text('{"hidden_act": "gelu", "hidden_size": 64, "num_attention_heads": 1}')
+    assert AlbertConfig.from_pretrained(tmp_path).hidden_act == "gelu"  # transformers' of 2019
 
 
 def test_constraints_pin_everything_that_is_declared():

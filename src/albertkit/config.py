@@ -263,7 +263,8 @@ class AlbertConfig:
     def from_pretrained(cls, folder: str | Path) -> "AlbertConfig":
         """Read `config.json` (transformers) or `albert_config.json` (Google) from a folder, or such a file itself.
 
-        Google's "gelu" is the tanh approximation and is therefore read as "gelu_new".
+        Google's "gelu" is the tanh approximation and is therefore read as "gelu_new"; in a `config.json`, which is
+        transformers', it is the erf, with a `model_type` or, as until 2019, without one.
 
         Raises:
             DataError: not-found or broken-json.
@@ -284,7 +285,7 @@ class AlbertConfig:
                 "wrong-model", f"`{path}` describes a {values['model_type']} model, not an albert",
                 "name the folder of an ALBERT; a BERT is made one by `albertkit convert`",
             )  # fmt: skip
-        if "model_type" not in values and values.get("hidden_act") == "gelu":
+        if "model_type" not in values and path.name != "config.json" and values.get("hidden_act") == "gelu":
             values["hidden_act"] = "gelu_new"
         return cls.from_dict(values, source=f"`{path}`")
 

@@ -243,7 +243,10 @@ class Cluster:
         """Learn who works on a part that has begun."""
         if waiting.failure is not None or not self._ray.wait([waiting.stream], timeout=0)[0]:
             return
-        reference = next(waiting.stream)
+        try:
+            reference = next(waiting.stream)
+        except StopIteration:  # it ended without a word: `_next` sends it again when its turn comes
+            return
         try:
             self._met(waiting, self._ray.get(reference))
         except self._ray.exceptions.RayError:

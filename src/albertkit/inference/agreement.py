@@ -95,7 +95,7 @@ class Agreement:
         if self.problems and not force:
             raise CheckpointError(
                 "low-agreement", f"in {self.precision} the model is no longer the same: {'; '.join(self.problems)}",
-                "use bf16, measure on labelled examples (--data), or take it as it is with --force",
+                "use bf16, measure on labelled examples (`albertkit agreement MODEL DATA`), or take it as it is with --force",
             )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def draw_passes(
     folder = model_folder(model)
     loaded, tokenizer = load_model(folder), AlbertTokenizer.from_pretrained(folder)
     read = list(texts) or sample_texts()
-    passes = trace_passes(loaded, tokenizer, read, length or SAMPLE_LENGTH).to_dict()
+    passes = trace_passes(loaded, tokenizer, read, SAMPLE_LENGTH if length is None else length).to_dict()
     source = "" if texts else "built-in English text"
     name = Path(model).resolve().name
     write_passes_page(out, name, passes, layer=layers(loaded.config), texts=read, source=source)

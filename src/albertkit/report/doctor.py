@@ -45,7 +45,7 @@ def examine() -> dict[str, Any]:
             "pip install -c constraints.txt -e .",
         ) from None  # fmt: skip
     packages, extras = check_requirements(requirements or [])
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("ALBERTKIT_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     facts: dict[str, Any] = {
         "albertkit": version,
         "python": {
@@ -152,7 +152,7 @@ def machine() -> dict[str, Any]:
 
 
 def _faster_bf16(flags: list[str], vendor: str) -> bool:
-    return "amx_bf16" in flags or (any(flag in flags for flag in BF16_FLAGS) and vendor != "GenuineIntel")
+    return "amx_bf16" in flags or ("avx512_bf16" in flags and vendor != "GenuineIntel")
 
 
 def _proc_fields(path: str) -> dict[str, str]:

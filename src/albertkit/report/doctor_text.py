@@ -155,7 +155,7 @@ def _bf16(native: bool | None, faster: bool | None) -> str:
         return "not known"
     if not native:
         return "emulated: slower than fp32"
-    return "in hardware" if faster else "in hardware, but no faster than fp32 without AMX"
+    return "in hardware" if faster else "in hardware, but not known to be faster than fp32"
 
 
 def _gib(size: int | None) -> str:

@@ -73,6 +73,13 @@ def test_what_lacks_its_inputs_is_left_out(tmp_path):
     assert "--text a.txt --tokenizer folder" in one.command
 
 
+def test_the_race_is_run_only_where_it_is_named(tmp_path):
+    runs = Runs()
+    measure_everything(tmp_path, {"text": ["a.txt"], "tokenizer": ["folder"]}, run=runs)
+    names = [command[command.index("bench") + 1] for command in runs.commands]
+    assert names == [measurement.name for measurement in MEASUREMENTS if measurement.name != "quality"]
+
+
 def test_an_unknown_name(tmp_path):
     with pytest.raises(ConfigError, match="no benchmark `latencies`") as caught:
         measure_everything(tmp_path, {}, ["latencies"])

@@ -17,11 +17,11 @@ def everything(
     data: Path | None = None,
     again: bool = False,
 ) -> int:
-    """Run every benchmark, one after the other, and write a page of what came out. Killed? The same command goes on.
+    """Run the benchmarks one after the other, and write a page of what came out. Killed? The same command goes on.
 
     Args:
         out: Folder of the results: NAME.json of each benchmark, and `measured.md`.
-        only: Names of benchmarks. Default: all.
+        only: Names of benchmarks. Default: all but quality, which takes half an hour by itself.
         text: Files, globs or folders of text. Default: the built-in English text.
         tokenizer: Folder with one `*.model`. Default: one trained on the text on the spot.
         data: Folder with MRPC/ and SST-2/, for fine-tuning. Default: sentences of the text.

@@ -43,7 +43,7 @@ def test_rows_are_kept_and_shown(tmp_path):
     assert "| albertkit | 10 | 10 | 0% | |" in page
     assert "| the \\| peer | 2.5 | 2.5 | 0% | **4.00x** |" in page
     assert "| machine's measured peak | 20 | | | 50% reached |" in page
-    assert "| another | not installed | | | |" in page
+    assert "| another | took no part: pip install another | | | |" in page
     assert "2 cores of a processor; torch 2." in page
     assert json.loads((tmp_path / "latency.json").read_text())["rows"] == [row()]
 

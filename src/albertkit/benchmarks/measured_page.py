@@ -51,7 +51,7 @@ def _row(row: dict[str, Any]) -> list[str]:
         lines.append(
             f"| machine's measured peak | {_number(row['peak'])} | | | {row['ours'] / row['peak']:.0%} reached |"
         )
-    lines += [f"| {_cell(name)} | not installed | | | |" for name in row["missing"]]
+    lines += [f"| {_cell(name)} | took no part: {_cell(why)} | | | |" for name, why in row["missing"].items()]
     if row["equal"] is not None:
         lines += ["", f"Equal: {'yes' if row['equal'] else '**NO**'}. {_cell(row['compared'])}"]
     if row["note"]:

@@ -46,11 +46,11 @@ MEASUREMENTS = (
     Measurement("tokenize", ("text", "tokenizer"), ("--rounds", "5")),
     Measurement("data", ("text", "tokenizer"), ("--rounds", "3")),
     Measurement("pretrain", ("text", "tokenizer"), ("--rounds", "3")),
-    Measurement("finetune", ("text", "tokenizer", "data"), ("--rounds", "3")),
+    Measurement("finetune", ("text", "tokenizer", "data"), ("--rounds", "2")),
     Measurement("embed", ("text", "tokenizer"), ("--rounds", "3")),
     Measurement("caption", (), ("--rounds", "3")),
     Measurement("latency", (), ("--rounds", "5")),
-    Measurement("encode", ("text", "tokenizer"), ("--rounds", "3")),
+    Measurement("encode", ("text", "tokenizer"), ("--rounds", "3", "--sentences", "128")),
     Measurement("serve", ("text", "tokenizer"), ("--rounds", "3", "--sentences", "1024")),
     Measurement(
         "quality", ("text", "tokenizer"), ("--recipe", "recipes/wiki-quality-cpu.toml"),

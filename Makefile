@@ -61,7 +61,7 @@ bench-gpu: $(VENV)/.installed-dev ## What needs a GPU: its tests, then rows besi
 	$(BIN)/albertkit bench encode --device cuda --megabytes 4 --sentences 8192 --rounds 5 --json | tee -a docs/measured/gpu.jsonl
 	$(BIN)/albertkit bench latency --device cuda --shapes 1x128 8x128 1x384 --rounds 7 --json | tee -a docs/measured/gpu.jsonl
 
-results: $(VENV)/.installed-dev ## Every benchmark beside its peers, about an hour, into docs/measured/
+results: $(VENV)/.installed-dev ## Every benchmark beside its peers, an hour on two cores, into docs/measured/
 	$(INSTALL) -e '.[dev,peers]'
 	$(BIN)/albertkit bench all --out docs/measured $(GIVEN)
 

@@ -1,6 +1,7 @@
 """Visual tokens against transformers' own models, fed by its own processors, or by pixels normalised by hand."""
 
 import json
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -90,10 +91,11 @@ def _by_transformers(model_type: str, model: Any, pixels: torch.Tensor) -> torch
 @pytest.mark.parametrize("model_type", TYPES)
 def test_tokens_are_transformers_own(model_type: str, tiny: Callable[..., Any], tmp_path: Any) -> None:
     made = tiny(model_type)
+    folder = shutil.copytree(made.folder, tmp_path / "model")  # other tests share that one
     processor = _processor(model_type) if model_type in PROCESSORS else None
     if processor is not None:
-        processor.save_pretrained(made.folder)
-    backbone = load_backbone(f"hf:{made.folder}")
+        processor.save_pretrained(folder)
+    backbone = load_backbone(f"hf:{folder}")
     frames = _frames(2, 4)
     tokens = backbone(frames)
     grid = backbone.grid(4, 32)

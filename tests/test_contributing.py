@@ -9,8 +9,12 @@ import torch
 
 import albertkit
 from albertkit.captioning.backbones import load_backbone
+from albertkit.captioning.backbones import registry as backbones
 from albertkit.errors import ConfigError
+from albertkit.tasks import registry as tasks
 from albertkit.tasks.loading import load_task_model
+from albertkit.tokenizer import rules
+from albertkit.training import optimizers
 from albertkit.training.optimizers import make_optimizer
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
@@ -19,7 +23,17 @@ TURKISH = ["Diyarbakır'da IŞIK var", "İstanbul'da ılık bir gün", "KIRMIZI 
 
 @pytest.fixture(scope="module")
 def added():
-    """Everything the page's code defines."""
+    """Everything the page's code defines; what it registers is forgotten afterwards."""
+    registries = [
+        tasks._OWN,
+        tasks._KINDS,
+        backbones._OWN,
+        rules._OWN,
+        rules._RULES,
+        rules._ALIGNMENTS,
+        optimizers._OWN,
+    ]
+    before = [dict(registry) for registry in registries]
     blocks = re.findall(r"^```python\n(.+?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 4
     found = {"__name__": __name__}
@@ -27,7 +41,10 @@ def added():
         code = [line for line in block.splitlines() if line.strip() and not line.startswith(("import ", "from "))]
         assert len(code) < 20
         exec(compile(block, str(PAGE), "exec"), found)
-    return found
+    yield found
+    for registry, content in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(content)
 
 
 @pytest.fixture(scope="module")

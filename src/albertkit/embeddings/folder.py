@@ -143,7 +143,9 @@ def _modules(path: Path) -> dict[str, Path]:
                 f"only {', '.join(_ORDER)} of sentence-transformers are computed here",
             )  # fmt: skip
         if Path(module["path"]).is_absolute() or ".." in Path(module["path"]).parts:
-            raise CheckpointError("broken-encoder", f"`{path / MODULES}` leaves its folder: `{module['path']}`")
+            raise CheckpointError(
+                "broken-encoder", f"`{path / MODULES}` leaves its folder: `{module['path']}`", "copy the folder again"
+            )
         if kind in found or any(later in found for later in _ORDER[_ORDER.index(kind) :]):
             raise CheckpointError(
                 "unknown-module", f"`{path / MODULES}` has {kind} after {', '.join(found)}",

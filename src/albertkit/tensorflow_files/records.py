@@ -173,7 +173,9 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
     try:
         features = _Example.FromString(payload).features.feature
     except DecodeError as error:
-        raise DataError("broken-tensorflow-file", f"not a tf.train.Example ({error})") from None
+        raise DataError(
+            "broken-tensorflow-file", f"not a tf.train.Example ({error})", "copy it again, or write it anew"
+        ) from None
     found: dict[str, NDArray[Any]] = {}
     for name, feature in features.items():
         lists = feature.ListFields()  # one of the three; none for a feature without values

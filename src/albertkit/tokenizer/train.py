@@ -244,4 +244,8 @@ def _explained(message: str, vocab_size: int, reserve: int) -> AlbertKitError:
             f"vocab_size is {vocab_size:,}, but the characters alone need {int(smallest[1]) + reserve:,} pieces",
             f"use a vocabulary above {int(smallest[1]) + reserve}, or a lower coverage",
         )  # fmt: skip
-    return MachineError("training-failed", f"SentencePiece could not train a model: {' '.join(message.split())[:300]}")
+    return MachineError(
+        "training-failed",
+        f"SentencePiece could not train a model: {' '.join(message.split())[:300]}",
+        "try more text or another --vocab-size",
+    )

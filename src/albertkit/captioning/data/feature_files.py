@@ -46,7 +46,8 @@ def _read(file: Path) -> np.ndarray:
             if not _begins_with(file, np.lib.format.MAGIC_PREFIX):
                 raise DataError("broken-features", f"`{file}` is no .npy file", hint)
             with PARSING:
-                return np.load(file, allow_pickle=False)
+                # Mapped first: a header may promise more than the file holds, and memory would be taken for it.
+                return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
         from safetensors import safe_open
 
         with safe_open(file, "pt") as tensors:  # "np" has no bfloat16

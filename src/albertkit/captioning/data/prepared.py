@@ -180,6 +180,8 @@ def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
         raise DataError(
             "broken-json", f"`{file}` is not what `prepare` writes: {error!r}", "prepare it again"
         ) from None
+    if not isinstance(count, int):
+        raise DataError("broken-json", f"`{PREPARED}` counts {count!r} clips of {split}", "prepare it again")
     if len(clips) != count:
         raise DataError(
             "unfinished-preparation", f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}",

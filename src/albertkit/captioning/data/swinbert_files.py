@@ -146,7 +146,7 @@ def _samples(path: Path, settings: Mapping[str, Any], shards: list[Shard], fault
         return {(number, row): None for number, shard in enumerate(shards) for row in range(len(shard.images))}
     file, width = _file(path, name), 3 if settings.get("composite") else 2
     chosen: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for line, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for line, text in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         fields = text.split("\t")
         if len(fields) != width or not all(field.strip().isdecimal() for field in fields):
             faults.add(file, line, f"{text[:40]!r}, not {width} numbers with tabs between")

@@ -116,7 +116,8 @@ def score_captions(
 def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str]) -> None:
     """That every clip has one candidate and at least one reference, and that all are texts."""
     if not candidates or not references:
-        raise DataError("no-captions", f"there are no {'references' if candidates else 'captions'} to score")
+        lacking = "references" if candidates else "captions"
+        raise DataError("no-captions", f"there are no {lacking} to score", f"name a file that holds {lacking}")
     missing = [key for key in references if key not in candidates]
     strange = [key for key in candidates if key not in references]
     if missing or strange:

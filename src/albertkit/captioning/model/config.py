@@ -83,7 +83,9 @@ class CaptionConfig:
         """
         values = config.foreign.get("captioning") or {}
         if not isinstance(values, dict):
-            raise ConfigError("bad-config", f"captioning is {values!r}, it must be an object of settings")
+            raise ConfigError(
+                "bad-config", f"captioning is {values!r}, it must be an object of settings", "copy config.json again"
+            )
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = [key for key in values if key not in known]
         if unknown:

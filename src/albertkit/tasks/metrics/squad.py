@@ -98,7 +98,7 @@ def squad_scores(
         item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers]) for item in gold
     ]
     if not questions:
-        raise DataError("no-examples", "there are no questions to score")
+        raise DataError("no-examples", "there are no questions to score", "name a file of questions with answers")
     scores = question_scores(predictions, questions, version)
     exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
     if version == "1.1":

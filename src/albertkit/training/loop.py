@@ -22,7 +22,7 @@ from albertkit.training.hardware import peak_flops
 from albertkit.training.launch import launched
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
 from albertkit.training.schedules import learning_rate
-from albertkit.training.state import MovingAverage, TrainingState, load_state, save_best, save_state
+from albertkit.training.state import MovingAverage, TrainingState, load_state, remove_old, save_best, save_state
 
 MAX_SKIPPED = 5  # consecutive updates without a finite gradient before the run is given up
 
@@ -221,6 +221,8 @@ def train(
     if resume and (saved := load_state(run)):
         state = _restore(saved, parameters, optimizer, average, feed, display)
     _check_together(state, run, world, display)
+    if resume and world.is_main:
+        remove_old(run, settings.keep)  # one that a failing disk has left
     result = TrainingResult(state, finished=False)
 
     def save() -> None:

@@ -76,9 +76,14 @@ def save_state(
         write_tensors(temporary / _TENSORS, {k: v.detach().cpu().contiguous() for k, v in tensors.items()})
         write_json(temporary / _NUMBERS, asdict(state))
         write_checksums(temporary)  # 0.3 s for the 200 MB of a base model
+    remove_old(run, keep)
+    return folder
+
+
+def remove_old(run: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest `keep`."""
     for old in list_checkpoints(run)[:-keep]:
         remove_folder(old)
-    return folder
 
 
 def save_best(run: Path, save_model: Callable[[Path], None]) -> None:

@@ -81,7 +81,7 @@ def explain(error: BaseException) -> AlbertKitError | None:
     """State an error of the operating system, or want of memory, as one of ours; None if we cannot explain it."""
     if isinstance(error, AlbertKitError):
         return error
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _is_memory(error)):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_want_of_memory(error)):
         return MachineError(
             "out-of-memory", str(error).strip().partition("\n")[0] or "there is not enough memory",
             "compute less at once: a smaller --batch-tokens (and a larger --accumulation), --micro-batch or --batch-size, or "
@@ -117,9 +117,10 @@ def explain(error: BaseException) -> AlbertKitError | None:
     return None
 
 
-def _is_memory(error: RuntimeError) -> bool:
-    """Whether torch, or the interpreter, says that memory is short."""
+def is_want_of_memory(error: BaseException) -> bool:
+    """Whether torch, the interpreter or safetensors says that memory is short."""
     said = str(error)
     return type(error).__name__ == "OutOfMemoryError" or any(
-        words in said for words in ("can't allocate memory", "not enough memory", "can't start new thread")
+        words in said
+        for words in ("can't allocate memory", "Cannot allocate memory", "not enough memory", "can't start new thread")
     )

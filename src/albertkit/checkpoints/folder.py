@@ -15,7 +15,7 @@ from torch import Tensor
 from albertkit.checkpoints.hub import local_folder
 from albertkit.checkpoints.matching import Matched, match
 from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, is_want_of_memory
 from albertkit.files import atomic_file, plain_file, read_json
 from albertkit.model.pretrained import PretrainedAlbert, Unfilled
 
@@ -210,6 +210,8 @@ def _read_file(file: Path) -> Mapping[str, Tensor]:
     except (PermissionError, MemoryError):  # the machine's word, not the file's
         raise
     except Exception as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
+        if is_want_of_memory(error):
+            raise MemoryError(str(error)) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError("broken-weights", f"`{file}` cannot be read: {reason}", "copy it again") from None
     if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):

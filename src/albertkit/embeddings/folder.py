@@ -191,11 +191,14 @@ def _projection(folder: Path) -> Projection:
                 f"only {usual!r} is computed here",
             )
     sizes = config.get("in_features", int), config.get("out_features", int)
-    projection = Projection(*sizes, _ACTIVATIONS[activation], config.get("bias", bool, True))
     tensors = read_tensors(folder)
+    other = config.broken("the weights beside it have other names or shapes than it says")
+    if "linear.weight" not in tensors or tuple(tensors["linear.weight"].shape) != sizes[::-1]:
+        raise other  # before memory is taken for what the file says
+    projection = Projection(*sizes, _ACTIVATIONS[activation], config.get("bias", bool, True))
     wanted: dict[str, Tensor] = projection.state_dict()
     if {name: t.shape for name, t in tensors.items()} != {name: t.shape for name, t in wanted.items()}:
-        raise config.broken("the weights beside it have other names or shapes than it says")
+        raise other
     projection.load_state_dict(dict(tensors))
     return projection
 

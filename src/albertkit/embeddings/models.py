@@ -16,7 +16,7 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import read_json
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 
@@ -65,14 +65,17 @@ def load_embedding_model(model: str | Path, precision: Precision = "auto") -> Em
 
     Raises:
         ConfigError: bad-precision.
-        DataError: not-found. CheckpointError: not-an-embedding-model, and what loading raises.
+        DataError: not-found, broken-json. CheckpointError: not-an-embedding-model, and what loading raises.
         MissingExtraError: missing-extra, for a model that is no ALBERT without sentence-transformers.
     """
     folder = model_in_package(str(model)) or local_folder(model)
     if (folder / "best").is_dir() and not (folder / "config.json").exists():
         folder = folder / "best"
     config = folder / "config.json"
-    if config.exists() and read_json(config).get("model_type") == "albert":
+    values = read_json(config) if config.exists() else {}
+    if not isinstance(values, dict):
+        raise DataError("broken-json", f"`{config}` holds no names and values", "copy it again")
+    if values.get("model_type") == "albert":
         return _albert(str(model), folder, precision)
     if precision not in ("auto", "fp32"):
         raise ConfigError(

@@ -216,7 +216,13 @@ def _write(
 ) -> dict[str, Any]:
     """The lists of clips and, last, `prepared.json`; the counts of all splits."""
     left_out = {(clip.split, clip.key) for clip in skipped}
-    kept = [line for line in _lines(folder / SKIPPED) if json.loads(line)["split"] not in splits]
+    try:
+        kept = [line for line in _lines(folder / SKIPPED) if json.loads(line)["split"] not in splits]
+    except (ValueError, KeyError, TypeError) as error:  # bytes that are not UTF-8 are a ValueError, too
+        raise DataError(
+            "broken-json", f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}",
+            "delete that file; it only lists the clips that were left out",
+        ) from None  # fmt: skip
     _write_lines(folder / SKIPPED, kept + [json.dumps(asdict(clip), ensure_ascii=False) for clip in skipped])
     counts = dict(before)
     for part, clips in splits.items():

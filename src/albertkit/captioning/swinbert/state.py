@@ -16,7 +16,7 @@ from torch import Tensor
 
 from albertkit.checkpoints import bert
 from albertkit.checkpoints.names import MAPPING_IN
-from albertkit.errors import CheckpointError, DataError
+from albertkit.errors import CheckpointError, DataError, is_want_of_memory
 from albertkit.files import plain_file
 
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
@@ -82,6 +82,8 @@ def read_state(file: Path) -> Mapping[str, Tensor]:
         raise
     except Exception as error:
         # What a damaged pickle raises is not declared: KeyError, IndexError, OSError without a name, …
+        if is_want_of_memory(error):
+            raise MemoryError(str(error)) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
             "broken-weights", f"`{file}` cannot be read: {reason}",

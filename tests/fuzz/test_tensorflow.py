@@ -46,7 +46,7 @@ def other_tensors(rng: random.Random, folder: Path) -> str:
         values, what = tensors[name], rng.randrange(8)
         if what == 0:
             tensors[name] = values.T
-        elif what == 1:
+        elif what == 1 and values.dtype != object:
             tensors[name] = values.astype(rng.choice(("float64", "float16", "int64", "bool")))
         elif what == 2:
             tensors[name] = np.array([b"text"] * 3, object)

@@ -126,6 +126,11 @@ def load_task_model(folder: str | Path) -> TaskModel:
 
 def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
     """Refuse a task that was put beside the weights of another model."""
+    if getattr(task, "labels", None) == () and model.config.num_labels > 1:
+        raise CheckpointError(
+            "broken-task", f"the task of `{path}` names no labels, the model has {model.config.num_labels}",
+            "put the task.json back that belongs to these weights",
+        )  # fmt: skip
     named = len(getattr(task, "labels", ()) or model.config.id2label)
     if named != model.config.num_labels or task.length > model.config.max_position_embeddings:
         raise CheckpointError(

@@ -21,6 +21,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from albertkit.errors import CheckpointError
 from albertkit.tokenizer.digit_comma import SPACE
 from albertkit.tokenizer.rules import google_family, lowers, own_rules
 from albertkit.tokenizer.sentencepiece_model import (
@@ -59,7 +60,15 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     if facts.charsmap:
         # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFC before it can, and
         # NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
-        steps += [normalizers.NFC(), normalizers.Precompiled(facts.charsmap), normalizers.NFC()]
+        try:
+            precompiled = normalizers.Precompiled(facts.charsmap)
+        except Exception as error:  # the library raises nothing more particular
+            raise CheckpointError(
+                "broken-tokenizer",
+                f"the normalisation in the SentencePiece model cannot be read: {error}",
+                "copy it again",
+            ) from None
+        steps += [normalizers.NFC(), precompiled, normalizers.NFC()]
     # `Strip` would take U+0085, too, where SentencePiece goes by the space alone.
     steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
     tokenizer.normalizer = normalizers.Sequence(steps)

@@ -29,6 +29,10 @@ _USUAL_NAMES = {
 _UNMATCHED = "\uffff"  # before a special token's name in a Unigram vocabulary: no text holds this noncharacter
 
 
+_MOST_PIECES = 10_000_000  # as `AlbertConfig`: beyond it a broken file
+_UNKNOWN = "\U0010ff00"  # for private use: no vocabulary has it
+
+
 class JsonTokenizer(AlbertTokenizer):
     """The tokenizer of a `tokenizer.json`. Make one with `AlbertTokenizer.from_pretrained`."""
 
@@ -58,9 +62,17 @@ class JsonTokenizer(AlbertTokenizer):
         self._whole = self._read(parts)
         vocabulary = self._whole.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
+        if self.vocab_size > _MOST_PIECES:
+            raise self._broken(f"its largest id is {self.vocab_size - 1:,}")
         self._names = self._found_names(vocabulary, names or {})
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
         self._backend = self._read(_without_specials(parts, set(self._names.values())))
+        try:
+            self._backend.encode(_UNKNOWN, add_special_tokens=False)
+        except (
+            Exception
+        ) as error:  # its own piece for what is unknown is missing; the library says it at the first such text
+            raise self._broken(str(error)) from None
         self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
 
     def _arguments(self) -> tuple:
@@ -141,7 +153,11 @@ class JsonTokenizer(AlbertTokenizer):
 
         try:
             return Tokenizer.from_str(json.dumps(parts))
-        except Exception as error:  # the library raises nothing more particular
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except (
+            BaseException
+        ) as error:  # the library raises nothing more particular; its panics are not even an Exception
             raise self._broken(str(error)) from None
 
     def _broken(self, why: str) -> CheckpointError:

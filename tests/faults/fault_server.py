@@ -5,6 +5,7 @@ milliseconds, and what is killed in it is a real process.
 """
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -70,6 +71,9 @@ class Attempt:
         """
         ended = self.is_over(limit if kill_after is None else kill_after)
         if not ended:
+            if kill_after is None:  # it hangs: where?
+                os.kill(self.process, signal.SIGUSR1)
+                time.sleep(1)
             os.kill(self.process, signal.SIGKILL)
         code = self._server.ask({"wait": self.process})["code"]
         if not ended and kill_after is None:
@@ -174,6 +178,7 @@ def _into(log: str) -> None:
 def _attempt(question: dict[str, Any]) -> None:
     """In the fork: the command, and what happens to it."""
     _into(question["log"])
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if size := question.get("file_size"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

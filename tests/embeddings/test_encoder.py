@@ -18,9 +18,9 @@ def test_batches_and_order_do_not_show(encoder, sentences):
     expected = np.stack([encoder.encode(text, precision="fp32") for text in sentences])
     assert expected.shape == (60, 32)
     for batch_tokens in (1, 100, 100_000):
-        assert apart(encoder.encode(sentences, batch_tokens, "fp32"), expected) < 2e-6
+        assert apart(encoder.encode(sentences, batch_tokens, "fp32"), expected) < 5e-6
     reversed_again = encoder.encode(sentences[::-1], 500, "fp32")[::-1]
-    assert apart(reversed_again, expected) < 2e-6
+    assert apart(reversed_again, expected) < 5e-6
     assert apart(reversed_again[1:], expected[:-1]) > 0.1
 
 
@@ -28,7 +28,7 @@ def test_what_training_sees_is_what_is_encoded(encoder, sentences):
     features = encoder.features(sentences[:20])
     with torch.no_grad():
         vectors = encoder(features.batch(np.arange(20)).packed).numpy()
-    assert apart(encoder.encode(sentences[:20], precision="fp32"), vectors) < 2e-6
+    assert apart(encoder.encode(sentences[:20], precision="fp32"), vectors) < 5e-6
 
 
 def test_one_text_and_none(encoder):
@@ -73,7 +73,7 @@ def test_the_engine_follows_the_weights(encoder, sentences):
     after = encoder.encode(sentences[:5], precision="fp32")
     assert apart(after, before) > 0.01
     with torch.no_grad():
-        assert apart(after, encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).numpy()) < 2e-6
+        assert apart(after, encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).numpy()) < 5e-6
 
 
 def test_encoding_during_training_has_no_dropout(encoder, sentences):

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from albertkit.engines import loops
 from albertkit.engines.operators import Bf16Linear, Int8Linear, Product, bits, lacking
-from albertkit.engines.packed import cut, group_by_length
+from albertkit.engines.packed import cut
+from albertkit.engines.products import group_by_length
 
 RANDOM = np.random.default_rng(0)
 
@@ -108,11 +109,11 @@ def test_packed_products(linear: type, most: float) -> None:
     assert ((wrong.values.float() * wrong.scale[:, None] + added - expected).norm(dim=1) / size).max() > 0.5
 
 
-@pytest.mark.parametrize("threads", [1, 2, 16])
-def test_pieces_are_whole_sequences(threads: int) -> None:
+@pytest.mark.parametrize("most", [64, 512, 10_000])
+def test_pieces_are_whole_sequences(most: int) -> None:
     lengths = (*RANDOM.integers(1, 60, 100).tolist(), 700, 3)
-    pieces = list(cut(lengths, threads))
+    pieces = list(cut(lengths, most))
     assert [start for start, _, _ in pieces] == [0, *(end for _, end, _ in pieces[:-1])]
     assert tuple(n for _, _, own in pieces for n in own) == lengths
-    assert all(end - start <= 512 or len(own) == 1 for start, end, own in pieces)
-    assert len(pieces) >= min(threads, 8)
+    assert all(end - start <= most or len(own) == 1 for start, end, own in pieces)
+    assert (len(pieces) == 1) == (most == 10_000)

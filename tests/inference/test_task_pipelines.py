@@ -60,7 +60,7 @@ def test_a_text_and_a_pair_have_transformers_answers(folder, tokenizer, problem)
             continue
         several = problem.startswith("multi")
         shares = logits.sigmoid() if several else logits.softmax(-1)
-        assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-6)
+        assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=5e-6)
         assert list(found["probabilities"]) == ["red", "green", "blue"]
         if several:
             assert found["labels"] == [name for name, share in found["probabilities"].items() if share > 0.5]
@@ -78,13 +78,13 @@ def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(
     text = "seven old wizards brew strong potions"
     assert theirs.tokenizer(text)["input_ids"] == tokenizer.encode(text, special_tokens=True)
     expected = {row["label"]: row["score"] for row in theirs([text])[0]}
-    assert ours(text)["probabilities"] == pytest.approx(expected, abs=1e-6)
+    assert ours(text)["probabilities"] == pytest.approx(expected, abs=5e-6)
 
 
 def test_a_classifier_that_differs_is_noticed(folder, tokenizer):
     path = folder(AlbertForSequenceClassification, **COLOURS)
     logits = of_transformers("AlbertForSequenceClassification", path, *ids_and_types(tokenizer, "the fox")).logits[0]
-    expected = pytest.approx(logits.softmax(-1).tolist(), abs=1e-6)
+    expected = pytest.approx(logits.softmax(-1).tolist(), abs=5e-6)
     assert list(load_pipeline(path, precision="fp32")("the fox")["probabilities"].values()) == expected
     model = AlbertForSequenceClassification.from_pretrained(path)
     with torch.no_grad():

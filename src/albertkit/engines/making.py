@@ -6,15 +6,18 @@ from torch import nn
 
 from albertkit.checkpoints.classes import load_model
 from albertkit.engines.engine import PRECISIONS, Engine, ModelEngine, Precision
-from albertkit.engines.processor import faster_bf16, native_bf16
+from albertkit.engines.processor import faster_bf16, has, native_bf16
 from albertkit.errors import ConfigError
 from albertkit.model.albert import AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
 
 _PARTS = {
-    **dict.fromkeys(("query", "key", "value", "dense", "ffn", "ffn_output"), nn.Linear),
+    **dict.fromkeys(
+        ("query", "key", "value", "dense", "ffn", "ffn_output", "embedding_hidden_mapping_in", "pooler"), nn.Linear
+    ),
     **dict.fromkeys(("LayerNorm", "full_layer_layer_norm"), nn.LayerNorm),
-}  # of a block, whose parameters are packed
+    **dict.fromkeys(("word_embeddings", "position_embeddings", "token_type_embeddings"), nn.Embedding),
+}  # of an encoder, whose parameters are packed
 
 
 def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "auto") -> Engine:
@@ -35,34 +38,38 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
         known = ", ".join(PRECISIONS)
         raise ConfigError("bad-precision", f"there is no precision `{precision}`", f"use one of {known}")
     encoder = (model if isinstance(model, PretrainedAlbert) else load_model(model)).encoder_model
-    if precision == "fp32":
-        return ModelEngine(encoder, "fp32")
-    notes = []
+    notes: list[str] = []
     if precision == "int8":
-        reason = _unfit(encoder) or _lacking("int8") or _lacking("bf16")
-        if not reason:
-            return _packed(encoder, "int8")
+        engine, reason = _packed(encoder, "int8", ())
+        if engine:
+            return engine
         notes.append(f"not int8: {reason}")
     wanted = faster_bf16 if precision == "auto" else native_bf16
-    if not wanted(encoder.device):
+    if precision == "fp32" or not wanted(encoder.device):
         if precision == "bf16":
             notes.append("not bf16: the processor does not multiply it natively, fp32 is faster")
-        return ModelEngine(encoder, "fp32", tuple(notes))
-    if reason := _unfit(encoder) or _lacking("bf16"):
-        return ModelEngine(encoder, "bf16", (*notes, f"the model itself, without packed weights: {reason}"))
-    return _packed(encoder, "bf16", tuple(notes))
+        return _packed(encoder, "fp32", tuple(notes))[0] or ModelEngine(encoder, "fp32", tuple(notes))
+    engine, reason = _packed(encoder, "bf16", tuple(notes))
+    return engine or ModelEngine(encoder, "bf16", (*notes, f"the model itself, without packed weights: {reason}"))
 
 
-def _lacking(precision: str) -> str:
-    from albertkit.engines.operators import lacking  # brings numba, 0.4 s
+def _packed(model: AlbertModel, precision: Precision, notes: tuple[str, ...]) -> tuple[Engine | None, str]:
+    """The fastest engine with packed weights, or why there is none."""
+    if reason := _unfit(model):
+        return None, reason
+    from albertkit.engines import fused, operators, products  # bring numba, 0.4 s
 
-    return lacking(precision)
-
-
-def _packed(model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> Engine:
-    from albertkit.engines.packed import PackedEngine
-
-    return PackedEngine(model, precision, notes)
+    not_fused = fused.unfit(model, precision) or fused.lacking(precision)
+    if not not_fused and not (
+        precision != "fp32" and has(f"amx_{precision}")
+    ):  # which oneDNN uses, and multiplies faster
+        return fused.FusedEngine(model, precision, notes), ""
+    if precision == "fp32":
+        return None, not_fused
+    reason = operators.lacking(precision) or operators.lacking("bf16")
+    if not reason:
+        return products.ProductEngine(model, precision, notes), ""
+    return (None, reason) if not_fused else (fused.FusedEngine(model, precision, notes), "")
 
 
 def _unfit(model: AlbertModel) -> str:
@@ -71,7 +78,7 @@ def _unfit(model: AlbertModel) -> str:
         return f"the model is on {model.device.type}"
     if str(model.dtype) != "torch.float32":
         return f"the parameters are {str(model.dtype).removeprefix('torch.')}"
-    for name, module in model.encoder.named_modules():
+    for name, module in model.named_modules():
         wanted = _PARTS.get(name.rpartition(".")[2])
         if wanted and type(module) is not wanted:  # LoRA, a parametrization: the weight alone is not what it computes
             return f"`{name}` is a {type(module).__name__}"

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.engines import loops, processor
+from albertkit.engines.packed import quantize
 
 _FUSED = {"gelu_new": ("gelu", "tanh"), "gelu": ("gelu", "none"), "relu": ("relu", ""), "none": ("none", "")}
 _KINDS = ("gelu_new", "gelu", "relu")  # of `loops.activation_to_uint8`
@@ -72,8 +73,7 @@ class Int8Linear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self._scale = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
-        quantized = (weight / self._scale[:, None]).round().to(torch.int8)
+        self._scale, quantized = quantize(weight)
         self._weight = torch.ops.onednn.qlinear_prepack(quantized, None)
         self._zero_points = torch.zeros(len(weight), dtype=torch.int64)
         self._bias = bias.clone()

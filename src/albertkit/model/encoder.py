@@ -40,13 +40,7 @@ class AlbertEmbeddings(nn.Module):
 
     def forward(self, batch: PackedBatch | PaddedBatch, words: Tensor | None = None) -> Tensor:
         """[T, E]; `words` [T, E] stand in for the word embeddings of `input_ids`."""
-        most = self.position_embeddings.num_embeddings
-        if batch.longest > most:
-            raise DataError(
-                "too-long",
-                f"a sequence has {batch.longest} tokens, the model reads {most}",
-                "cut it, or split it in windows",
-            )
+        self._check_length(batch)
         try:
             embedded = self.word_embeddings(batch.input_ids) if words is None else words
             embedded = embedded + self.position_embeddings(batch.position_ids)
@@ -54,6 +48,27 @@ class AlbertEmbeddings(nn.Module):
         except IndexError:  # on the CPU; CUDA asserts on the device
             raise self._out_of_range(batch) from None
         return self.dropout(self.LayerNorm(embedded))
+
+    def check(self, batch: PackedBatch | PaddedBatch) -> None:
+        """Raise what `forward` would: DataError too-long, id-out-of-range."""
+        self._check_length(batch)
+        for ids, table in (
+            (batch.input_ids, self.word_embeddings),
+            (batch.position_ids, self.position_embeddings),
+            (batch.token_type_ids, self.token_type_embeddings),
+        ):
+            least, most = ids.aminmax()
+            if least < 0 or most >= table.num_embeddings:
+                raise self._out_of_range(batch)
+
+    def _check_length(self, batch: PackedBatch | PaddedBatch) -> None:
+        most = self.position_embeddings.num_embeddings
+        if batch.longest > most:
+            raise DataError(
+                "too-long",
+                f"a sequence has {batch.longest} tokens, the model reads {most}",
+                "cut it, or split it in windows",
+            )
 
     def _out_of_range(self, batch: PackedBatch | PaddedBatch) -> DataError:
         fields = (

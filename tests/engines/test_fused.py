@@ -1,0 +1,302 @@
+"""The tile against numpy, passes in shapes that are not round, and threads that work together."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.engines import fused, load_engine, processor
+from albertkit.engines.arithmetic import loops
+from albertkit.engines.engine import ModelEngine
+from albertkit.engines.fused import FusedEngine
+from albertkit.engines.team import Team, meet, new_meeting
+from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, pack, tile
+from albertkit.model import AlbertModel, PackedBatch
+
+from .conftest import packed
+
+MakeModel = Callable[..., AlbertModel]
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(params=["fp32", "bf16", "int8"])
+def numbers(request: pytest.FixtureRequest) -> str:
+    """What passes multiply, where the processor can."""
+    if reason := fused.lacking(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
+# --- tiles ------------------------------------------------------------------------------------------------------------
+
+
+@loops
+def call_tile(left, row, count, right, start, vectors, steps, out):  # type: ignore[no-untyped-def]
+    tile(left, row, count, right, start, vectors, steps, start, out)
+
+
+def rows_and_weight(numbers: str, outputs: int, inputs: int) -> tuple[np.ndarray, torch.Tensor]:
+    """Rows as they are multiplied, [9, I], and a weight [O, I]."""
+    if numbers == "int8":
+        return RANDOM.integers(0, 256, (9, inputs), np.uint8), torch.randint(-127, 128, (outputs, inputs)).to(
+            torch.int8
+        )
+    rows, weight = torch.randn(9, inputs), torch.randn(outputs, inputs)
+    if numbers == "fp32":
+        return rows.numpy(), weight
+    return rows.to(torch.bfloat16).view(torch.uint16).numpy(), weight.to(torch.bfloat16)
+
+
+def as_numbers(rows: np.ndarray) -> np.ndarray:
+    given = torch.from_numpy(rows)
+    return (given.view(torch.bfloat16) if rows.dtype == np.uint16 else given).double().numpy()
+
+
+@pytest.mark.parametrize("count", range(1, ROWS + 1))
+def test_a_tile_of_every_shape(numbers: str, count: int) -> None:
+    torch.manual_seed(0)
+    rows, weight = rows_and_weight(numbers, 2 * COLUMNS, 192)
+    flat = pack(weight)
+    steps, size = 192 * rows.itemsize // 4, flat.size // 2
+    out = np.full((ROWS, COLUMNS), -7, np.int32 if numbers == "int8" else np.float32)
+    call_tile(rows, 2, count, flat, size, VECTORS, steps, out)
+    expected = as_numbers(rows)[2 : 2 + count] @ weight[COLUMNS:].double().numpy().T
+    np.testing.assert_allclose(out[:count], expected, rtol=0, atol=0 if numbers == "int8" else 1e-3)
+    assert np.all(out[count:] == -7)
+    for vectors in range(1, VECTORS):  # narrower ones, as attention has them: registers of a step side by side
+        columns = vectors * VECTOR
+        narrow = np.ascontiguousarray(flat[:size].reshape(steps, COLUMNS, -1)[:, :columns]).reshape(-1)
+        out[:] = -7
+        call_tile(rows, 0, count, narrow, 0, vectors, steps, out)
+        expected = as_numbers(rows)[:count] @ weight[:columns].double().numpy().T
+        np.testing.assert_allclose(out[:count, :columns], expected, rtol=0, atol=0 if numbers == "int8" else 1e-3)
+        assert np.all(out[:, columns:] == -7)
+
+
+def test_a_matrix_is_padded_with_zeros() -> None:
+    flat = pack(torch.ones(3, 5))
+    assert flat.shape == (64 * 64,)
+    assert flat.sum() == 15
+    assert flat.reshape(64, 64)[:5, :3].all()
+
+
+# --- passes -----------------------------------------------------------------------------------------------------------
+
+LENGTHS = (1, 64, 65, 2, 127, 16, 15, 130, 33)
+SHAPES = [
+    {"hidden_size": 96, "num_attention_heads": 4, "intermediate_size": 200, "embedding_size": 24},  # heads of 24
+    {"hidden_size": 160, "num_attention_heads": 2, "intermediate_size": 70},  # of 80
+    {"hidden_size": 256, "num_attention_heads": 2, "hidden_act": "gelu"},  # of 128
+    {"num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"},
+    {"num_hidden_groups": 4, "parameter_sharing": "ffn", "num_attention_heads": 16},
+]
+
+
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+@pytest.mark.filterwarnings("ignore:head size")
+def test_shapes_that_are_not_round(make_model: MakeModel, numbers: str, changes: dict) -> None:
+    model, batch = make_model(max_position_embeddings=130, **changes), packed(LENGTHS)
+    engine = load_engine(model, numbers)
+    assert isinstance(engine, FusedEngine)
+    assert (engine.precision, engine.notes) == (numbers, ())
+    check(engine, model, batch, numbers)
+    wanted = torch.tensor([452, 0, 100, 100, 65])
+    everywhere = engine.encode(batch).hidden
+    torch.testing.assert_close(engine.encode(batch, wanted).hidden, everywhere[wanted], atol=1e-6, rtol=0)
+
+
+def check(engine: FusedEngine, model: AlbertModel, batch: PackedBatch, numbers: str) -> None:
+    found, expected = engine.encode(batch), ModelEngine(model, "fp32").encode(batch)
+    for ours, theirs in ((found.hidden, expected.hidden), (found.pooled, expected.pooled)):
+        if numbers == "fp32":
+            torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
+        else:
+            worst = torch.nn.functional.cosine_similarity(ours, theirs, dim=-1).min()
+            assert worst > {"bf16": 0.9998, "int8": 0.998}[numbers]
+
+
+def test_int8_without_bfloat16(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intel's Cascade Lake and Ice Lake: attention multiplies fp32 there."""
+    if reason := fused.lacking("int8"):
+        pytest.skip(reason)
+    real = processor.has
+    monkeypatch.setattr(processor, "has", lambda *names: real(*names) and "avx512_bf16" not in names)
+    model = make_model(max_position_embeddings=130)
+    engine = load_engine(model, "int8")
+    assert isinstance(engine, FusedEngine)
+    check(engine, model, packed(LENGTHS), "int8")
+
+
+def test_great_scores(make_model: MakeModel, numbers: str) -> None:
+    model = make_model()
+    attention = model.encoder.albert_layer_groups[0].albert_layers[0].attention
+    with torch.no_grad():
+        attention.query.weight *= 40
+        attention.key.bias += 5
+    found = load_engine(model, numbers).encode(packed((20, 64))).hidden
+    assert torch.isfinite(found).all()
+    if numbers == "fp32":  # shares near 0 and 1: rounding of the scores tells
+        expected = ModelEngine(model, "fp32").encode(packed((20, 64))).hidden
+        torch.testing.assert_close(found, expected, atol=2e-4, rtol=0)
+
+
+def test_ids_that_the_model_does_not_know(make_model: MakeModel, numbers: str) -> None:
+    from albertkit.errors import DataError
+
+    engine = load_engine(make_model(), numbers)
+    for ids, slug in (([5, 300], "id-out-of-range"), ([-1], "id-out-of-range"), ([5] * 65, "too-long")):
+        with pytest.raises(DataError) as caught:
+            engine.encode(PackedBatch.from_sequences([ids]))
+        assert caught.value.slug == slug
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request: pytest.FixtureRequest) -> int:
+    """torch's threads for a test."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_a_team_computes_what_one_thread_does(make_model: MakeModel, numbers: str, threads: int) -> None:
+    engine, batch = load_engine(make_model(max_position_embeddings=130), numbers), packed(LENGTHS)
+    found = engine.encode(batch)
+    torch.set_num_threads(1)
+    alone = engine.encode(batch)
+    assert torch.equal(found.hidden, alone.hidden)  # every number is computed by one thread, in one order
+    assert torch.equal(found.pooled, alone.pooled)
+
+
+def test_several_callers_at_once(make_model: MakeModel, numbers: str) -> None:
+    engine, batches = load_engine(make_model(), numbers), [packed((3 + n, 64, 20), seed=n) for n in range(8)]
+    expected = [engine.encode(batch).hidden for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for found, one in zip(
+            pool.map(lambda batch: engine.encode(batch).hidden, batches * 3), expected * 3, strict=True
+        ):
+            assert torch.equal(found, one)
+
+
+@loops
+def rounds(meeting, member, members, count, seen):  # type: ignore[no-untyped-def]
+    """Rounds in which each member writes its number of the round and then reads its neighbour's; mistakes."""
+    mistakes = 0
+    for number in range(count):
+        seen[member] = number
+        if not meet(meeting, members):
+            return -1
+        if seen[(member + 1) % members] != number:
+            mistakes += 1
+        if not meet(meeting, members):
+            return -1
+    return mistakes
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_members_meet(members: int) -> None:
+    meeting, seen, mistakes = new_meeting(), np.zeros(members, np.int64), []
+    Team().work(lambda member, of: mistakes.append(rounds(meeting, member, of, 300, seen)), members, meeting)
+    assert mistakes == [0] * members
+
+
+def test_a_member_that_never_comes() -> None:
+    team, meeting, answers = Team(), new_meeting(), []
+
+    def work(member: int, members: int) -> None:
+        if member == 0:
+            raise KeyboardInterrupt
+        answers.append(rounds(meeting, member, members, 1, np.zeros(3, np.int64)))
+
+    with pytest.raises(KeyboardInterrupt):
+        team.work(work, 3, meeting)
+    again = new_meeting()
+    team.work(lambda member, of: answers.append(rounds(again, member, of, 5, np.zeros(3, np.int64))), 3, again)
+    assert answers[:2] == [-1, -1]
+    assert len(answers) == 5
+    assert -1 not in answers[2:]
+
+
+def test_a_busy_team_lets_others_work_alone() -> None:
+    team, begun, end, sizes = Team(), threading.Event(), threading.Event(), []
+
+    def slow(member: int, members: int) -> None:
+        begun.set()
+        assert end.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(team.work, slow, 2, new_meeting())
+        assert begun.wait(30)
+        team.work(lambda member, members: sizes.append((member, members)), 2, new_meeting())
+        end.set()
+        running.result()
+    assert sizes == [(0, 1)]
+
+
+FORK = """
+import os, torch
+from albertkit import AlbertConfig, AlbertModel
+from albertkit.engines import load_engine
+from albertkit.model import PackedBatch
+torch.set_num_threads(2)
+sizes = dict(hidden_size=64, num_attention_heads=1, embedding_size=16, intermediate_size=64, num_hidden_layers=2)
+model = AlbertModel(AlbertConfig.from_size("tiny", vocab_size=50, **sizes)).eval()
+engine, batch = load_engine(model, "fp32"), PackedBatch.from_sequences([list(range(40))])
+expected = engine.encode(batch).hidden
+child = os.fork()
+same = torch.equal(engine.encode(batch).hidden, expected)
+if not child:
+    os._exit(0 if same else 1)
+assert same and os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_process_that_was_forked() -> None:
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
+
+
+# --- what is not there ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgotten() -> None:
+    """What was tried before is forgotten, and what is tried in the test, too."""
+    fused._tried.cache_clear()
+    yield
+    fused._tried.cache_clear()
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = processor.has
+    monkeypatch.setattr(processor, "has", lambda *names: False)
+    assert fused.lacking("int8") == "the processor has no avx512_vnni"
+    monkeypatch.setattr(processor, "has", real)
+    if fused.lacking("fp32"):
+        pytest.skip(fused.lacking("fp32"))
+    for trial, said in ((lambda _: 0.5, "compiles something else"), (broken, "cannot compile it: no such word")):
+        fused._tried.cache_clear()
+        monkeypatch.setattr(fused, "_trial", trial)
+        assert said in fused.lacking("fp32")
+
+
+def broken(_: str) -> float:
+    raise RuntimeError("no such word\nin line 3")
+
+
+def test_numba_told_of_another_processor() -> None:
+    """An instruction that LLVM may not use would end the process."""
+    code = "from albertkit.engines import fused; print(fused.lacking('fp32'))"
+    environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "avx512" in done.stdout

@@ -39,9 +39,8 @@ from albertkit.engines.team import add_atomic, meet
 from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, tile
 
 GELU_TANH, GELU_ERF, RELU, STORE, ADD = range(5)  # what becomes of a linear layer's output
-CHUNK = (
-    72  # rows that go through a feed-forward block together: base's inner activations then take half of a 1 MB cache
-)
+# Rows that go through a feed-forward block together. As many as leave room in a cache of 1 MB for a panel of the outer weight.
+CHUNK = 72
 
 
 class Linear(NamedTuple):

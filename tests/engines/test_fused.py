@@ -260,8 +260,9 @@ assert same and os.waitpid(child, 0)[1] == 0
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_process_that_was_forked() -> None:
+    if reason := fused.lacking("fp32"):
+        pytest.skip(reason)
     subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
 
 

@@ -7,6 +7,7 @@ on cores that the team needs (one text of 128 tokens: 26 milliseconds in place o
 T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
 
+import os
 from functools import cache
 from itertools import groupby
 
@@ -81,7 +82,8 @@ class FusedEngine(PackedEngine):
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
         self._model.embeddings.check(batch)
-        ids = Ids(batch.input_ids.numpy(), batch.position_ids.numpy(), batch.token_type_ids.numpy())
+        parts = (batch.input_ids, batch.position_ids, batch.token_type_ids)
+        ids = Ids(*(np.ascontiguousarray(part.numpy()) for part in parts))
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
         order = None if rows is None else rows.numpy().argsort()
         wanted = None if rows is None else rows.numpy()[order]
@@ -242,6 +244,8 @@ def lacking(precision: str) -> str:
     name = {"fp32": "avx512_f", "bf16": "avx512_bf16", "int8": "avx512_vnni"}[precision]
     if not processor.has(name):
         return f"the processor has no {name}"
+    if not hasattr(os, "sched_yield"):  # Windows
+        return "the system has no sched_yield"
     if f"+{name.replace('_', '')}" not in cpu_target.target_context.codegen().magic_tuple()[2].split(","):
         return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
     return _tried(precision)

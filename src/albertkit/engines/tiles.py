@@ -35,7 +35,7 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):  
         left: C-contiguous [T, I] of uint8, uint16 (bfloat16's bits) or float32: what numbers are multiplied in.
         row: The first of its rows, int64.
         count: How many, int64, 1 to 6.
-        right: The matrix's numbers, as `pack` lays them out, one-dimensional: int8 for uint8, else as `left`.
+        right: The matrix, one-dimensional, in the order of `pack`: int8 for uint8, else as `left`, or words of such as uint32.
         start: Where its registers begin, int64.
         vectors: Registers a step, int64, 1 to 4.
         steps: Words of a row, int64: four bytes, two bfloat16 or one float each.

@@ -1,5 +1,6 @@
 """The tile against numpy, passes in shapes that are not round, and threads that work together."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -109,6 +110,25 @@ def test_shapes_that_are_not_round(make_model: MakeModel, numbers: str, changes:
     wanted = torch.tensor([452, 0, 100, 100, 65])
     everywhere = engine.encode(batch).hidden
     torch.testing.assert_close(engine.encode(batch, wanted).hidden, everywhere[wanted], atol=1e-6, rtol=0)
+
+
+def test_more_tokens_wanted_than_there_are(make_model: MakeModel, numbers: str) -> None:
+    """Every token, and first tokens for the pooler besides; some of them again and again."""
+    engine, batch = load_engine(make_model(), numbers), packed((1, 3, 2))
+    everywhere = engine.encode(batch)
+    for wanted in (torch.arange(6), torch.arange(6).repeat(50), torch.full((400,), 5)):
+        found = engine.encode(batch, wanted)
+        torch.testing.assert_close(found.hidden, everywhere.hidden[wanted], atol=1e-6, rtol=0)
+        torch.testing.assert_close(found.pooled, everywhere.pooled, atol=1e-6, rtol=0)
+
+
+def test_places_that_are_not_there(make_model: MakeModel, numbers: str) -> None:
+    engine, batch = load_engine(make_model(), numbers), packed((3, 2))
+    for positions in (torch.tensor([5]), torch.tensor([0, -1])):
+        with pytest.raises(IndexError, match="the batch has 5 tokens"):
+            engine.encode(batch, positions)
+    with pytest.raises(ValueError, match="5 ids"):
+        engine.encode(dataclasses.replace(batch, lengths=(3, 30)))
 
 
 def check(engine: FusedEngine, model: AlbertModel, batch: PackedBatch, numbers: str) -> None:

@@ -82,6 +82,7 @@ class FusedEngine(PackedEngine):
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
         self._model.embeddings.check(batch)
+        _check_places(batch, rows)
         parts = (batch.input_ids, batch.position_ids, batch.token_type_ids)
         ids = Ids(*(np.ascontiguousarray(part.numpy()) for part in parts))
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
@@ -121,13 +122,14 @@ class FusedEngine(PackedEngine):
     def _piece(self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None) -> Piece:
         starts, width = np.append(0, np.cumsum(lengths)), layer.outer.bias.size
         tokens, where = int(starts[-1]), np.zeros(0, np.int64) if wanted is None else wanted
+        most = max(tokens, len(where))  # a token may be wanted more than once
         return Piece(
             embedded=_room(tokens, _width(self._tables.mapping), np.float32),
             hidden=_room(tokens, width, np.float32),
-            rows=_room(tokens, width, self._numbers),
-            scale=np.ones(tokens, np.float32),
+            rows=_room(most, width, self._numbers),
+            scale=np.ones(most, np.float32),
             qkv=_room(tokens, layer.qkv.bias.size, self._attention_numbers),
-            context=_room(tokens, width, np.float32),
+            context=_room(most, width, np.float32),
             starts=starts,
             everyone=np.arange(tokens),
             wanted=where,
@@ -162,6 +164,17 @@ class FusedEngine(PackedEngine):
             weighted=_room(ROWS, COLUMNS, np.float32),
             factors=np.zeros(ROWS, np.float32),
         )
+
+
+def _check_places(batch: PackedBatch, rows: Tensor | None) -> None:
+    """Compiled loops believe every place they are given."""
+    tokens = len(batch.input_ids)
+    if not (sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens):
+        raise ValueError(f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens")
+    if rows is not None and len(rows):
+        least, most = (int(place) for place in rows.aminmax())
+        if least < 0 or most >= tokens:
+            raise IndexError(f"positions go from {least} to {most}, the batch has {tokens} tokens")
 
 
 def _room(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:

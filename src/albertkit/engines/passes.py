@@ -97,10 +97,10 @@ class Piece(NamedTuple):
 
     embedded: np.ndarray  # fp32 [T, E'], zeros
     hidden: np.ndarray  # fp32 [T, H']
-    rows: np.ndarray  # [T, H'], numbers as they are multiplied
-    scale: np.ndarray  # fp32 [T], ones but for uint8
+    rows: np.ndarray  # [T or Q, H'], numbers as they are multiplied
+    scale: np.ndarray  # fp32 [T or Q], ones but for uint8
     qkv: np.ndarray  # [T, 3H'], numbers as attention multiplies them
-    context: np.ndarray  # fp32 [T, H']
+    context: np.ndarray  # fp32 [T or Q, H']
     starts: np.ndarray  # int64 [N + 1], of sequences
     everyone: np.ndarray  # int64 [T], 0 to T - 1
     wanted: np.ndarray  # int64 [Q], ascending

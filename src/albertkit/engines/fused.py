@@ -140,10 +140,12 @@ class FusedEngine(PackedEngine):
         )
 
     def _desk(self, layer: Layer, longest: int) -> Desk:
-        while self._desks:
-            desk = self._desks.pop()
-            if desk.scores.shape[1] >= longest:
-                return desk
+        try:
+            while (desk := self._desks.pop()).scores.shape[1] < longest:
+                pass
+            return desk
+        except IndexError:  # none is left: asking first would be a race with other callers
+            pass
         quantized, attention = self._numbers == np.uint8, self._attention_numbers
         inner_width, size = layer.inner.bias.size, len(layer.attention_norm.weight) // layer.num_heads
         places = -(-longest // COLUMNS) * COLUMNS

@@ -23,7 +23,7 @@ from albertkit.engines.arithmetic import (
     relu,
     to_bfloat16,
     within,
-)  # fmt: skip
+)
 
 ZERO_POINT = 128  # of `to_uint8`
 GELU_MINIMUM = 0.1701  # no gelu, with erf or tanh, is below minus this

@@ -52,14 +52,17 @@ class AlbertEmbeddings(nn.Module):
     def check(self, batch: PackedBatch | PaddedBatch) -> None:
         """Raise what `forward` would: DataError too-long, id-out-of-range."""
         self._check_length(batch)
-        for ids, table in (
-            (batch.input_ids, self.word_embeddings),
-            (batch.position_ids, self.position_embeddings),
-            (batch.token_type_ids, self.token_type_embeddings),
-        ):
+        for _, ids, table in self._fields(batch):
             least, most = ids.aminmax()
             if least < 0 or most >= table.num_embeddings:
                 raise self._out_of_range(batch)
+
+    def _fields(self, batch: PackedBatch | PaddedBatch) -> tuple[tuple[str, Tensor, nn.Embedding], ...]:
+        return (
+            ("input_ids", batch.input_ids, self.word_embeddings),
+            ("position_ids", batch.position_ids, self.position_embeddings),
+            ("token_type_ids", batch.token_type_ids, self.token_type_embeddings),
+        )
 
     def _check_length(self, batch: PackedBatch | PaddedBatch) -> None:
         most = self.position_embeddings.num_embeddings
@@ -71,14 +74,9 @@ class AlbertEmbeddings(nn.Module):
             )
 
     def _out_of_range(self, batch: PackedBatch | PaddedBatch) -> DataError:
-        fields = (
-            ("input_ids", batch.input_ids, self.word_embeddings),
-            ("position_ids", batch.position_ids, self.position_embeddings),
-            ("token_type_ids", batch.token_type_ids, self.token_type_embeddings),
-        )
         found = [
             f"{name} go from {ids.min().item()} to {ids.max().item()}, the model knows 0 to {table.num_embeddings - 1}"
-            for name, ids, table in fields
+            for name, ids, table in self._fields(batch)
             if ids.min() < 0 or ids.max() >= table.num_embeddings
         ]
         return DataError(

@@ -66,7 +66,7 @@ _WHERE = {
     "load_onnx": "albertkit.engines.onnx_model",
     "check_agreement": "albertkit.inference.agreement",
     "exit_curve": "albertkit.tasks.exit_curve",
-    "quickstart": "albertkit.quickstart",
+    "quickstart": "albertkit.first_run",
 }
 
 __all__ = ["__version__", *_WHERE]

@@ -28,7 +28,7 @@ def quickstart(
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_quickstart, print_result
-    from albertkit.quickstart import next_commands, quickstart
+    from albertkit.first_run import next_commands, quickstart
 
     result = quickstart(out, corpus or (), vocab_size=vocab_size, text_rules=text_rules, minutes=minutes, seed=seed)
     if json:

@@ -15,7 +15,7 @@ from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.model.masks import gate_values
 from albertkit.captioning.swinbert.checkpoint import load_swinbert
 from albertkit.captioning.synthetic.learn import SAMPLING, SHELL
-from albertkit.captioning.synthetic.shapes import COLOURS, DIRECTIONS, SHAPES, SPEEDS, make_clips
+from albertkit.captioning.synthetic.shapes import COLOURS, WORDS, make_clips
 from albertkit.checkpoints.initial import init_model
 
 FOLDERS = (
@@ -79,8 +79,7 @@ def exact(request: pytest.FixtureRequest, golden: Path) -> Original:
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty narrow ALBERT whose vocabulary is the words of the moving shapes."""
     folder = tmp_path_factory.mktemp("shell")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "moves", "to", "the"]
-    words += [*COLOURS, *SHAPES, *DIRECTIONS, *SPEEDS]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     (folder / "tokenizer").mkdir()
     (folder / "tokenizer" / "vocab.txt").write_text("\n".join(words) + "\n")
     init_model(folder / "model", folder / "tokenizer", size="tiny", **SHELL)

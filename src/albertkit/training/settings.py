@@ -4,7 +4,8 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -32,9 +33,13 @@ class Settings:
         """
         found = []
         for name, kind in get_type_hints(type(self)).items():  # the command line checks them itself; Python does not
-            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
-                known = ", ".join(map(str, get_args(kind)))
-                found.append(f"{name} must be one of {known}, it is {getattr(self, name)}")
+            kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+            value = getattr(self, name)
+            if any(get_origin(one) is not Literal and one is not NoneType for one in kinds):
+                continue
+            choices = [choice for one in kinds for choice in get_args(one)]
+            if value not in choices and (value is not None or NoneType not in kinds):
+                found.append(f"{name} must be one of {', '.join(map(str, choices))}, it is {value}")
         for name, least in at_least.items():
             if getattr(self, name) is not None and not getattr(self, name) >= least:
                 found.append(f"{name} must be at least {least:g}, it is {getattr(self, name)}")

@@ -11,13 +11,14 @@ from albertkit.captioning.synthetic.shapes import (
     DIRECTIONS,
     SHAPES,
     SPEEDS,
+    WORDS,
     Motion,
     draw_frames,
     make_clips,
     motions,
 )
 from albertkit.captioning.video import FrameSampling, probe, sample_frames
-from albertkit.errors import ConfigError
+from albertkit.errors import CheckpointError, ConfigError
 
 
 def _centre(frame, colour):
@@ -34,6 +35,13 @@ def test_shapes_move_as_their_caption_says():
             frames = draw_frames(Motion("yellow", "square", direction, speed), generator)
             moved = _centre(frames[-1], "yellow") - _centre(frames[0], "yellow")
             np.testing.assert_allclose(moved, np.array(way) * pixels, atol=0.15 * pixels + 1)
+
+
+def test_captions_are_english():
+    assert Motion("orange", "ring", "left", "slowly").caption == "an orange ring moves slowly to the left"
+    assert Motion("red", "cross", "up", "quickly").caption == "a red cross moves quickly up"
+    words = {word for part in motions(0) for motion in part for word in motion.caption.split()}
+    assert words == set(WORDS)
 
 
 def test_shapes_differ_and_stay_in_the_picture():
@@ -83,3 +91,8 @@ def test_a_stopped_comparison_goes_on(tmp_path):
     assert both[0] == first[0]
     assert [result.video_attention for result in both] == ["diagonal", "full"]
     assert all((result.model / "captioner.json").exists() for result in both)
+    # Other settings are never answered with the results of these.
+    for changes in ({"num_clips": 30}, {"seed": 3}, {"steps": 3}):
+        asked = {"num_clips": 20, "steps": 2, **changes}
+        with pytest.raises(CheckpointError, match=r"other settings: .*now 3"):
+            learn_shapes(tmp_path, objectives=("causal",), attentions=("diagonal",), **asked)

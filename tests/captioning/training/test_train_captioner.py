@@ -212,6 +212,35 @@ def test_captioner_of_frames_from_its_folder(frames, shell, tmp_path):
     assert further.steps == 1
 
 
+def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
+    """Without --objective a causal captioner continues causally, at its loss; another objective is reported."""
+    settings = dataclasses.replace(
+        SMALL, objective="causal", video_attention="diagonal", steps=20, eval_every=20, lr=3e-3
+    )
+    train_captioner(shell, features, tmp_path / "run", settings)
+    clips = PreparedClips.open(features)
+
+    def loss_of(captioner, settings):
+        batch = rows_of(features, shell, settings).batch(np.arange(22), 0, 0)
+        part = CaptionObjective(captioner.model.eval(), None, 0.0).losses(batch)["caption"]
+        return part.total.item() / part.count
+
+    trained = VideoCaptioner.from_pretrained(tmp_path / "run")
+    goes_on, notes = start_captioner(tmp_path / "run" / "best", clips, SMALL, 6)
+    assert (goes_on.model.caption.objective, goes_on.model.caption.video_attention) == ("causal", "diagonal")
+    assert loss_of(goes_on, settings) == pytest.approx(loss_of(trained, settings), abs=1e-6)
+    assert any(line.startswith("objective: causal, as the captioner in") for line in notes)
+    train_captioner(tmp_path / "run" / "best", features, tmp_path / "further", dataclasses.replace(SMALL, steps=1))
+    assert 'objective = "causal"' in (tmp_path / "further" / "run.toml").read_text()
+    other = dataclasses.replace(SMALL, objective="mlm")
+    switched, notes = start_captioner(tmp_path / "run" / "best", clips, other, 6)
+    assert switched.model.caption.objective == "mlm"
+    assert any(line.startswith("objective: mlm as asked") for line in notes)
+    fresh, notes = start_captioner(shell, clips, SMALL, 6)
+    assert (fresh.model.caption.objective, fresh.model.caption.video_attention) == ("mlm", "full")
+    assert not any(line.startswith("objective") for line in notes)
+
+
 def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
     with pytest.raises(DataError, match="has no test"):
         train_captioner(shell, features, tmp_path / "a", SMALL, dev_split="test")
@@ -219,6 +248,8 @@ def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
         train_captioner(shell, features, tmp_path / "b", dataclasses.replace(SMALL, length=99))
     with pytest.raises(ConfigError, match="mask_prob"):
         train_captioner(shell, features, tmp_path / "c", dataclasses.replace(SMALL, mask_prob=1.5))
+    with pytest.raises(ConfigError, match="objective must be one of mlm, causal, it is clm"):
+        train_captioner(shell, features, tmp_path / "d", dataclasses.replace(SMALL, objective="clm"))
     assert not list(tmp_path.iterdir())
 
 

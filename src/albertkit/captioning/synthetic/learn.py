@@ -11,7 +11,7 @@ from albertkit.captioning.data import read_clips
 from albertkit.captioning.data.prepare import prepare
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.synthetic.shapes import COLOURS, DIRECTIONS, SHAPES, SPEEDS, make_clips
+from albertkit.captioning.synthetic.shapes import WORDS, check_clips, make_clips
 from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.checkpoints.initial import init_model
@@ -80,10 +80,13 @@ def learn_shapes(
         A result for each objective and attention.
 
     Raises:
+        CheckpointError: other-settings where the folder holds a comparison with other clips, steps or seed.
         MissingExtraError: without PyAV. What `prepare` and `train_captioner` raise.
     """
     place = Path(out)
-    if not (place / "clips").exists():
+    if (place / "clips").exists():
+        check_clips(place / "clips", num_clips, seed)
+    else:
         make_clips(place / "clips", num_clips, seed)
     if not (place / "shell" / "config.json").exists():
         _make_shell(place / "shell", seed)
@@ -104,16 +107,16 @@ def learn_shapes(
 
 
 def _make_shell(folder: Path, seed: int) -> None:
-    words = ["a", "moves", "to", "the", *COLOURS, *SHAPES, *DIRECTIONS, *SPEEDS]
     tokenizer = folder.with_name("tokenizer")
     with atomic_file(tokenizer / "vocab.txt", "w") as stream:  # a piece a word, as SwinBERT's vocabulary has it
-        stream.write("".join(f"{piece}\n" for piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words)))
+        stream.write("".join(f"{piece}\n" for piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)))
     init_model(folder, tokenizer, size="tiny", seed=seed, **SHELL)
 
 
 def _learn(place: Path, run: Path, settings: CaptionSettings) -> ShapesResult:
     finished = run / "shapes.json"
     if finished.exists():
+        settings.check_same(run / "run.toml")
         known = read_json(finished)
         return ShapesResult(**{**known, "model": Path(known["model"])})
     trained = train_captioner(place / "shell", place / "prepared", run, settings, resume=(run / "run.toml").exists())

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from albertkit.captioning.data.clip import Clip
-from albertkit.errors import ConfigError, MissingExtraError
-from albertkit.files import atomic_folder, write_json
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from albertkit.files import atomic_folder, read_json, write_json
 
 COLOURS = {
     "red": (220, 40, 40), "green": (40, 180, 60), "blue": (50, 80, 230), "yellow": (235, 215, 50), "purple": (150, 60, 200),
@@ -24,6 +24,8 @@ DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 SPEEDS = {"slowly": 14.0, "quickly": 44.0}  # pixels from the first frame to the last
 SIDE, FRAMES, RATE = 96, 16, 8  # pixels, frames, frames a second
 HELD_OUT = 64  # of the 320 combinations
+WORDS = ("a", "an", "moves", "to", "the", *COLOURS, *SHAPES, *DIRECTIONS, *SPEEDS)  # of all captions
+_SETTINGS = "combinations.json"
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ class Motion:
 
     @property
     def caption(self) -> str:
-        """What is to be said of it."""
-        return f"a {self.colour} {self.shape} moves {self.speed} to the {self.direction}"
+        """The right caption, for example "an orange ring moves slowly to the left"."""
+        article = "an" if self.colour == "orange" else "a"
+        way = f"to the {self.direction}" if self.direction in ("left", "right") else self.direction
+        return f"{article} {self.colour} {self.shape} moves {self.speed} {way}"
 
 
 def motions(seed: int) -> tuple[list[Motion], list[Motion]]:
@@ -119,8 +123,32 @@ def make_clips(folder: str | Path, num_clips: int = 2000, seed: int = 0) -> dict
             pool = held_out if split == "test" else trained
             clips = list(_split(place, split, count, pool, seed))
             write_manifest(place / f"{split}.jsonl", clips)
-        write_json(place / "combinations.json", {"held_out": [motion.caption for motion in held_out]})
+        held_out_captions = [motion.caption for motion in held_out]
+        write_json(place / _SETTINGS, {"clips": num_clips, "seed": seed, "held_out": held_out_captions})
     return counts
+
+
+def check_clips(folder: str | Path, num_clips: int, seed: int) -> None:
+    """Compare clips that exist with those that are asked for.
+
+    Args:
+        folder: That `make_clips` wrote.
+        num_clips: All clips.
+        seed: Of combinations and pictures.
+
+    Raises:
+        CheckpointError: other-settings. DataError: not-found, broken-json.
+    """
+    known, asked = read_json(Path(folder) / _SETTINGS, "combinations"), {"clips": num_clips, "seed": seed}
+    differing = [
+        f"{name} was {known.get(name, 'not recorded')}, now {value}"
+        for name, value in asked.items() if known.get(name) != value
+    ]  # fmt: skip
+    if differing:
+        raise CheckpointError(
+            "other-settings", f"`{folder}` was made with other settings: {'; '.join(differing)}",
+            "name another folder, or ask for what it holds",
+        )  # fmt: skip
 
 
 def _split(place: Path, split: str, count: int, pool: list[Motion], seed: int) -> Iterator[Clip]:

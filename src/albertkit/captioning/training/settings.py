@@ -16,9 +16,10 @@ class CaptionSettings(EpochSettings):
     """Settings of the training of a captioner. What is None follows from the data and the model, and is said.
 
     Attributes:
-        objective: mlm: masked pieces are predicted, half of them at once; causal: each piece from those before.
+        objective: mlm: masked tokens are predicted, half of them at once; causal: each token from those before. Default:
+            that of the captioner to start from; mlm for any other ALBERT.
         video_attention: What visual tokens see of each other: full, diagonal (only themselves), log (a learned gate), legacy
-            (SwinBERT's gate).
+            (SwinBERT's gate). Default: that of the captioner to start from; full for any other ALBERT.
         sparsity_weight: Of the loss that shuts a learned gate.
         mask_prob: Of mlm: share of a caption's pieces, [SEP] included, that is predicted.
         max_masked: Most predicted pieces of a caption.
@@ -37,8 +38,8 @@ class CaptionSettings(EpochSettings):
         num_beams: Of the captions of dev.
     """
 
-    objective: Literal["mlm", "causal"] = "mlm"
-    video_attention: Literal["full", "diagonal", "log", "legacy"] = "full"
+    objective: Literal["mlm", "causal"] | None = None
+    video_attention: Literal["full", "diagonal", "log", "legacy"] | None = None
     sparsity_weight: float = 0.5
     mask_prob: float = 0.5
     max_masked: int = 45

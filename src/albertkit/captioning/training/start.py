@@ -8,6 +8,7 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.folder import BACKBONE_WEIGHTS, CAPTIONER, load_captioner
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.model.config import Objective, VideoAttention
 from albertkit.captioning.training.settings import CaptionSettings
 from albertkit.checkpoints.folder import fill, read_tensors
 from albertkit.checkpoints.hub import local_folder
@@ -28,7 +29,7 @@ def start_captioner(
         model: Checkpoint folder, or `org/name` of the hub; pretrained, fine-tuned, or a captioner, whose visual side is kept
             where it fits.
         clips: Decide backbone, frames and grid.
-        settings: Objective, attention, loss, dropout.
+        settings: Objective and attention, which a captioner to start from decides where they are None; loss, dropout.
         most_tokens: Visual tokens of the longest clip.
 
     Returns:
@@ -50,15 +51,15 @@ def start_captioner(
             "vocab-mismatch", f"the tokenizer in `{model}` has {tokenizer.vocab_size:,} pieces, the model {before.vocab_size:,}",
             "put the tokenizer that the model was trained with into its folder",
         )  # fmt: skip
-    notes: list[str] = []
+    objective, attention, notes = _method(path, before, settings)
     backbone = _backbone(path, clips, notes)
     width = clips.width if backbone is None or clips.kind == "features" else backbone.out_dim
     caption = CaptionConfig(
         img_feature_dim=width,
         grid=clips.grid or Grid(most_tokens, 1, 1),
-        video_attention=settings.video_attention,
-        num_visual_tokens=most_tokens if settings.video_attention in ("log", "legacy") else 0,
-        objective=settings.objective,
+        video_attention=attention,
+        num_visual_tokens=most_tokens if attention in ("log", "legacy") else 0,
+        objective=objective,
         label_smoothing=settings.label_smoothing,
         drop_worst_ratio=settings.drop_worst_ratio,
         drop_worst_after=settings.drop_worst_after,
@@ -71,6 +72,22 @@ def start_captioner(
     captioning_model = _model(path, config, notes)
     captioner = VideoCaptioner(captioning_model, tokenizer, backbone, clips.sampling, clips.grid)
     return captioner, notes
+
+
+def _method(path: Path, before: AlbertConfig, settings: CaptionSettings) -> tuple[Objective, VideoAttention, list[str]]:
+    """Return objective and attention, those of a captioner unless the settings name others, and what to report."""
+    known = CaptionConfig.of(before)
+    objective, attention = settings.objective or known.objective, settings.video_attention or known.video_attention
+    notes = []
+    if "captioning" in before.foreign:
+        for name, was, now in (
+            ("objective", known.objective, objective), ("video_attention", known.video_attention, attention)
+        ):  # fmt: skip
+            notes.append(
+                f"{name}: {now}, as the captioner in `{path}` was trained" if was == now
+                else f"{name}: {now} as asked; the captioner in `{path}` was trained with {was}"
+            )  # fmt: skip
+    return objective, attention, notes
 
 
 def _model(path: Path, config: AlbertConfig, notes: list[str]) -> AlbertForImageCaptioning:

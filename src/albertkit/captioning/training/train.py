@@ -1,7 +1,7 @@
 """`train_captioner`: prepared clips and any ALBERT to a captioner; puts rows, model, objective and loop together."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,8 @@ def train_captioner(
             )
     torch.manual_seed(settings.seed)  # of fresh layers
     captioner, notes = start_captioner(model, clips, settings, _most_tokens(clips, (train_split, dev_split)))
+    caption = captioner.model.caption
+    settings = replace(settings, objective=caption.objective, video_attention=caption.video_attention)
     rows = CaptionRows(
         [clip.captions for clip in clips.clips(train_split)],
         lambda number: clips.visual(train_split, number),

@@ -136,7 +136,8 @@ def test_rows_that_cannot_be_used_are_counted(tmp_path):
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, kind, options, slug):
-    file = write(tmp_path / "data.tsv", "a\tb\ty", "p\tq\tmaybe", "r\ts\tentailment")
+    rows = ["p", "q"] if kind == "texts" else ["a\tb\ty", "p\tq\tmaybe", "r\ts\tentailment"]
+    file = write(tmp_path / "data.tsv", *rows)
     with pytest.raises(AlbertKitError) as caught:
         read_embedding_data(kind, file, faults=Faults(), **options)
     assert caught.value.slug == slug
@@ -212,3 +213,72 @@ def test_another_dropout_changes_nothing_but_training(encoder):
     assert not torch.equal(vectors[0], vectors[1])
     encoder.eval()
     assert torch.equal(*encoder(features.batch(np.arange(2)).packed))
+
+
+SENTENCES = [
+    f"{who} {what} {n}" for n, (who, what) in enumerate([("Ann", "sees"), ("Bob", "hears"), ("Eve", "reads")] * 9)
+]
+
+
+@pytest.mark.parametrize(
+    ("of_row", "said"),
+    [
+        (lambda n: f"CC-BY 2.0 (France) Attribution: example.org #{n}", "licence notes, such as `CC-BY 2.0 (France)"),
+        (lambda n: f"https://example.org/{n}", "addresses, such as `https://example.org/0`"),
+        (lambda n: f"sent-{n:04}", "ids, numbers or dates, such as `sent-0000`"),
+        (lambda n: f"2021-03-{n % 28 + 1:02} 10:00", "ids, numbers or dates"),
+        (lambda n: f"{n} Mar 2021", "ids, numbers or dates"),
+        (lambda n: "eng", "1 different value in 27 rows, such as `eng`"),
+        (
+            lambda n: f"Taken from the corpus of {'abcdefghi'[n % 9]}",
+            "values that all begin with `Taken from the corpus of `",
+        ),
+    ],
+)
+def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_others(tmp_path, of_row, said):
+    rows = [f"{text}\t{text[::-1]}\t{of_row(n)}" for n, text in enumerate(SENTENCES)]
+    file = write(tmp_path / "pairs.tsv", *rows)
+    with pytest.raises(DataError) as caught:
+        read_texts(file, Columns(), None, Faults())
+    assert caught.value.slug == "not-sentences"
+    assert "`column 3` holds" in caught.value.message
+    assert said in caught.value.message
+    assert caught.value.hint == "name the columns to read: --columns c1,c2,c3 --text c1 --pair c2"
+    named = Columns(columns="c1,c2,c3", text="c1", pair="c2")
+    assert read_texts(file, named, None, Faults()) == [(text, text[::-1]) for text in SENTENCES]
+
+
+def test_named_columns_of_json_and_several_languages_are_hinted_at(tmp_path):
+    rows = [f'{{"id": "a{n}", "en": "{text}", "ko": "{text} 가"}}' for n, text in enumerate(SENTENCES)]
+    with pytest.raises(DataError, match="`id` holds ids") as caught:
+        read_texts(write(tmp_path / "pairs.jsonl", *rows), Columns(), None, Faults())
+    assert caught.value.hint == "name the columns to read: --text en --pair ko"
+    rows = [f"{n}\t{text}\t{text}a\t{text}b" for n, text in enumerate(SENTENCES)]
+    file = write(tmp_path / "four.tsv", *rows)
+    with pytest.raises(DataError) as caught:
+        read_texts(file, Columns(), None, Faults())
+    assert caught.value.hint.endswith(f"or keep all 3 of them: cut -f 2,3,4 {file} > texts.tsv")
+
+
+def test_sentences_are_not_taken_for_anything_else(tmp_path):
+    rows = [f"query: {text}\t{text}\t2020년에 {text} 태어났습니다" for n, text in enumerate(SENTENCES)]
+    rows += ["Hello\tAnswered 14 of 20 questions, see https://example.org\t그래"] * 9
+    assert len(read_texts(write(tmp_path / "a.tsv", *rows), Columns(), None, Faults())) == 36
+
+
+def test_tatoeba_as_downloaded_is_refused(data):
+    file = data / "parallel-en-ko" / "tatoeba_kor-eng.txt"
+    with pytest.raises(DataError, match="`column 3` holds licence notes") as caught:
+        read_texts(file, Columns(), None, Faults())
+    assert caught.value.slug == "not-sentences"
+    named = Columns(columns="c1,c2,c3", text="c1", pair="c2")
+    assert read_texts(file, named, None, Faults())[0] == ("Who?", "누구?")
+
+
+def test_a_table_is_not_read_as_lines(tmp_path):
+    file = write(tmp_path / "t.tsv", "one\ttwo", "three\tfour")
+    with pytest.raises(DataError) as caught:
+        read_texts(file, Columns(), 1, Faults())
+    assert caught.value.slug == "table-as-lines"
+    assert caught.value.hint.endswith(f"cut -f 1 {file} > texts.txt")
+    assert len(read_texts(write(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, Faults())) == 2

@@ -93,7 +93,8 @@ def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(sta
 
 
 def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tmp_path):
-    rows = [f"{a}\t여우가 개를 넘는다" for a in (lesson / "texts.txt").read_text().splitlines()]
+    english = (lesson / "texts.txt").read_text().splitlines()
+    rows = [f"{text}\t{chr(0xAC00 + n)} 여우가 개를 넘는다" for n, text in enumerate(english)]
     data = tmp_path / "ko.tsv"
     data.write_text("\n".join(rows) + "\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:

@@ -1,8 +1,10 @@
 """Files of texts without labels: a text a line, or rows of texts that mean the same."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from albertkit.embeddings.learning.text_columns import refuse_other_columns
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults
@@ -10,13 +12,14 @@ from albertkit.tasks.tables import Table
 from albertkit.tokenizer.text_files import read_lines
 
 _TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$", re.IGNORECASE)
+_LOOKED_AT = 1000  # lines
 
 
 def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:
     """Rows of texts.
 
     A table whose columns are not named has no header, and all its fields are texts. A file of one text a row is no table, but
-    lines, whatever they hold; empty ones are passed over.
+    lines, whatever they hold but tabs in each; empty ones are passed over.
 
     Args:
         file: Lines, or a table.
@@ -25,7 +28,8 @@ def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) 
         faults: Told of rows that cannot be used: with another number of fields, or an empty text.
 
     Raises:
-        ConfigError: conflicting-options, missing-column. DataError: no-examples, and what reading raises.
+        ConfigError: conflicting-options, missing-column. DataError: no-examples, not-sentences, table-as-lines, and what reading
+        raises.
     """
     if columns.label is not None or columns.id is not None:
         raise ConfigError("conflicting-options", "texts have no label and no id", "leave out --label and --id")
@@ -33,6 +37,7 @@ def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) 
     named = columns.text is not None or columns.columns is not None
     if not named and (count == 1 or (count is None and not _is_table(file))):
         rows = [(line,) for line in read_lines(file) if line.strip()]
+        _refuse_tabs(file, rows)
     else:
         rows = _read_table(file, columns, count, faults)
     if not rows:
@@ -43,6 +48,20 @@ def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) 
 def _is_table(file: Path) -> bool:
     """Whether a file that nobody says more about is a table: by its name, or by a tab in its first line."""
     return _TABLE.search(file.name) is not None or "\t" in next(iter(read_lines(file)), "")
+
+
+def _refuse_tabs(file: Path, lines: Sequence[tuple[str, ...]]) -> None:
+    """Refuse a table of tabs that was taken for lines: ids and licence notes would be part of every text.
+
+    Raises:
+        DataError: table-as-lines.
+    """
+    tabs = {line.count("\t") for (line,) in lines[:_LOOKED_AT]}
+    if len(lines) > 1 and len(tabs) == 1 and (count := tabs.pop()):
+        raise DataError(
+            "table-as-lines", f"`{file}` is a table: its lines have {count + 1} fields with tabs between, not a text a line",
+            f"take the column of the texts, for example the first: cut -f 1 {file} > texts.txt",
+        )  # fmt: skip
 
 
 def _read_table(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:
@@ -66,4 +85,6 @@ def _read_table(file: Path, columns: Columns, count: int | None, faults: Faults)
                 rows.append(texts)
             else:
                 table.add_fault(row.line, f"`{wanted[[bool(t.strip()) for t in texts].index(False)]}` is empty")
+    if columns.text is None and rows:
+        refuse_other_columns(file, wanted, rows)
     return rows

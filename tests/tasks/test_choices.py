@@ -294,6 +294,11 @@ def test_features_without_a_text_to_read(english: AlbertTokenizer) -> None:
     )
     short = task.with_changes(length=10).features([example], english, labelled=False)
     assert english.decode(short.input_ids[: short.offsets[1]]) == "[CLS] one is asked for?[SEP] this one[SEP]"
+    whole = len(english.encode(example.question)) + len(english.encode("this one"))
+    assert (features.left_out.tolist(), short.left_out.tolist()) == (
+        [0],
+        [whole - 7],
+    )  # of length 10, three are special
     with pytest.raises(ConfigError, match="no room"):
         task.with_changes(length=3).features([example], english, labelled=False)
     with pytest.raises(DataError, match="1 of 1 examples have no label") as error:

@@ -92,6 +92,21 @@ def test_windows_cover_every_piece(size, stride):
         assert parts == [ids[start : start + size] for start in starts]
 
 
+@pytest.mark.parametrize("with_pairs", [False, True])
+def test_tokens_that_are_cut_are_counted(with_pairs):
+    words = "a b c d e f g h i j k l m".split()
+    texts = [" ".join(words[:n]) for n in range(1, 14) for _ in range(13)]
+    pairs = [" ".join(words[:n]) for _ in range(13) for n in range(13)] if with_pairs else None
+    task = TextClassification(name="mine", text_column="text", length=9, labels=("x", "y"))
+    examples = [TextExample("", text, pair) for text, pair in zip(texts, pairs or [None] * len(texts), strict=True)]
+    for made in (text_features(texts, pairs, TOKENIZER, 9), task.features(examples, TOKENIZER, labelled=False)):
+        for row, text in enumerate(texts):
+            pair = pairs[row] if pairs else ""
+            wanted = len(text.split()) + len(pair.split()) + (3 if pair else 2)
+            assert made.left_out[row] == wanted - made.lengths[row]
+    assert not text_features(texts, None, TOKENIZER, 9, stride=3).left_out.any()  # windows read all
+
+
 def test_windows_with_gaps_or_without_room_are_refused():
     with pytest.raises(ConfigError, match="gaps between windows of 6 pieces"):
         text_features(["a b c"], None, TOKENIZER, 8, 7)

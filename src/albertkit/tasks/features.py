@@ -27,6 +27,7 @@ class Features:
         examples: int64 [M], ascending: the example (its place in the list) of each sequence.
         per_sequence: Name to array [M, ...]: labels, among others.
         per_token: Name to array [T, ...]: labels of tokens, among others.
+        left_out: int64 [E], tokens of each example that did not fit and are in no sequence; None where nothing can be cut.
     """
 
     input_ids: np.ndarray
@@ -35,6 +36,7 @@ class Features:
     examples: np.ndarray
     per_sequence: Mapping[str, np.ndarray] = field(default_factory=dict)
     per_token: Mapping[str, np.ndarray] = field(default_factory=dict)
+    left_out: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -43,6 +45,7 @@ class Features:
         examples: Sequence[int] | np.ndarray,
         per_sequence: Mapping[str, np.ndarray] | None = None,
         per_token: Mapping[str, np.ndarray] | None = None,
+        left_out: np.ndarray | None = None,
     ) -> "Features":
         """Features from M pairs of ids and the length of the first segment; the tokens after it are of type 1.
 
@@ -51,6 +54,7 @@ class Features:
             examples: The example of each sequence, ascending.
             per_sequence: As the attribute.
             per_token: As the attribute.
+            left_out: As the attribute.
         """
         ids, firsts = [], []
         for row, first in sequences:
@@ -61,11 +65,13 @@ class Features:
         place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         types = (place >= np.repeat(np.array(firsts, np.int64), lengths)).astype(np.uint8)
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
-        return cls(flat, types, offsets, np.asarray(examples, np.int64), per_sequence or {}, per_token or {})
+        return cls(flat, types, offsets, np.asarray(examples, np.int64), per_sequence or {}, per_token or {}, left_out)
 
     @classmethod
     def concatenated(cls, parts: Sequence["Features"]) -> "Features":
         """The sequences of several features one after the other; examples are numbered on. All have the same names.
+
+        `left_out` is not kept: it says something of whole requests, not of what is computed.
 
         Args:
             parts: At least one.

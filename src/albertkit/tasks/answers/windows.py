@@ -117,7 +117,8 @@ def answer_features(
         outside the text; `max_context`, bool, whether no other window shows more around it. Per sequence: `text_starts`,
         int64, the place of the first token of the text; `question_cut`, bool, whether the question was longer than kept;
         with labels, `start_positions` and `end_positions`, int64, the first and last token of the answer, and `impossible`,
-        int64. A window that does not hold the whole answer is labelled 0, 0 and impossible, in SQuAD 1.1, too.
+        int64. A window that does not hold the whole answer is labelled 0, 0 and impossible, in SQuAD 1.1, too. `left_out`
+        counts the tokens of each question beyond the limit.
     """
     limit = question_limit(length, max_query_length)
     questions = tokenizer.encode_batch([example.question for example in examples])
@@ -160,7 +161,8 @@ def answer_features(
         "char_ends": np.concatenate(ends or [nowhere[:0]]),
         "max_context": np.concatenate(best or [nothing[:0]]),
     }
-    return Features.of(rows, examples_of, per_sequence, per_token)
+    left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
+    return Features.of(rows, examples_of, per_sequence, per_token, left_out)
 
 
 def _answer_pieces(example: QuestionExample, paragraph: Paragraph) -> tuple[int, int] | None:

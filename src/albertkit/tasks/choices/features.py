@@ -26,7 +26,7 @@ def choice_features(
         cloze: Whether a `_` in a question is a gap: every `_` is replaced by the choice, and nothing follows.
 
     Returns:
-        M sequences; the choices of an example stand together, in their order.
+        M sequences; the choices of an example stand together, in their order. `left_out` is of the choice that loses most.
 
     Raises:
         ConfigError: bad-settings if there is no room.
@@ -46,13 +46,16 @@ def choice_features(
     encoded = tokenizer.encode_batch(list(texts))
     cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
     rows = []
+    left_out = np.zeros(len(examples), np.int64)
     for first, second, owner in zip(firsts, seconds, owners, strict=True):
+        whole = len(encoded.text(first)) + len(encoded.text(second))
         answer = encoded.text(second)
         answer = answer[max(len(answer) - min(max_qa_length, room), 0) :]
         text, left = encoded.text(first), room - len(answer)
         text = text[:left] if examples[owner].context else text[max(len(text) - left, 0) :]
         rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
-    return Features.of(rows, owners)
+        left_out[owner] = max(left_out[owner], whole - len(text) - len(answer))
+    return Features.of(rows, owners, left_out=left_out)
 
 
 def _second(example: ChoiceExample, choice: str, cloze: bool) -> str:

@@ -4,6 +4,7 @@ M sequences of E examples.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def text_features(
         stride: Above 0, texts that are too long are cut into windows that begin every `stride` pieces. Not for pairs.
 
     Returns:
-        A sequence an example, in their order; with windows one or more.
+        A sequence an example, in their order; with windows one or more. `left_out` counts the tokens that were cut.
 
     Raises:
         ConfigError: bad-settings if nothing fits in the length, or there would be gaps between windows.
@@ -45,15 +46,19 @@ def text_features(
                 "bad-settings", f"a stride of {stride} leaves gaps between windows of {length - 2} pieces",
                 f"use a stride of at most {length - 2}",
             )  # fmt: skip
+        left_out = np.maximum(lengths - (length - 2), 0)
         if stride:
+            left_out = np.zeros_like(left_out)
             examples, starts, lengths = _windows(starts, lengths, length - 2, stride)
-        return _assembled(tokenizer, examples, first, starts, np.minimum(lengths, length - 2))
+        made = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, length - 2))
+        return replace(made, left_out=left_out)
     second, second_starts = tokenizer.encode_batch(pairs)
     second_lengths = np.diff(second_starts)
     kept, second_kept = _truncated_pairs(lengths, second_lengths, length - 3)
     single = second_lengths == 0
     kept[single] = np.minimum(lengths[single], length - 2)
-    return _assembled(tokenizer, examples, first, starts, kept, second, second_starts[:-1], second_kept)
+    made = _assembled(tokenizer, examples, first, starts, kept, second, second_starts[:-1], second_kept)
+    return replace(made, left_out=lengths - kept + second_lengths - second_kept)
 
 
 def _truncated_pairs(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ import csv
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -208,7 +208,7 @@ class TextTask(Task[TextExample]):
         stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
         made = text_features(texts, pairs, tokenizer, self.length, stride)
         labels = {"labels": self._targets(examples)[made.examples]} if labelled else {}
-        return Features(made.input_ids, made.token_type_ids, made.offsets, made.examples, labels)
+        return replace(made, per_sequence=labels)
 
     # --- the model on a batch -----------------------------------------------------------------------------------------
 

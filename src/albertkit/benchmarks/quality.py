@@ -91,7 +91,7 @@ def quality_rows(
         One row: how often in an hour each could reach the Trainer's lowest loss.
 
     Raises:
-        ConfigError: bad-minutes; not-found, bad-toml, unknown-key, bad-settings of the recipe; missing-extra; not-empty.
+        ConfigError: bad-minutes; not-found, bad-settings-file, unknown-key, bad-settings of the recipe; missing-extra; not-empty.
         MachineError: peer-failed.
     """
     if minutes <= 0:

@@ -7,12 +7,14 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
+from typing import Any, cast
 
-from cyclopts import App
-from cyclopts.config import Toml
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.config import Dict
 from rich.console import Console
 
 from albertkit import __version__
+from albertkit.cli.usage import usage_error
 from albertkit.errors import explain
 from albertkit.training import launch
 
@@ -23,16 +25,32 @@ app = App(
     help_format="markdown",
     result_action="return_value",  # `main` ends the process
     suppress_keyboard_interrupt=False,  # `main` says it
+    exit_on_error=False,
+    print_error=False,  # `main` prints all errors alike
+    # Only settings have a --no-form: they may stand in a file, which flags win over.
+    default_parameter=Parameter(negative_bool=(), negative_iterable=()),
 )
-tokenizer = App(name="tokenizer", help="Train, use and convert SentencePiece tokenizers.")
-corpus = App(name="corpus", help="Turn text into a token store and look inside it.")
-embed = App(name="embed", help="Sentence embeddings: train, distil, augment, evaluate, encode, look.")
-caption = App(name="caption", help="Video captioning: prepare clips, train, predict, evaluate, score.")
-export = App(name="export", help="Models in the forms that other programs run.")
-migrate = App(name="migrate", help="Put ALBERT into SwinBERT's place, and its checkpoints into ours.")
-bench = App(name="bench", help="Measure albertkit beside its peers, on this machine, in one run.")
+# The jobs that commands are for, in the order of the help page.
+_TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
+    Group(title, sort_key=place)
+    for place, title in enumerate(("Text", "Checkpoints", "Training", "Using a model", "Looking and measuring"), 1)
+)
+tokenizer = App(name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers.")
+corpus = App(name="corpus", group=_TEXT, help="Turn text into a token store and look inside it.")
+embed = App(name="embed", group=_TRAINING, help="Sentence embeddings: train, distil, augment, evaluate, encode, map.")
+caption = App(name="caption", group=_TRAINING, help="Video captioning: prepare clips, train, predict, evaluate, score.")
+export = App(name="export", group=_ANSWERS, help="Export models for other programs to run.")
+migrate = App(name="migrate", group=_MODELS, help="Put ALBERT into SwinBERT's place, and its checkpoints into ours.")
+bench = App(name="bench", group=_LOOKING, help="Measure albertkit and its peers on this machine, in one run.")
 for group in (tokenizer, corpus, embed, caption, export, migrate, bench):
     app.command(group)
+
+_JOB_OF = {
+    **dict.fromkeys(("quickstart", "pretrain", "finetune"), _TRAINING),
+    **dict.fromkeys(("convert", "init", "inspect"), _MODELS),
+    **dict.fromkeys(("predict", "serve", "agreement", "exits"), _ANSWERS),
+    **dict.fromkeys(("evaluate", "score", "report", "doctor"), _LOOKING),
+}
 
 # Group to commands, and of each its module and function. Its docstring is the help.
 _COMMANDS = (
@@ -74,7 +92,8 @@ _COMMANDS = (
 )  # fmt: skip
 for group, commands in _COMMANDS:
     for name, place in commands.items():
-        group.command(f"albertkit.cli.{place}", name=name)
+        job = {"group": _JOB_OF[name]} if group is app else {}
+        group.command(f"albertkit.cli.{place}", name=name, **cast(Any, job))
 
 
 # Which settings a command's --config-file holds.
@@ -95,9 +114,7 @@ def _use_settings_file(arguments: list[str]) -> None:
         path = value or next(iter(arguments[position + 1 :]), "")
         if flag == "--config-file" and path and command:
             module, name = _SETTINGS[command]
-            # A key that is not known is answered with the nearest one that is.
-            getattr(import_module(module), name).read(Path(path))
-            app.config = Toml(path, use_commands_as_keys=False, must_exist=True)
+            app.config = Dict(getattr(import_module(module), name).read(Path(path)), use_commands_as_keys=False)
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:
@@ -130,7 +147,10 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _use_settings_file(arguments)
         _read_summaries(arguments)
-        result = app(arguments)
+        try:
+            result = app(arguments)
+        except CycloptsError as error:
+            raise usage_error(error, app) from None
         sys.stdout.flush()  # a reader that has gone shows here, not after the last line of Python
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

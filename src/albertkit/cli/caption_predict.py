@@ -15,10 +15,12 @@ def predict(
     *videos: Path,
     out: Path | None = None,
     sheets: Path = Path("sheets"),
-    no_sheets: Annotated[bool, Parameter(negative=())] = False,
+    no_sheets: bool = False,
     device: str = "auto",
     json: bool = False,
-    generation: Annotated[GenerationSettings | None, Parameter(name="*", group="Generation")] = None,
+    generation: Annotated[
+        GenerationSettings | None, Parameter(name="*", group="Generation", negative_bool="no-")
+    ] = None,
 ) -> None:
     """Say what videos show, and draw what the captioner looked at.
 
@@ -64,7 +66,9 @@ def evaluate(
     out: Path | None = None,
     device: str = "auto",
     json: bool = False,
-    generation: Annotated[GenerationSettings | None, Parameter(name="*", group="Generation")] = None,
+    generation: Annotated[
+        GenerationSettings | None, Parameter(name="*", group="Generation", negative_bool="no-")
+    ] = None,
 ) -> None:
     """Caption prepared clips and score the captions: BLEU, ROUGE-L, CIDEr-D, exact match.
 

@@ -2,10 +2,19 @@
 
 import sys
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 
 def score(
-    predictions: Path, references: list[Path], /, *, details: Path | None = None, java: bool = True, json: bool = False
+    predictions: Path,
+    references: list[Path],
+    /,
+    *,
+    details: Path | None = None,
+    java: Annotated[bool, Parameter(negative="--no-java")] = True,
+    json: bool = False,
 ) -> None:
     """Score captions of any origin as the COCO caption scorer does, without Java; METEOR and SPICE where it is there.
 

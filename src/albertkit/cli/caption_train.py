@@ -18,7 +18,9 @@ def train(
     resume: bool = False,
     config_file: Path | None = None,
     json: bool = False,
-    settings: Annotated[CaptionSettings, Parameter(name="*", group="Settings")] = CaptionSettings(),  # noqa: B008
+    settings: Annotated[
+        CaptionSettings, Parameter(name="*", group="Settings", negative_bool="no-")
+    ] = CaptionSettings(),  # noqa: B008
 ) -> int:
     """Train a captioner on prepared clips.
 

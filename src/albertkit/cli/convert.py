@@ -1,9 +1,7 @@
 """albertkit convert"""
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 
 def convert(
@@ -14,7 +12,7 @@ def convert(
     to: Literal["transformers", "tf1", "npz"] = "transformers",
     head: str | None = None,
     config: Path | None = None,
-    allow_missing: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    allow_missing: tuple[str, ...] = (),
     lossy: bool = False,
     overwrite: bool = False,
     json: bool = False,

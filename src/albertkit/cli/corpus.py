@@ -133,7 +133,7 @@ def export(
     *,
     out: Path,
     json: bool = False,
-    settings: Annotated[ExportSettings, Parameter(name="*", group="Settings")] = ExportSettings(),  # noqa: B008
+    settings: Annotated[ExportSettings, Parameter(name="*", group="Settings", negative_bool="no-")] = ExportSettings(),  # noqa: B008
 ) -> None:
     """Write a store as the masked TFRecords that google-research's run_pretraining.py trains on.
 

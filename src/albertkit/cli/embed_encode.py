@@ -2,7 +2,9 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 
 def encode(
@@ -13,7 +15,7 @@ def encode(
     text: str | None = None,
     id: str | None = None,
     columns: str | None = None,
-    quoted: bool | None = None,
+    quoted: Annotated[bool | None, Parameter(negative="--no-quoted")] = None,
     on_error: Literal["stop", "skip"] = "stop",
     dimension: int | None = None,
     normalize: bool = False,

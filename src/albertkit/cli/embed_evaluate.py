@@ -19,7 +19,7 @@ def evaluate(
     on_error: Literal["stop", "skip"] = "stop",
     seed: int = 0,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
 ) -> None:
     """Measure sentence embeddings: correlation with people's scores, retrieval both ways, beside a bag of pieces.
 
@@ -79,7 +79,7 @@ def augment(
     precision: Literal["fp32", "bf16", "auto"] = "auto",
     device: str = "auto",
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
 ) -> None:
     """Make silver pairs: find texts that may be alike, let a cross-encoder score them, balance the scores.
 
@@ -124,7 +124,7 @@ def map(
     out: Path,
     on_error: Literal["stop", "skip"] = "stop",
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
 ) -> None:
     """Draw a map of texts: one HTML page to explore, with each text's nearest neighbours.
 

@@ -22,8 +22,8 @@ def train(
     on_error: Literal["stop", "skip"] = "stop",
     config_file: Path | None = None,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
-    settings: Annotated[EmbedSettings, Parameter(name="*", group="Settings")] = EmbedSettings(),  # noqa: B008
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    settings: Annotated[EmbedSettings, Parameter(name="*", group="Settings", negative_bool="no-")] = EmbedSettings(),  # noqa: B008
 ) -> int:
     """Train sentence embeddings on scored pairs, inference, pairs or texts.
 
@@ -66,8 +66,10 @@ def distill(
     on_error: Literal["stop", "skip"] = "stop",
     config_file: Path | None = None,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
-    settings: Annotated[DistillSettings, Parameter(name="*", group="Settings")] = DistillSettings(),  # noqa: B008
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    settings: Annotated[
+        DistillSettings, Parameter(name="*", group="Settings", negative_bool="no-")
+    ] = DistillSettings(),  # noqa: B008
 ) -> int:
     """Teach a student the vectors of a teacher, in one language or, from parallel texts, in several.
 

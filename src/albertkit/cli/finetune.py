@@ -21,8 +21,10 @@ def finetune(
     on_error: Literal["stop", "skip"] = "stop",
     config_file: Path | None = None,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table")] = Columns(),  # noqa: B008
-    settings: Annotated[FinetuneSettings, Parameter(name="*", group="Settings")] = FinetuneSettings(),  # noqa: B008
+    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    settings: Annotated[
+        FinetuneSettings, Parameter(name="*", group="Settings", negative_bool="no-")
+    ] = FinetuneSettings(),  # noqa: B008
 ) -> int:
     """Fine-tune a model on a task: GLUE, SQuAD, RACE, named entities, or a table of your own.
 

@@ -12,7 +12,7 @@ def inspect(
     *,
     length: int | None = None,
     passes: Path | None = None,
-    text: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    text: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     json: bool = False,
 ) -> None:
     """Configuration, parameters, FLOPs, memory, tokenizer and provenance of a model; its weights are not loaded.

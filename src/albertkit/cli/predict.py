@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-Several = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
+Several = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 
 def predict(

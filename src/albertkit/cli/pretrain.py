@@ -18,7 +18,9 @@ def pretrain(
     dry_run: bool = False,
     config_file: Path | None = None,
     json: bool = False,
-    settings: Annotated[PretrainSettings, Parameter(name="*", group="Settings")] = PretrainSettings(),  # noqa: B008
+    settings: Annotated[
+        PretrainSettings, Parameter(name="*", group="Settings", negative_bool="no-")
+    ] = PretrainSettings(),  # noqa: B008
 ) -> int:
     """Train an ALBERT on masked pieces and sentence order, from scratch or from a checkpoint.
 

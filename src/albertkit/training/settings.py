@@ -1,6 +1,8 @@
 """What all dataclasses of settings can do: say what is impossible, be written as TOML, be compared with what a run began with."""
 
 import dataclasses
+import json
+import reprlib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +10,13 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
+import yaml
 
-from albertkit.errors import CheckpointError, ConfigError, DataError, near_miss
+from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.files import atomic_file, plain_file
 from albertkit.training.run_folder import check_no_stranger
+
+_YAML = (".yaml", ".yml")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,19 +98,58 @@ class Settings:
 
     @classmethod
     def read(cls, path: Path) -> dict[str, Any]:
-        """Read a flat TOML file of settings.
+        """Read a flat file of settings: TOML; JSON or YAML by its suffix; also from a pipe.
 
         Raises:
-            DataError: not-found, wrong-kind. ConfigError: bad-toml, or unknown-key with the nearest known name.
+            DataError: not-found, wrong-kind.
+            ConfigError: bad-settings-file, or unknown-key with the nearest known name.
         """
-        try:
-            values = tomllib.loads(plain_file(path, "settings file").read_text(encoding="utf-8"))
-        except DataError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise ConfigError("bad-toml", f"`{path}`: {error}", "see the files in recipes/ for the form") from None
+        values = _read_values(path)
         known = {f.name for f in dataclasses.fields(cls)}
         for key in values:
             if key not in known:
-                raise ConfigError("unknown-key", f"`{key}` in `{path}`", near_miss(key, known))
+                raise ConfigError("unknown-key", f"`{key}` in `{path}`{cls._owner_of(values)}", near_miss(key, known))
         return values
+
+    @classmethod
+    def _owner_of(cls, values: dict[str, Any]) -> str:
+        """Name the training whose settings these are, if another's."""
+        for other in Settings.__subclasses__():
+            if other is not cls and values.keys() <= {f.name for f in dataclasses.fields(other)}:
+                return f": the file holds {other.__name__}, `{cls.__name__}` are expected"
+        return ""
+
+
+_LARGEST_FILE = 1_000_000  # bytes; the longest run.toml has under 2,000
+
+
+def _read_values(path: Path) -> dict[str, Any]:
+    """Read the keys and values of a settings file."""
+    if path.is_fifo() or path.is_char_device():  # `--config-file <(…)`
+        with open(path, "rb") as stream:
+            content = stream.read(_LARGEST_FILE + 1)
+    else:
+        content = plain_file(path, "settings file").read_bytes()
+    suffix = path.suffix.lower()
+    try:
+        if len(content) > _LARGEST_FILE:
+            raise ValueError(f"it is longer than {_LARGEST_FILE:,} bytes")
+        text = content.decode("utf-8")
+        if suffix == ".json" or (suffix not in _YAML and text.lstrip().startswith("{")):
+            values = json.loads(text)
+        elif suffix in _YAML:
+            values = yaml.safe_load(text)
+        else:
+            values = tomllib.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("it holds no keys with values")
+        for key, value in values.items():
+            items = value if isinstance(value, list) else [value]
+            if not isinstance(key, str) or not all(isinstance(item, str | int | float) for item in items):
+                raise ValueError(
+                    f"`{reprlib.repr(key)}` is neither a number, a text, true or false, nor a list of these"
+                )
+        return values
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise ConfigError("bad-settings-file", f"`{path}`: {said}", "see the files in recipes/ for the form") from None

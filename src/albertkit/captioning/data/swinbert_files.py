@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.fields import as_captions, as_key, as_span, find_above, spanned
 from albertkit.captioning.data.tsv import TsvFile
-from albertkit.errors import DataError, MissingExtraError
+from albertkit.errors import DataError
 from albertkit.files import plain_file
 from albertkit.tasks.faults import Faults
 
@@ -44,7 +46,6 @@ def read_swinbert(yaml: str | Path, faults: Faults | None = None) -> list[Clip]:
 
     Raises:
         DataError: not-found, broken-yaml, unknown-layout, wrong-index; bad-row, if the faults are to stop.
-        MissingExtraError: missing-extra.
     """
     path, faults = Path(yaml), Faults() if faults is None else faults
     settings = _settings(path)
@@ -67,10 +68,6 @@ def read_swinbert(yaml: str | Path, faults: Faults | None = None) -> list[Clip]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtraError.of("pyyaml", "caption", "reading SwinBERT's files") from None
     if not path.is_file():
         raise DataError("not-found", f"no such file: `{path}`", "check the path")
     try:

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.fields import FEATURE_ENDINGS, spanned
 from albertkit.captioning.data.frames import frames_of
 from albertkit.captioning.data.tsv import TsvFile, write_tsv
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.errors import DataError, MissingExtraError
+from albertkit.errors import DataError
 from albertkit.files import atomic_file
 
 _JPEG_QUALITY = 95  # OpenCV's, with which SwinBERT wrote them
@@ -38,12 +40,7 @@ def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames
 
     Raises:
         DataError: no-captions, not-expressible, duplicate-clip, bad-column; and what reading frames raises.
-        MissingExtraError: missing-extra.
     """
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtraError.of("pyyaml", "caption", "writing SwinBERT's files") from None
     rows = _rows(clips, with_paths=frames is None)
     base = Path(folder) / f"{split}.caption"
     captions = [

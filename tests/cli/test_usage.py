@@ -1,0 +1,113 @@
+"""A mistyped command line is answered like every other mistake, and settings files come in the formats that people have."""
+
+import os
+import threading
+
+import pytest
+
+from albertkit.cli import app, main
+from albertkit.cli.usage import COMING_FROM
+from albertkit.errors import ConfigError
+from albertkit.pretraining import PretrainSettings
+from albertkit.tasks.settings import FinetuneSettings
+
+
+@pytest.fixture
+def said(capsys):
+    """Run a command in this process; return its exit status and what it says on standard error."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact", "hint"),
+    [
+        (["finetune"], "`albertkit finetune TASK MODEL DATA`: TASK is missing", "`albertkit finetune --help`"),
+        (["finetune", "model", "data", "--out", "o"], "DATA is missing", "`albertkit finetune --help`"),
+        (["corpus", "build"], "`albertkit corpus build INPUTS`: INPUTS is missing", "`albertkit corpus build --help`"),
+        (["pretrain", "store"], "`albertkit pretrain STORE`: --out is missing", "--help"),
+        (["pretrain", "store", "--out"], "`albertkit pretrain STORE`: --out needs a value", "--help"),
+        (["pretrain", "s", "--out", "r", "--steps", "x"], 'unable to convert "x" into int', "--help"),
+        (["finetune", "a", "b", "c", "--lenght", "3"], "unknown option: --lenght", "did you mean `--length`?"),
+        (["embed", "trian"], "`albertkit embed` has no command `trian`", "did you mean `train`?"),
+        (["pretrian"], "`albertkit` has no command `pretrian`", "did you mean `pretrain`?"),
+        (["run_pretraining"], "`run_pretraining` is a script of another project", "albertkit pretrain STORE --out RUN"),
+        (["albert/run_squad_v2.py"], "`albert/run_squad_v2.py` is a script", "albertkit finetune squad2 MODEL squad"),
+    ],
+)
+def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(said, arguments, fact, hint):
+    code, text = said(*arguments)
+    assert code == 2
+    assert text.startswith("error[bad-command-line]: ")
+    message, _, hinted = text.partition("\n\nhint: ")
+    assert fact in message
+    assert hint in hinted
+
+
+def test_the_commands_that_scripts_are_answered_with_are_understood():
+    for command in COMING_FROM.values():
+        app.parse_args(command.split(), exit_on_error=False, print_error=False)
+
+
+def test_only_settings_have_a_negative_form(capsys):
+    with pytest.raises(SystemExit):
+        main(["finetune", "--help"])
+    shown = capsys.readouterr().out
+    assert "--no-gradient" in shown  # a settings file may have switched it on
+    assert "--no-json" not in shown
+    assert "--empty" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", 'lr = 0.003\nsteps = 7\noptimizer = "adamw"\n'),
+        ("a.json", '{"lr": 0.003, "steps": 7, "optimizer": "adamw"}'),
+        ("a.yaml", "lr: 0.003\nsteps: 7\noptimizer: adamw\n"),
+        ("a.yml", "{lr: 0.003, steps: 7, optimizer: adamw}"),
+    ],
+)
+def test_settings_are_read_from_toml_json_and_yaml(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert PretrainSettings.read(tmp_path / name) == {"lr": 0.003, "steps": 7, "optimizer": "adamw"}
+
+
+@pytest.mark.parametrize("text", ["lr = 0.003\nsteps = 7\n", '{"lr": 0.003, "steps": 7}'])
+def test_settings_are_read_from_a_pipe(tmp_path, text):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(text,))
+    writer.start()
+    assert PretrainSettings.read(pipe) == {"lr": 0.003, "steps": 7}
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fact"),
+    [
+        ("a.json", '{"lr": ', "a.json"),
+        ("a.json", "[1, 2]", "holds no keys"),
+        ("a.yaml", "lr: [1, {a: b}]", "neither a number"),
+        ("a.yaml", "a: &a [x]\nb: &b [*a, *a]\nlr: [*b, *b]", "neither a number"),
+        ("a.yaml", "lr: !!python/object:os.system {}", "could not determine a constructor"),
+        ("a.toml", "lr = ", "a.toml"),
+        ("a.toml", "# " + "x" * 1_000_001, "longer than 1,000,000 bytes"),
+    ],
+)
+def test_a_broken_settings_file_is_refused(tmp_path, name, text, fact):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        PretrainSettings.read(tmp_path / name)
+    assert caught.value.slug == "bad-settings-file"
+    assert fact in caught.value.message
+
+
+def test_settings_of_another_training_are_recognised(tmp_path):
+    PretrainSettings(size="tiny").save(tmp_path / "run.toml")
+    with pytest.raises(ConfigError, match="the file holds PretrainSettings, `FinetuneSettings` are expected"):
+        FinetuneSettings.read(tmp_path / "run.toml")

@@ -25,8 +25,9 @@ def prepare(
     """Decode the clips of a data set once and keep what a captioner sees of them. Interrupted, the same command goes on.
 
     Args:
-        data: A manifest (.jsonl), a SwinBERT .yaml, an MSR-VTT or COCO .json, or a folder: of videos with texts beside them,
-            or with one of these for train, dev (or val) and test.
+        data: A manifest (.jsonl), a SwinBERT .yaml, captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC publish them, or
+            a folder: of videos with texts beside them, with one of these for train, dev (or val) and test, or with
+            published captions and their videos.
         out: Folder of the prepared clips.
         backbone: conv3d (frames are kept, the network is trained with the captioner), hf:FOLDER or hf:org/name (frozen: its
             features are kept), or features (the manifest names files of them).
@@ -42,8 +43,9 @@ def prepare(
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object, and no progress.
     """
+    from albertkit.captioning.data.prepare import SKIPPED
     from albertkit.captioning.data.prepare_data import prepare_data
-    from albertkit.cli.printing import print_result
+    from albertkit.cli.printing import print_left_out, print_result
 
     report, faults = prepare_data(
         data, out, backbone, split=split, num_frames=frames, size=size, rounding=rounding, max_tokens=max_tokens,
@@ -52,11 +54,10 @@ def prepare(
     )  # fmt: skip
     for note in faults.notes:
         print(note, file=sys.stderr)
-    for fault in faults.found:
-        print(f"left out: {fault.file}, {fault.where}: {fault.reason}", file=sys.stderr)
-    for clip in report.skipped:
-        print(f"skipped: {clip.split} `{clip.key}`: {clip.reason}", file=sys.stderr)
     left_out = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in faults.found]
+    listed = f"all are listed in {out / SKIPPED}"
+    print_left_out([f"left out: {line}" for line in left_out], listed)
+    print_left_out([f"skipped: {clip.split} `{clip.key}`: {clip.reason}" for clip in report.skipped], listed)
     shown = report.to_dict()
     if not json:
         splits = [f"{name} {count:,}" for name, count in report.clips.items()]

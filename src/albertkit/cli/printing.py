@@ -1,10 +1,14 @@
 """Results on stdout: one JSON object, or plain lines for people."""
 
 import json as json_module
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+
+_MOST_LINES = 5
 
 
 def print_result(values: dict[str, Any], json: bool) -> None:
@@ -21,6 +25,19 @@ def print_result(values: dict[str, Any], json: bool) -> None:
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         print(f"{name:<{width}}  {_text(value)}")
+
+
+def print_left_out(lines: Sequence[str], more: str) -> None:
+    """Print on stderr what was left out: the first few lines, and how many more there are.
+
+    Args:
+        lines: One for each thing.
+        more: Where all of them are listed.
+    """
+    for line in lines[:_MOST_LINES]:
+        print(line, file=sys.stderr)
+    if len(lines) > _MOST_LINES:
+        print(f"and {len(lines) - _MOST_LINES:,} more; {more}", file=sys.stderr)
 
 
 def print_scores(result: Any, json: bool) -> None:

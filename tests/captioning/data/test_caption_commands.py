@@ -11,7 +11,7 @@ from albertkit.captioning.data.manifest import write_manifest
 from albertkit.captioning.data.prepared import PreparedClips
 from albertkit.cli.caption_convert import convert
 from albertkit.cli.caption_prepare import prepare
-from albertkit.errors import DataError
+from albertkit.errors import ConfigError, DataError
 
 
 def test_prepare(tmp_path: Path, videos: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +41,35 @@ def test_prepare(tmp_path: Path, videos: list[Path], capsys: pytest.CaptureFixtu
     with pytest.raises(DataError) as caught:
         prepare(tmp_path / "train.jsonl", out=tmp_path / "stop", on_error="stop", json=True)
     assert caught.value.slug == "bad-row"
+
+
+def test_many_missing_videos_are_summarised_and_listed(
+    tmp_path: Path, videos: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [video.stem for video in videos]
+    content = {
+        "videos": [{"video_id": name, "split": "train"} for name in [*names, *(f"video{n}" for n in range(40))]],
+        "sentences": [{"video_id": name, "caption": "x"} for name in names],
+    }
+    (tmp_path / "MSRVTT.json").write_text(json.dumps(content))
+    prepare(tmp_path / "MSRVTT.json", out=tmp_path / "out", frames=2, size=32)
+    printed = capsys.readouterr()
+    assert [line.split(":")[0] for line in printed.err.splitlines()] == ["left out"] * 5 + [
+        f"and 35 more; all are listed in {tmp_path / 'out' / 'skipped.jsonl'}"
+    ]
+    assert "left out  40" in printed.out
+    rows = [json.loads(line) for line in (tmp_path / "out" / "skipped.jsonl").read_text().splitlines()]
+    assert [row["key"] for row in rows] == [f"video {n}" for n in range(6, 46)]
+    assert "no video `video39`" in rows[-1]["reason"]
+    content["videos"] = content["videos"][:5]
+    (tmp_path / "MSRVTT.json").write_text(json.dumps(content))
+    prepare(tmp_path / "MSRVTT.json", out=tmp_path / "out", frames=2, size=32)
+    assert (tmp_path / "out" / "skipped.jsonl").read_text() == ""
+    with pytest.raises(ConfigError, match="size is 1, it must be a whole number from 8"):
+        prepare(tmp_path / "MSRVTT.json", out=tmp_path / "small", size=1)
+    with pytest.raises(ConfigError, match="size is 1"):
+        convert(tmp_path / "MSRVTT.json", tmp_path / "small", frames=2, size=1)
+    assert not (tmp_path / "small").exists()
 
 
 def test_prepare_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

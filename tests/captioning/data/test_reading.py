@@ -193,6 +193,131 @@ def test_msrvtt(folder: Path) -> None:
     assert [fault.where for fault in faults.found] == ["caption 4", "caption 5", "video 4"]
 
 
+def test_nothing_left_of_annotations_is_an_error(folder: Path) -> None:
+    content = {
+        "videos": [{"video_id": f"video{n}", "split": "train"} for n in range(3)],
+        "sentences": [{"video_id": "video1", "caption": "x"}],
+    }
+    file = folder / "MSRVTT.json"
+    file.write_text(json.dumps(content))
+    for split in (None, "train"):
+        with pytest.raises(
+            DataError, match=r"for any split \(3 faults\); the first fault: video 1: no video `video0`"
+        ) as caught:
+            read_splits(file, split, Faults("skip"))
+        assert caught.value.slug == "empty-input"
+    content["videos"].append({"video_id": "a", "split": "validate"})
+    file.write_text(json.dumps(content))
+    faults = Faults("skip")
+    assert list(read_splits(file, faults=faults)) == ["dev"]
+    assert faults.notes == [f"`{file}`: none of the 3 clips of train can be used, the split is left out"]
+
+
+def video(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"bytes")
+    return path
+
+
+def test_vatex(tmp_path: Path) -> None:
+    """Its files name a clip by video and seconds; the clip is cut out, or lies in the whole video."""
+    cut = video(tmp_path / "raw_videos/val_all/Ptf_2VRj-V0_000122_000132.mp4")
+    whole = video(tmp_path / "raw_videos/wholes/Kq3-PKqMCRk.mkv")
+    rows = [
+        {"videoID": "Ptf_2VRj-V0_000122_000132", "enCap": ["one", "two "], "chCap": ["\u4e00"]},
+        {"videoID": "Kq3-PKqMCRk_000004_000014", "enCap": ["three"], "chCap": []},
+        {"videoID": "gone_000000_000010", "enCap": ["four"]},
+        {"videoID": "bad_000000_000010", "enCap": [5]},
+    ]
+    (tmp_path / "vatex_validation_v1.0.json").write_text(json.dumps(rows))
+    private = [{"videoID": "Ptf_2VRj-V0_000122_000132"}]
+    (tmp_path / "vatex_private_test_without_annotations.json").write_text(json.dumps(private))
+    faults = Faults("skip")
+    expected = [
+        Clip(key="Ptf_2VRj-V0_000122_000132", source=cut, captions=("one", "two")),
+        Clip(key="Kq3-PKqMCRk_000004_000014", source=whole, start=4.0, end=14.0, captions=("three",)),
+    ]
+    found = read_splits(tmp_path, faults=faults)  # the folder of the annotations and their videos
+    assert found == {"dev": expected, "test": [Clip(key=expected[0].key, source=cut)]}
+    reasons = ["no video `gone_000000_000010` or `gone` below", "a caption is 5"]
+    assert [reason in fault.reason for reason, fault in zip(reasons, faults.found, strict=True)] == [True, True]
+    assert faults.notes == ["`chCap`, VATEX's Chinese captions, is not used"]
+    assert read_splits(tmp_path / "vatex_validation_v1.0.json", faults=Faults("skip")) == {"dev": expected}
+    (tmp_path / "vatex_public_test_english_v1.1.json").write_text(json.dumps(rows))
+    with pytest.raises(DataError, match="both hold clips of test") as caught:
+        read_splits(tmp_path, faults=Faults("skip"))
+    assert caught.value.slug == "several-files"
+
+
+def test_msvd(folder: Path) -> None:
+    """The JSON that SwinBERT's prepro reads: splits, in them a row a caption."""
+    content = {
+        "train": [{"video": "a", "caption": "x"}, {"video": "b", "caption": "y"}, {"video": "a", "caption": "z"}],
+        "val": [{"video": "c d", "caption": "w"}],
+        "test": [{"video": "b", "caption": " "}, {"video": "gone", "caption": "v"}],
+    }
+    (folder / "msvd.json").write_text(json.dumps(content))
+    faults = Faults("skip")
+    assert read_splits(folder / "msvd.json", faults=faults) == {
+        "train": [
+            Clip(key="a", source=folder / "a.mp4", captions=("x", "z")),
+            Clip(key="b", source=folder / "b.mp4", captions=("y",)),
+        ],
+        "dev": [Clip(key="c d", source=folder / "sub/c d.mp4", captions=("w",))],
+    }
+    assert [fault.where for fault in faults.found] == ["caption of test 1", "caption of test 2"]
+
+
+def test_youcook2(tmp_path: Path) -> None:
+    """Steps of recipes: cut out as SwinBERT's data has them, or spans of the whole video."""
+    whole, cut = video(tmp_path / "videos/GLd3aX16zBg.mp4"), video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4")
+    steps = [
+        {"segment": [90, 102.5], "id": 0, "sentence": "spread margarine on bread"},
+        {"segment": [114, 127], "id": 1, "sentence": "place cheese on the bread"},
+    ]
+    database = {
+        "GLd3aX16zBg": {"duration": 241.62, "subset": "training", "recipe_type": "113", "annotations": steps},
+        "fn9anlEL4FI": {"subset": "validation", "annotations": [steps[1], {"segment": [5], "id": 2, "sentence": "x"}]},
+    }
+    (tmp_path / "youcookii_annotations_trainval.json").write_text(json.dumps({"database": database}))
+    faults = Faults("skip")
+    assert read_splits(tmp_path, faults=faults) == {
+        "train": [
+            Clip(key="GLd3aX16zBg_0", source=whole, start=90.0, end=102.5, captions=("spread margarine on bread",)),
+            Clip(key="GLd3aX16zBg_1", source=whole, start=114.0, end=127.0, captions=("place cheese on the bread",)),
+        ],
+        "dev": [Clip(key="fn9anlEL4FI_1", source=cut, captions=("place cheese on the bread",))],
+    }
+    assert [fault.reason for fault in faults.found] == ["segment is [5], it must be two numbers of seconds"]
+
+
+def test_tvc(tmp_path: Path) -> None:
+    """Lines of moments; the public test has no captions."""
+    episode = video(tmp_path / "videos/friends_s01e03_seg02_clip_19.mp4")
+    descriptions = [
+        {"desc": "Phoebe smiles.", "type": "v", "from_retrieval": True, "desc_id": 9},
+        {"desc": "She sits."},
+    ]
+    moment = {"vid_name": "friends_s01e03_seg02_clip_19", "duration": 61.46, "ts": [16.48, 33.87], "clip_id": 4}
+    (tmp_path / "tvc_val_release.jsonl").write_text(lines({**moment, "descs": descriptions}))
+    (tmp_path / "tvc_test_public_release.jsonl").write_text(lines(moment, {**moment, "ts": [9, 3]}))
+    key = "friends_s01e03_seg02_clip_19_16.48_33.87"
+    clip = Clip(key=key, source=episode, start=16.48, end=33.87, captions=("Phoebe smiles.", "She sits."))
+    faults = Faults("skip")
+    assert read_splits(tmp_path, faults=faults) == {
+        "dev": [clip],
+        "test": [Clip(key=key, source=episode, start=16.48, end=33.87)],
+    }
+    assert [fault.where for fault in faults.found] == ["line 2"]
+    assert read_clips(tmp_path / "tvc_val_release.jsonl") == [clip]
+
+
+def test_a_folder_of_videos_without_texts_is_reported(folder: Path) -> None:
+    faults = Faults()
+    assert len(read_clips(folder, faults=faults)) == 3
+    assert faults.notes == [f"`{folder}`: no text lies beside a video, so none of the 3 clips has a caption"]
+
+
 def test_coco(folder: Path) -> None:
     content = {
         "images": [{"id": 7, "file_name": "sub/c d.mp4"}, {"id": 8, "file_name": "a.mp4"}],

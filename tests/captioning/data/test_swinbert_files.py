@@ -69,10 +69,45 @@ def test_bytes_as_swinbert_writes_them(tmp_path: Path, videos: list[Path]) -> No
 
 
 def test_round_trip_of_paths(tmp_path: Path, clips: list[Clip]) -> None:
-    assert read_swinbert(write_swinbert(clips, tmp_path / "out", "val")) == clips
-    rows = TsvFile(tmp_path / "out" / "val.img.tsv")
+    assert read_swinbert(write_swinbert(clips, tmp_path / "out", "train")) == clips
+    rows = TsvFile(tmp_path / "out" / "train.img.tsv")
     assert len(rows) == 3  # parts of one video share a row
     assert all(len(rows.row(n)) == 2 and rows.row(n)[0] == rows.row(n)[1] for n in range(3))
+
+
+def rows_of_swinberts_loader(yaml_file: Path) -> list[tuple[str, int]]:
+    """Return key and caption of each sample, as VisionLanguageTSVDataset has them: without a list the first of each row."""
+    settings, folder = yaml.safe_load(yaml_file.read_text()), yaml_file.parent
+    keys = [line.split("\t")[0] for line in (folder / settings["caption"]).read_text().splitlines()]
+    if "caption_linelist" not in settings:
+        return [(key, 0) for key in keys]
+    lines = (folder / settings["caption_linelist"]).read_text().splitlines()
+    return [(keys[int(row)], int(caption)) for row, caption in (line.split("\t") for line in lines)]
+
+
+def test_swinbert_trains_on_every_caption_and_decodes_each_clip_once(tmp_path: Path, clips: list[Clip]) -> None:
+    train = rows_of_swinberts_loader(write_swinbert(clips, tmp_path, "train"))
+    assert len(train) == sum(len(clip.captions) for clip in clips)
+    whole = [clip for clip in clips if clip.key != "c"]
+    for frames in (None, SAMPLING):
+        for split in ("val", "test"):
+            path = write_swinbert(whole, tmp_path, split, frames)
+            keys = [key for key, _ in rows_of_swinberts_loader(path)]
+            assert len(keys) == len(set(keys)) == len(whole)  # pycocoevalcap stops where a key comes twice
+            assert [clip.captions for clip in read_swinbert(path)] == [clip.captions for clip in whole]
+            assert not (tmp_path / f"{split}.caption.linelist.tsv").exists()
+
+
+def test_parts_of_one_video_are_not_mixed_up_in_evaluation(tmp_path: Path, clips: list[Clip]) -> None:
+    write_manifest(tmp_path / "a" / "train.jsonl", clips)
+    write_manifest(tmp_path / "a" / "dev.jsonl", clips)
+    with pytest.raises(DataError, match=r"2 clips of val are parts of .*`b` and `c`") as caught:
+        convert_clips(tmp_path / "a", tmp_path / "b")
+    assert (caught.value.slug, "--frames" in caught.value.hint) == ("not-expressible", True)
+    assert not (tmp_path / "b").exists()
+    convert_clips(tmp_path / "a", tmp_path / "b", frames=SAMPLING)
+    keys = [key for key, _ in rows_of_swinberts_loader(tmp_path / "b" / "val.yaml")]
+    assert keys == [clip.key for clip in clips]
 
 
 def test_round_trip_of_frames(tmp_path: Path, clips: list[Clip]) -> None:
@@ -228,9 +263,10 @@ def test_what_swinbert_cannot_hold(tmp_path: Path, clips: list[Clip]) -> None:
 
 
 def test_convert_there_and_back(tmp_path: Path, clips: list[Clip]) -> None:
+    clips = [clip for clip in clips if clip.key != "c"]
     write_manifest(tmp_path / "a" / "dev.jsonl", clips)
     report = convert_clips(tmp_path / "a", tmp_path / "b")
-    assert (report.files, report.clips, report.captions) == ((tmp_path / "b/val.yaml",), {"dev": 4}, 6)
+    assert (report.files, report.clips, report.captions) == ((tmp_path / "b/val.yaml",), {"dev": 3}, 4)
     convert_clips(tmp_path / "b" / "val.yaml", tmp_path / "a" / "again.jsonl")
     assert (tmp_path / "a/again.jsonl").read_bytes() == (tmp_path / "a/dev.jsonl").read_bytes()
     convert_clips(tmp_path / "a", tmp_path / "c", frames=SAMPLING)

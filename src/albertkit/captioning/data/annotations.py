@@ -1,100 +1,117 @@
-"""Captions in one JSON: MSR-VTT's (`videos`, `sentences`) and COCO's (`images`, `annotations`)."""
+"""Captions as data sets publish them, in one JSON or JSONL; the videos lie below the file's folder."""
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.fields import VIDEO_ENDINGS, as_captions, as_key, find_above
+from albertkit.captioning.data.fields import VIDEO_ENDINGS, as_key, as_span, find_above
+from albertkit.captioning.data.layouts import LAYOUTS, Place, Record, records
 from albertkit.errors import DataError
-from albertkit.files import read_json
-from albertkit.tasks.faults import Faults
+from albertkit.files import plain_file, read_json
+from albertkit.tasks.faults import Faults, counted
 
 
 def read_annotations(path: Path, faults: Faults) -> dict[str, list[Clip]]:
     """Read such a file.
 
-    MSR-VTT names videos by `video_id` and the split of each: the video is the one file below the JSON's folder with that
-    name. Its `start time` and `end time` count in films that the files were cut from, and are not used. COCO names files
-    (`file_name`), looked for from the JSON's folder and those above it.
+    A video is the one file below the file's folder with the name that the annotations give it; COCO's `file_name` is looked
+    for from that folder and those above it, too. VATEX's and YouCook2's clips may be cut out already (`ID_000010_000020.mp4`,
+    `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and `end time` count in films that the files were
+    cut from, and are not used.
 
     Args:
-        path: The JSON.
+        path: The file.
         faults: Told of videos and captions that cannot be used, with the number of the record, from 1.
 
     Returns:
-        Split to clips, in the order of the file; "" where the file names no splits.
+        Split to clips, in the order of the file; "" where the file names no splits. A split none of whose videos is there
+        is left out, which the faults' notes say.
 
     Raises:
         DataError: broken-json, unknown-layout; bad-row, if the faults are to stop.
     """
-    content = read_json(path, "annotations")
-    lists = (
-        {name: value for name, value in content.items() if isinstance(value, list)} if isinstance(content, dict) else {}
+    found = records(
+        _content(path), lambda number, where, reason: faults.add(path, number, reason, where=where), faults.note
     )
-    if {"videos", "sentences"} <= lists.keys():
-        videos, sentences, name, owner = lists["videos"], lists["sentences"], "video_id", "video_id"
-        files = _by_stem(path.parent)
-    elif {"images", "annotations"} <= lists.keys():
-        videos, sentences, name, owner, files = lists["images"], lists["annotations"], "id", "image_id", None
-    else:
+    if found is None:
         raise DataError(
-            "unknown-layout", f"`{path}` has neither videos and sentences (MSR-VTT) nor images and annotations (COCO)",
+            "unknown-layout", f"`{path}` is not captions of {LAYOUTS}",
             "write a manifest instead: one JSON object a line with video and captions",
         )  # fmt: skip
-    known = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
-    captions = _captions(path, sentences, owner, known, faults)
+    files = _by_name(path.parent)
     splits: dict[str, list[Clip]] = defaultdict(list)
+    named: Counter[str] = Counter()
     seen: set[str] = set()
-    for number, video in enumerate(videos, 1):
+    for record in found:
+        named[record.split] += 1
         try:
-            key = as_key(str(_get(video, name)))
-            source = _file(path.parent, str(video.get("file_name", key)), files)
-            if key in seen:
-                raise ValueError(f"`{key}` is named twice")
+            clip = _clip(record, path.parent, files)
+            if clip.key in seen:
+                raise ValueError(f"`{clip.key}` is named twice")
         except ValueError as error:
-            faults.add(path, number, str(error), where=f"video {number:,}")
+            faults.add(path, record.number, str(error), where=record.where)
             continue
-        seen.add(key)
-        split = video.get("split", "") if files is not None else ""
-        splits[str(split)].append(Clip(key=key, source=source, captions=tuple(captions[key])))
+        seen.add(clip.key)
+        splits[record.split].append(clip)
+    for split, count in named.items():
+        if split not in splits and splits:
+            faults.note(f"`{path}`: none of the {counted(count, 'clip')} of {split} can be used, the split is left out")
     return dict(splits)
 
 
-def _captions(path: Path, sentences: list[Any], owner: str, known: set[str], faults: Faults) -> dict[str, list[str]]:
-    captions: dict[str, list[str]] = defaultdict(list)
-    for number, sentence in enumerate(sentences, 1):
-        try:
-            video = str(_get(sentence, owner))
-            if video not in known:
-                raise ValueError(f"there is no video `{video}`")
-            captions[video] += as_captions([sentence.get("caption")])
-        except ValueError as error:
-            faults.add(path, number, str(error), where=f"caption {number:,}")
-    return captions
+def is_annotations(path: Path) -> bool:
+    """Return whether a file holds captions in a published layout; of a JSONL the first line decides."""
+    try:
+        content = [next(_lines(path))[1]] if path.suffix.lower() == ".jsonl" else _content(path)
+    except (DataError, StopIteration):
+        return False
+    return records(content, lambda *_: None, lambda _: None) is not None
 
 
-def _get(record: Any, name: str) -> Any:
-    if not isinstance(record, dict) or record.get(name) is None:
-        raise ValueError(f"it has no `{name}`")
-    return record[name]
+def _content(path: Path) -> Any:
+    if path.suffix.lower() == ".jsonl":
+        return [record for _, record in _lines(path)]
+    return read_json(path, "annotations")
 
 
-def _by_stem(folder: Path) -> dict[str, list[Path]]:
-    """The videos below a folder by name without ending."""
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    with open(plain_file(path, "annotations"), "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                if line.strip():
+                    yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError("broken-json", f"`{path}`, line {number:,}: {error}", "restore the file") from None
+
+
+def _clip(record: Record, folder: Path, files: dict[str, list[Path]]) -> Clip:
+    for place in record.places:
+        source = _file(folder, place, files)
+        if source is not None:
+            start, end = as_span(place.start, place.end)
+            captions = tuple(record.captions)
+            return Clip(key=as_key(record.key), source=source, start=start, end=end, captions=captions)
+    names = " or ".join(f"`{place.name}`" for place in record.places)
+    raise ValueError(f"no video {names} below `{folder}`")
+
+
+def _by_name(folder: Path) -> dict[str, list[Path]]:
+    """Index the videos below a folder by their name, with and without ending."""
     files: dict[str, list[Path]] = defaultdict(list)
     for file in sorted(folder.rglob("*")):
         if file.suffix.lower() in VIDEO_ENDINGS:
             files[file.stem].append(file)
+            files[file.name].append(file)
     return files
 
 
-def _file(folder: Path, name: str, files: dict[str, list[Path]] | None) -> Path:
-    if files is None:
-        if (found := find_above(folder, [name])) is None:
-            raise ValueError(f"no file `{name}` in `{folder}` or a folder above it")
+def _file(folder: Path, place: Place, files: dict[str, list[Path]]) -> Path | None:
+    if Path(place.name).suffix and (found := find_above(folder, [place.name])):
         return found
-    if len(files.get(name, [])) != 1:
-        there = " and ".join(f"`{file}`" for file in files.get(name, [])) or "none"
-        raise ValueError(f"below `{folder}` one video should be called `{name}`, there is {there}")
-    return files[name][0]
+    if len(files.get(place.name, [])) > 1:
+        there = " and ".join(f"`{file}`" for file in files[place.name])
+        raise ValueError(f"below `{folder}` one video should be called `{place.name}`, there is {there}")
+    return files[place.name][0] if place.name in files else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from albertkit.captioning.data.manifest import write_manifest
 from albertkit.captioning.data.reading import read_splits
-from albertkit.captioning.data.swinbert_writing import write_swinbert
+from albertkit.captioning.data.swinbert_writing import swinbert_rows, write_swinbert
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import ConfigError
 from albertkit.tasks.faults import Fault, Faults
@@ -75,6 +75,8 @@ def convert_clips(
         files = [place]
     else:
         names = {"dev": "val"}
+        for name, clips in splits.items():  # before the first file is written
+            swinbert_rows(clips, names.get(name, name), frames is not None)
         files = [write_swinbert(clips, place, names.get(name, name), frames) for name, clips in splits.items()]
     captions = sum(len(clip.captions) for clips in splits.values() for clip in clips)
     return ClipConversion(

@@ -19,6 +19,7 @@ from albertkit.captioning.data.recipe import Recipe
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, only_writer, read_json, write_json
+from albertkit.tasks.faults import Fault
 
 SKIPPED = "skipped.jsonl"
 _SHORT = ("format", "kind", "backbone", "sampling", "grid")  # settings that a message can hold
@@ -29,8 +30,8 @@ class Skipped:
     """A clip that could not be used.
 
     Attributes:
-        split: Where it belongs.
-        key: Its name.
+        split: Where it belongs; "" for a bad row of data with several splits.
+        key: Its name, or the place of the row.
         slug: Of the error.
         reason: The error.
     """
@@ -84,6 +85,7 @@ def prepare(
     workers: int | None = None,
     on_error: Literal["stop", "skip"] = "skip",
     progress: bool = False,
+    left_out: Sequence[Fault] = (),
 ) -> PrepareReport:
     """Bring the visual side of clips to the disk.
 
@@ -102,6 +104,7 @@ def prepare(
         workers: Threads that decode. Default: one a core, 8 at most.
         on_error: Clips that cannot be read: skip and name them, or stop at the first.
         progress: Show it on stderr.
+        left_out: Rows of the data that are no clips, to be listed in `skipped.jsonl`, too.
 
     Raises:
         ConfigError: bad-value, conflicting-options.
@@ -116,7 +119,7 @@ def prepare(
     folder, recipe = Path(out), Recipe.of(backbone, sampling, max_tokens, train_backbone)
     _check(splits, recipe)
     with only_writer(folder):
-        return _prepare(splits, folder, recipe, batch_size, workers, on_error == "stop", progress, began)
+        return _prepare(splits, folder, recipe, batch_size, workers, on_error == "stop", progress, began, left_out)
 
 
 def _prepare(
@@ -128,6 +131,7 @@ def _prepare(
     stop: bool,
     progress: bool,
     began: float,
+    left_out: Sequence[Fault],
 ) -> PrepareReport:
     settings = recipe.settings()
     before = _splits_before(folder, settings)
@@ -149,7 +153,7 @@ def _prepare(
         for part, clip in each
         if (error := failed.get((part, clip.key)))
     )
-    counts = _write(folder, settings, splits, names, skipped, before)
+    counts = _write(folder, settings, splits, names, skipped, before, left_out)
     return PrepareReport(
         folder, recipe.kind, {name: counts[name]["clips"] for name in splits},
         sum(counts[name]["captions"] for name in splits), recipe.grid and recipe.grid.num_tokens,
@@ -213,20 +217,24 @@ def _write(
     names: Mapping[tuple[str, str], str],
     skipped: Sequence[Skipped],
     before: dict[str, Any],
+    left_out: Sequence[Fault],
 ) -> dict[str, Any]:
     """The lists of clips and, last, `prepared.json`; the counts of all splits."""
-    left_out = {(clip.split, clip.key) for clip in skipped}
+    unusable = {(clip.split, clip.key) for clip in skipped}
+    of_rows = next(iter(splits)) if len(splits) == 1 else ""  # the data does not say which split a bad row is of
+    rows = [Skipped(of_rows, fault.where, "bad-row", f"`{fault.file}`: {fault.reason}") for fault in left_out]
+    listed = [json.dumps(asdict(clip), ensure_ascii=False) for clip in (*rows, *skipped)]
     try:
-        kept = [line for line in _lines(folder / SKIPPED) if json.loads(line)["split"] not in splits]
+        kept = [line for line in _lines(folder / SKIPPED) if json.loads(line)["split"] not in (*splits, of_rows)]
     except (ValueError, KeyError, TypeError) as error:  # bytes that are not UTF-8 are a ValueError, too
         raise DataError(
             "broken-json", f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}",
             "delete that file; it only lists the clips that were left out",
         ) from None  # fmt: skip
-    _write_lines(folder / SKIPPED, kept + [json.dumps(asdict(clip), ensure_ascii=False) for clip in skipped])
+    _write_lines(folder / SKIPPED, kept + listed)
     counts = dict(before)
     for part, clips in splits.items():
-        usable = [clip for clip in clips if (part, clip.key) not in left_out]
+        usable = [clip for clip in clips if (part, clip.key) not in unusable]
         if not usable:
             slugs = Counter(clip.slug for clip in skipped if clip.split == part)
             reasons = ", ".join(f"{count:,} {slug}" for slug, count in slugs.most_common()) or "there are none"

@@ -54,6 +54,6 @@ def prepare_data(
         sampling = FrameSampling(num_frames=num_frames, size=size or model.frame_size, rounding=rounding)
     report = prepare(
         clips, out, model, sampling, max_tokens=max_tokens, train_backbone=train_backbone, batch_size=batch_size,
-        workers=workers, on_error=on_error, progress=progress,
+        workers=workers, on_error=on_error, progress=progress, left_out=faults.found,
     )  # fmt: skip
     return report, faults

@@ -1,19 +1,22 @@
-"""`read_clips`: manifests, folders, SwinBERT's and other annotations, by what lies there."""
+"""`read_clips`: manifests, folders, SwinBERT's files and published annotations, by what lies there."""
 
 import re
 from collections import defaultdict
 from pathlib import Path
 from typing import TypeVar
 
-from albertkit.captioning.data.annotations import read_annotations
+from albertkit.captioning.data.annotations import is_annotations, read_annotations
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.fields import VIDEO_ENDINGS, as_captions, as_key
+from albertkit.captioning.data.layouts import LAYOUTS
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
+from albertkit.tasks.faults import Faults, counted
 
-SPLITS = {"train": ("train",), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test",)}
+SPLITS = {
+    "train": ("train", "training"), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test", "testing"),
+}  # fmt: skip
 _ENDINGS = (".jsonl", ".yaml", ".yml")
 _T = TypeVar("_T")
 
@@ -22,8 +25,9 @@ def read_clips(path: str | Path, split: str | None = None, faults: Faults | None
     """Read the clips of one split.
 
     Args:
-        path: A manifest (`.jsonl`), a SwinBERT YAML, a JSON of MSR-VTT or COCO, a folder of videos with their captions beside
-            them (`clip.txt` of `clip.mp4`, one a line); or a folder with one of these for each split: train, dev (or val), test.
+        path: A manifest (`.jsonl`), a SwinBERT YAML, captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC publish them, a
+            folder of videos with their captions beside them (`clip.txt` of `clip.mp4`, one a line); or a folder with one of
+            these for each split: train, dev (or val), test.
         split: Which one of them. Default: there is one only.
         faults: Told of what is no clip. Default: stop at the first.
 
@@ -51,21 +55,53 @@ def read_splits(path: str | Path, split: str | None = None, faults: Faults | Non
     place, faults = Path(path), Faults() if faults is None else faults
     if not place.exists():
         raise DataError("not-found", f"no such file or folder: `{place}`", "check the path")
-    if place.is_file() and place.suffix.lower() == ".json":
-        named = {_standard(name): clips for name, clips in read_annotations(place, faults).items()}
-        found = named if list(named) != [""] else {_named_by(place) or split or "train": named[""]}
+    annotations = _annotations(place)
+    if annotations:
+        found = _annotated(annotations, split, faults)
+        if not any(found.values()):
+            raise _nothing(place, "any split", faults)
         found = _one(place, found, split)
     else:
         places = {_named_by(place) or split or "train": place} if place.is_file() else _places(place, split)
         found = {name: _read(part, faults) for name, part in _one(place, places, split).items()}
     for name, clips in found.items():
         if not clips:
-            first = next((f"; the first fault: {fault.where}: {fault.reason}" for fault in faults.found), "")
-            counts = f" ({len(faults.found):,} faults)" if len(faults.found) > 1 else ""
-            raise DataError(
-                "empty-input", f"`{place}` has no clip that can be used for {name}{counts}{first}",
-                "mend the rows" if first else "name data with clips",
-            )  # fmt: skip
+            raise _nothing(place, name, faults)
+    return found
+
+
+def _nothing(place: Path, split: str, faults: Faults) -> DataError:
+    first = next((f"; the first fault: {fault.where}: {fault.reason}" for fault in faults.found), "")
+    counts = f" ({len(faults.found):,} faults)" if len(faults.found) > 1 else ""
+    return DataError(
+        "empty-input", f"`{place}` has no clip that can be used for {split}{counts}{first}",
+        "mend the rows" if first else "name data with clips",
+    )  # fmt: skip
+
+
+def _annotations(place: Path) -> list[Path]:
+    """The file itself, or those of a folder, that hold captions as data sets publish them; none beside files for each split."""
+    if place.is_file():
+        published = place.suffix.lower() == ".json" or (place.suffix.lower() == ".jsonl" and is_annotations(place))
+        return [place] if published else []
+    if any(part.is_file() for part in _by_split(place).values()):
+        return []
+    files = [file for file in sorted(place.iterdir()) if file.suffix.lower() in (".json", ".jsonl") and file.is_file()]
+    return [file for file in files if is_annotations(file)]
+
+
+def _annotated(files: list[Path], split: str | None, faults: Faults) -> dict[str, list[Clip]]:
+    """The splits of one file or several; a file that names none is called as its own name says."""
+    found: dict[str, list[Clip]] = {}
+    origin: dict[str, Path] = {}
+    for file in files:
+        for said, clips in read_annotations(file, faults).items():
+            name = _standard(said) if said else _named_by(file) or split or "train"
+            if name in found:
+                raise DataError(
+                    "several-files", f"`{origin[name]}` and `{file}` both hold clips of {name}", "name the file itself"
+                )
+            found[name], origin[name] = clips, file
     return found
 
 
@@ -85,25 +121,33 @@ def _standard(name: str) -> str:
 
 
 def _named_by(place: Path) -> str | None:
-    """The split that a name tells: `val.jsonl`, and also SwinBERT's `val_32frames.yaml`."""
-    name = _standard(place.stem if place.is_dir() else re.split(r"[-_. ]", place.stem)[0])
-    return name if name in SPLITS else None
+    """The split that a name tells: `val.jsonl`, and also `val_32frames.yaml` and `vatex_validation_v1.0.json`."""
+    parts = [place.stem] if place.is_dir() else re.split(r"[-_. ]", place.stem)
+    return next((name for name in map(_standard, parts) if name in SPLITS), None)
 
 
 def _places(folder: Path, split: str | None) -> dict[str, Path]:
     """The file or folder of each split; the folder itself where its own videos are the data."""
+    return _by_split(folder) or {_named_by(folder) or split or "train": folder}
+
+
+def _by_split(folder: Path) -> dict[str, Path]:
+    """The file or folder that a folder has for each split.
+
+    Raises:
+        DataError: several-files.
+    """
     found: dict[str, Path] = {}
     for name, stems in SPLITS.items():
         files = [folder / f"{stem}{ending}" for stem in stems for ending in _ENDINGS]
-        there = [file for file in files if file.is_file()] or [
-            folder / stem for stem in stems if (folder / stem).is_dir()
-        ]
+        there = [file for file in files if file.is_file() and not (file.suffix == ".jsonl" and is_annotations(file))]
+        there = there or [folder / stem for stem in stems if (folder / stem).is_dir()]
         if len(there) > 1:
             listed = " and ".join(f"`{place.name}`" for place in there)
             raise DataError("several-files", f"`{folder}` has {listed} for {name}", "keep one, or name the file itself")
         if there:
             found[name] = there[0]
-    return found or {_named_by(folder) or split or "train": folder}
+    return found
 
 
 def _read(place: Path, faults: Faults) -> list[Clip]:
@@ -116,7 +160,7 @@ def _read(place: Path, faults: Faults) -> list[Clip]:
     raise DataError(
         "unknown-layout",
         f"`{place}` is no data of clips",
-        "name a .jsonl, a SwinBERT .yaml, an MSR-VTT or COCO .json, or a folder",
+        f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder",
     )
 
 
@@ -150,6 +194,10 @@ def read_video_folder(folder: Path, faults: Faults) -> list[Clip]:
             clips.append(Clip(key=key, source=files[0], captions=() if beside is None else _lines(beside)))
         except ValueError as error:
             faults.add(beside or files[0], 1, str(error))
+    if clips and not any(clip.captions for clip in clips):
+        faults.note(
+            f"`{folder}`: no text lies beside a video, so none of the {counted(len(clips), 'clip')} has a caption"
+        )
     return clips
 
 

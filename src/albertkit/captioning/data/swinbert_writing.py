@@ -18,16 +18,21 @@ from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import DataError
 from albertkit.files import atomic_file
 
+TRAIN = "train"
+_LINELIST = "caption.linelist.tsv"
 _JPEG_QUALITY = 95  # OpenCV's, with which SwinBERT wrote them
 
 Row = tuple[str, list[Clip]]
 
 
 def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames: FrameSampling | None = None) -> Path:
-    """Write `{split}.img.tsv`, `.caption.tsv`, `.label.tsv`, `.caption.linelist.tsv`, `.caption_coco_format.json` and the YAML.
+    """Write `{split}.img.tsv`, `.caption.tsv`, `.label.tsv`, `.caption_coco_format.json`, the YAML and, for train, the linelist.
 
     SwinBERT takes a row for a path where its key is the path, so the key of a video is its path, in full; the clip's own key
-    and its span stand with the captions, where SwinBERT passes over the key. Clips of one video share a row.
+    and its span stand with the captions, where SwinBERT passes over the key. Clips of one video share a row, in train only:
+    evaluation takes one caption a row for its span and scores it against all. The linelist (`.caption.linelist.tsv`) makes a
+    training example of every caption; in evaluation SwinBERT would decode a clip once for each, and its scorer stops at the
+    repeated keys.
 
     Args:
         clips: The clips, each with captions.
@@ -41,7 +46,7 @@ def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames
     Raises:
         DataError: no-captions, not-expressible, duplicate-clip, bad-column; and what reading frames raises.
     """
-    rows = _rows(clips, with_paths=frames is None)
+    rows = swinbert_rows(clips, split, with_frames=frames is not None)
     base = Path(folder) / f"{split}.caption"
     captions = [
         (name, [record for clip in members for record in _records(name, clip, members)]) for name, members in rows
@@ -49,21 +54,34 @@ def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames
     write_tsv(base.with_name(f"{split}.img.tsv"), (_image(name, members[0], frames) for name, members in rows))
     for kind in ("caption", "label"):
         write_tsv(base.with_name(f"{split}.{kind}.tsv"), ((name, json.dumps(records)) for name, records in captions))
-    lines = [f"{row}\t{number}" for row, (_, records) in enumerate(captions) for number in range(len(records))]
-    with atomic_file(base.with_name(f"{split}.caption.linelist.tsv"), "w") as stream:
-        stream.write("\n".join(lines))
+    names = {"img": "img.tsv", "label": "label.tsv", "caption": "caption.tsv"}
+    names |= {"caption_coco_format": "caption_coco_format.json"}
+    linelist = base.with_name(f"{split}.{_LINELIST}")
+    if split == TRAIN:
+        lines = [f"{row}\t{number}" for row, (_, records) in enumerate(captions) for number in range(len(records))]
+        with atomic_file(linelist, "w") as stream:
+            stream.write("\n".join(lines))
+        names["caption_linelist"] = _LINELIST
+    else:
+        linelist.unlink(missing_ok=True)  # of an earlier albertkit
     with atomic_file(base.with_name(f"{split}.caption_coco_format.json"), "w") as stream:
         json.dump(_coco(captions), stream)
-    names = {"img": "img.tsv", "label": "label.tsv", "caption": "caption.tsv"}
-    names |= {"caption_linelist": "caption.linelist.tsv", "caption_coco_format": "caption_coco_format.json"}
     target = base.with_name(f"{split}.yaml")
     with atomic_file(target, "w") as stream:
         yaml.dump({name: f"{split}.{ending}" for name, ending in names.items()}, stream)
     return target
 
 
-def _rows(clips: Iterable[Clip], with_paths: bool) -> list[Row]:
-    """Key of a row and the clips in it."""
+def swinbert_rows(clips: Iterable[Clip], split: str, with_frames: bool) -> list[Row]:
+    """Return the key of each row and the clips in it.
+
+    Args:
+        clips, split: As `write_swinbert`.
+        with_frames: Whether rows hold frames, each then one clip.
+
+    Raises:
+        DataError: no-captions, not-expressible, duplicate-clip, empty-input.
+    """
     rows: dict[str, list[Clip]] = defaultdict(list)
     keys: set[str] = set()
     for clip in clips:
@@ -78,10 +96,29 @@ def _rows(clips: Iterable[Clip], with_paths: bool) -> list[Row]:
         if clip.key in keys:
             raise DataError("duplicate-clip", f"two clips have the key `{clip.key}`", "give each its own key")
         keys.add(clip.key)
-        rows[str(clip.source.absolute()) if with_paths and clip.row is None else clip.key].append(clip)
+        rows[clip.key if with_frames or clip.row is not None else str(clip.source.absolute())].append(clip)
     if not rows:
         raise DataError("empty-input", "there are no clips to write", "name data with clips")
+    if split != TRAIN:
+        _check_unshared(list(rows.items()), split)
     return list(rows.items())
+
+
+def _check_unshared(rows: Sequence[Row], split: str) -> None:
+    """Refuse clips that share a row, which SwinBERT's evaluation takes for one clip.
+
+    Raises:
+        DataError: not-expressible.
+    """
+    for name, members in rows:
+        if len(members) > 1:
+            keys = " and ".join(f"`{clip.key}`" for clip in members[:2])
+            raise DataError(
+                "not-expressible",
+                f"{len(members)} clips of {split} are parts of `{name}`, among them {keys}: SwinBERT's evaluation knows a "
+                "video by its path, and would caption it once and score that against the captions of all its parts",
+                "write frames, which give each clip a row and a key of its own: add --frames 32",
+            )
 
 
 def _records(name: str, clip: Clip, members: Sequence[Clip]) -> list[dict[str, Any]]:

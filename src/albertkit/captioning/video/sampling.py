@@ -27,9 +27,9 @@ class FrameSampling:
 
     def __post_init__(self) -> None:
         found = [
-            f"{name} is {value!r}, it must be a whole number from 1 to {most:,}"
-            for name, value, most in (("num_frames", self.num_frames, 4096), ("size", self.size, 4096))
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most
+            f"{name} is {value!r}, it must be a whole number from {least} to {most:,}"
+            for name, value, least, most in (("num_frames", self.num_frames, 1, 4096), ("size", self.size, 8, 4096))
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most
         ]
         if self.rounding not in get_args(Rounding):
             found.append(f"rounding is {self.rounding!r}, known: {', '.join(get_args(Rounding))}")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -23,6 +24,12 @@ WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
 PROVENANCE = "provenance.json"  # beside the weights: what they were made from, by whom they were trained on what
 NEW_ROWS_FROM = "new_rows_from"  # in it, of a grown model: the first row that was added and not trained
+
+# Training programs keep a best score beside the weights, often as a number of NumPy: these make numbers and run nothing.
+_SCALARS: list = [
+    *((np._core.multiarray.scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    (np.dtype, "numpy.dtype"), type(np.dtype(np.float64)), type(np.dtype(np.float32)),
+]  # fmt: skip
 
 Model = TypeVar("Model", bound=PretrainedAlbert)
 logger = logging.getLogger("albertkit")
@@ -169,7 +176,7 @@ def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
     path = Path(folder)
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (path / name).exists():
-            return _read_file(path / name)
+            return read_tensor_file(path / name)
         if (path / f"{name}.index.json").exists():
             return _read_shards(path / f"{name}.index.json")
     there = sorted(p.name for p in path.iterdir())
@@ -195,25 +202,40 @@ def _read_shards(index: Path) -> Mapping[str, Tensor]:
                 "missing-shard", f"there is no `{index.parent / file}`, which `{index.name}` names",
                 "put all files of the checkpoint into one folder",
             )  # fmt: skip
-        tensors.update(_read_file(index.parent / file))
+        tensors.update(read_tensor_file(index.parent / file))
     if missing := files.keys() - tensors.keys():
         raise CheckpointError("broken-weights", f"`{min(missing)}` is in no file of `{index}`", "copy them again")
     return tensors
 
 
-def _read_file(file: Path) -> Mapping[str, Tensor]:
+def read_tensor_file(file: Path, within: str = "") -> Mapping[str, Tensor]:
+    """Names and tensors of a safetensors file, or of a file of `torch.save`, which is read without unpickling objects.
+
+    Args:
+        file: The file.
+        within: Where this key of a file of `torch.save` holds a dictionary, that one is read.
+
+    Raises:
+        DataError: not-found, wrong-kind. CheckpointError: broken-weights.
+    """
     plain_file(file, "file of weights")
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_SCALARS):
+            tensors = torch.load(file, map_location="cpu", weights_only=True)
     except (PermissionError, MemoryError):  # the machine's word, not the file's
         raise
     except Exception as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
         if is_want_of_memory(error):
             raise MemoryError(str(error)) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError("broken-weights", f"`{file}` cannot be read: {reason}", "copy it again") from None
+        raise CheckpointError(
+            "broken-weights", f"`{file}` cannot be read: {reason}",
+            "copy it again; of a pickled model, save `model.state_dict()` with the program that wrote it",
+        ) from None  # fmt: skip
+    if within and isinstance(tensors, Mapping):
+        tensors = tensors.get(within, tensors)
     if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise CheckpointError("broken-weights", f"`{file}` does not hold a dictionary of tensors", "copy it again")
     return tensors

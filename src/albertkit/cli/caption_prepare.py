@@ -30,13 +30,13 @@ def prepare(
             published captions and their videos.
         out: Folder of the prepared clips.
         backbone: conv3d (frames are kept, the network is trained with the captioner), hf:FOLDER or hf:org/name (frozen: its
-            features are kept), or features (the manifest names files of them).
+            features are kept), video-swin:FILE (frozen likewise), or features (the manifest names files of them).
         split: Prepare this split. Default: all there are.
         frames: Frames of a clip.
         size: Their height and width in pixels. Default: what the backbone wants.
         rounding: Which frames: the middles of equal parts, or floor or round of even places from the first to the last.
         max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours in space.
-        train_backbone: Keep frames for a model of transformers, too: `caption train` then trains it along.
+        train_backbone: Keep frames for a model of transformers or Video Swin, too: `caption train` then trains it along.
         batch_size: Clips that go through the backbone at once.
         workers: Threads that decode. Default: one a core, 8 at most.
         on_error: Clips that cannot be used: skip, count and name them, or stop at the first.

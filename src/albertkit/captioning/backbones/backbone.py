@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
 
@@ -43,6 +43,11 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
         """uint8 [B, T, S, S, 3], RGB, to [B, M, D]. Scaling and normalising of values is done here."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, unless frozen: dropout would only be noise then."""
+        super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
+        return self
 
     def settings(self) -> dict[str, Any]:
         """What makes it again, with `name`; nothing by default."""

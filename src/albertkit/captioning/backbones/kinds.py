@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from albertkit.captioning.backbones.pixels import PixelValues
+from albertkit.captioning.backbones.pixels import IMAGENET, PixelValues
 from albertkit.errors import CheckpointError, ConfigError
 
-_IMAGENET = PixelValues((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _STANDARD = PixelValues((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _CLIP = PixelValues((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _INTERPOLATE = {"interpolate_pos_encoding": True}
@@ -36,7 +35,7 @@ class VisionKind:
     fixed_frames: bool = False
     fixed_size: bool = False
     class_tokens: int = 0
-    published: PixelValues = _IMAGENET
+    published: PixelValues = IMAGENET
     init: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)

@@ -45,6 +45,9 @@ class PixelValues:
         return cls(**three, rescale_factor=values["rescale_factor"], rescale_offset=values["rescale_offset"])
 
 
+IMAGENET = PixelValues((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """What a model folder says of its input.

@@ -38,14 +38,18 @@ def load_backbone(
 
     Args:
         name: `conv3d`, a small network of our own without weights; `hf:` and a folder or `org/name` of the hub: a video or
-            image model of transformers, frozen; or one that was registered.
+            image model of transformers, frozen; `video-swin:` and a file or folder of a checkpoint, frozen; or one that was
+            registered. The name of what lies on this machine becomes that of its absolute path.
         settings: As a backbone's `settings()` gave them. Default: of conv3d its defaults, of a model those of its folder.
         weights: As a backbone's `state_dict()` gave them. Default: of conv3d random ones, of a model those of its folder.
 
     Raises:
         ConfigError: unknown-backbone, bad-settings. CheckpointError: broken-weights. And what
-            `load_transformers_backbone` raises.
+            `load_transformers_backbone` and `load_video_swin` raise.
     """
+    kind, _, place = name.partition(":")
+    if weights is None and place and Path(place).exists():
+        name = f"{kind}:{Path(place).resolve()}"  # a captioner is used from other folders than it is made in
     if name in _OWN:
         return _made(name, _OWN[name], settings or {}, weights)
     if name == "conv3d":
@@ -56,7 +60,15 @@ def load_backbone(
         from albertkit.captioning.backbones.transformers_loading import load_transformers_backbone
 
         return load_transformers_backbone(name, settings, weights)
-    hint = f"`hf:{name}`" if "/" in name or Path(name).is_dir() else "`conv3d`, or `hf:` and a folder or `org/name`"
+    if name.startswith("video-swin:") and (place or weights is not None):
+        from albertkit.captioning.backbones.video_swin_checkpoint import load_video_swin
+
+        return load_video_swin(name, settings, weights)
+    hint = (
+        f"`hf:{name}`"
+        if "/" in name or Path(name).is_dir()
+        else ("`conv3d`, `hf:` and a folder or `org/name`, or `video-swin:` and a file")
+    )
     raise ConfigError("unknown-backbone", f"there is no backbone `{name}`", f"write {hint}")
 
 

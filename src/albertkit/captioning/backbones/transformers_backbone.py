@@ -45,11 +45,6 @@ class TransformersBackbone(Backbone):
             _drop(model, path)
         self.requires_grad_(False).eval()
 
-    def train(self, mode: bool = True) -> "TransformersBackbone":
-        """Training mode, unless frozen."""
-        super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
-        return self
-
     def grid(self, num_frames: int, size: int) -> Grid:
         """How the tokens lie.
 

@@ -32,8 +32,8 @@ def prepare_data(
 
     Args:
         data: As `read_clips`.
-        backbone: `conv3d` (frames are kept, the network is trained with the captioner), `hf:FOLDER` or `hf:org/name`, or
-            `features`: the data names files of features.
+        backbone: `conv3d` (frames are kept, the network is trained with the captioner), `hf:FOLDER` or `hf:org/name`,
+            `video-swin:FILE`, or `features`: the data names files of features.
         split: Prepare this one. Default: all there are.
         num_frames, rounding: As `FrameSampling`.
         size: Of the frames. Default: what the backbone wants.

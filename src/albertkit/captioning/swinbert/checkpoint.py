@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.swinbert.state import SwinBertState, find_state_file, read_state, sort_state
+from albertkit.captioning.swinbert.state import SwinBertState, find_state_file, sort_state
 from albertkit.checkpoints import bert
 from albertkit.checkpoints.configurations import make_config, read_values
-from albertkit.checkpoints.folder import fill, save_checkpoint
+from albertkit.checkpoints.folder import fill, read_tensor_file, save_checkpoint
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, MachineError
 from albertkit.files import read_json, sha256_file, write_json
@@ -77,7 +77,7 @@ def load_swinbert(
         DataError: not-found, broken-json. CheckpointError: no-weights, broken-weights, weights-mismatch. ConfigError: bad-config.
     """
     file = find_state_file(Path(source))
-    state = sort_state(read_state(file), file)
+    state = sort_state(read_tensor_file(file), file)
     arguments = _arguments(file)
     notes: list[str] = []
     values = _bert_values(state, file, Path(config) if config else None, arguments, notes)

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from albertkit.checkpoints import bert
 from albertkit.checkpoints.names import MAPPING_IN
-from albertkit.errors import CheckpointError, DataError, is_want_of_memory
-from albertkit.files import plain_file
+from albertkit.errors import CheckpointError, DataError
 
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
 _UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions, which no loss and no output looks at
@@ -67,33 +65,6 @@ def find_state_file(source: Path) -> Path:
     raise CheckpointError(
         "no-weights", f"none of {', '.join(NAMES)} in `{source}` (there: {there})", "name a folder `checkpoint-…-…`"
     )
-
-
-def read_state(file: Path) -> Mapping[str, Tensor]:
-    """Names and tensors of a file, read without unpickling objects.
-
-    Raises:
-        CheckpointError: broken-weights.
-    """
-    plain_file(file, "file of weights")
-    try:
-        state = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
-    except (PermissionError, MemoryError):  # the machine's word, not the file's
-        raise
-    except Exception as error:
-        # What a damaged pickle raises is not declared: KeyError, IndexError, OSError without a name, …
-        if is_want_of_memory(error):
-            raise MemoryError(str(error)) from None
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(
-            "broken-weights", f"`{file}` cannot be read: {reason}",
-            "copy it again; of a pickled model, save `model.state_dict()` with the program that wrote it",
-        ) from None  # fmt: skip
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise CheckpointError(
-            "broken-weights", f"`{file}` does not hold a dictionary of tensors", "name SwinBERT's model.bin"
-        )
-    return state
 
 
 def is_swinbert(names: Mapping[str, Tensor]) -> bool:

@@ -1,0 +1,258 @@
+"""Video Swin: attention within windows of time and space, shifted by half a window in every second layer.
+
+Liu et al., "Video Swin Transformer" (CVPR 2022). Modules are named so that the state dict has the names of the published
+checkpoints, which are those of SwinBERT below `swin.backbone.`.
+
+B clips, T frames, H height, W width (of pixels or tokens), C channels, G windows of a clip, N tokens of a window, A heads.
+"""
+
+from functools import cache
+from math import prod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertkit.captioning.backbones.backbone import Backbone, Grid, hash_weights
+from albertkit.captioning.backbones.pixels import IMAGENET
+from albertkit.errors import ConfigError
+
+Sizes = tuple[int, int, int]  # of time, height and width
+_AT_ONCE = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
+_APART = -100.0  # added to the scores of tokens that are neighbours only because the shift goes round the edge
+_MLP_RATIO = 4
+
+
+class VideoSwinBackbone(Backbone):
+    """Video Swin of any size: Swin-T has depths 2-2-6-2 and 96 channels, Swin-B 2-2-18-2 and 128.
+
+    Args:
+        embed_dim: Channels of the first stage; each further stage has twice as many.
+        depths: Blocks of each stage.
+        num_heads: Attention heads of each stage.
+        window_size: Tokens of a window in time, height and width.
+        patch_size: Frames and pixels that become one token.
+        patch_norm: Whether patches are normalised.
+        drop_path_rate: Probability that training skips the last block; it rises linearly from 0 at the first.
+        name: As on the command line.
+
+    Raises:
+        ConfigError: bad-settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        depths: list[int],
+        num_heads: list[int],
+        window_size: list[int],
+        patch_size: list[int],
+        patch_norm: bool = True,
+        drop_path_rate: float = 0.2,
+        name: str = "video-swin",
+    ) -> None:
+        super().__init__()
+        _check(embed_dim, depths, num_heads, window_size, patch_size, drop_path_rate)
+        self.name, self.window, self.patch = name, _three(window_size), _three(patch_size)
+        self._settings = dict(
+            embed_dim=embed_dim, depths=list(depths), num_heads=list(num_heads), window_size=list(window_size),
+            patch_size=list(patch_size), patch_norm=patch_norm, drop_path_rate=drop_path_rate,
+        )  # fmt: skip
+        self.out_dim = embed_dim * 2 ** (len(depths) - 1)
+        self.frame_size = self.patch[1] * 2 ** (len(depths) - 1) * self.window[1]  # 224 for windows of 7, 384 for 12
+        self.patch_embed = _PatchEmbedding(embed_dim, self.patch, patch_norm)
+        drops = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
+        self.layers = nn.ModuleList(
+            _Stage(
+                embed_dim * 2**number, heads, self.window, [next(drops) for _ in range(depth)], number < len(depths) - 1
+            )
+            for number, (depth, heads) in enumerate(zip(depths, num_heads, strict=True))
+        )
+        self.norm = nn.LayerNorm(self.out_dim)
+
+    def grid(self, num_frames: int, size: int) -> Grid:
+        """Frames and pixels over the patch size, then space halved by each stage but the last, all rounded up."""
+        side = -(-size // (self.patch[1] * 2 ** (len(self.layers) - 1)))
+        return Grid(-(-num_frames // self.patch[0]), side, side)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """uint8 [B, T, S, S, 3], RGB, to [B, M, D], as many clips at once as memory bears."""
+        at_once = max(1, _AT_ONCE // prod(frames.shape[1:4]))
+        tokens = [self.features(IMAGENET.apply(part).transpose(1, 2)) for part in frames.split(at_once)]
+        return torch.cat(tokens).flatten(2).transpose(1, 2)
+
+    def features(self, pixels_BCTHW: Tensor) -> Tensor:
+        """Normalised pixels [B, 3, T, H, W] to features [B, D, T', H', W']."""
+        x_BTHWC = self.patch_embed(pixels_BCTHW)
+        for stage in self.layers:
+            x_BTHWC = stage(x_BTHWC)
+        return self.norm(x_BTHWC).movedim(-1, 1)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments, without the name."""
+        return dict(self._settings)
+
+    def fingerprint(self) -> str:
+        """Sha256 over settings and weights, not over where they lie; the rate of skipping changes no feature."""
+        features = {name: value for name, value in self._settings.items() if name != "drop_path_rate"}
+        return hash_weights(f"video-swin {features}", self.state_dict())
+
+
+class _PatchEmbedding(nn.Module):
+    def __init__(self, channels: int, patch: Sizes, normed: bool) -> None:
+        super().__init__()
+        self.proj = nn.Conv3d(3, channels, patch, patch)
+        self.norm = nn.LayerNorm(channels) if normed else None
+
+    def forward(self, pixels_BCTHW: Tensor) -> Tensor:
+        (_, _, t, h, w), (pt, ph, pw) = pixels_BCTHW.shape, self.proj.stride
+        x_BTHWC = self.proj(F.pad(pixels_BCTHW, (0, -w % pw, 0, -h % ph, 0, -t % pt))).movedim(1, -1)
+        return x_BTHWC if self.norm is None else self.norm(x_BTHWC)
+
+
+class _Stage(nn.Module):
+    def __init__(self, channels: int, heads: int, window: Sizes, drops: list[float], merged: bool) -> None:
+        super().__init__()
+        self.window = window
+        self.blocks = nn.ModuleList(_Block(channels, heads, window, drop) for drop in drops)
+        self.downsample = _PatchMerging(channels) if merged else None
+
+    def forward(self, x_BTHWC: Tensor) -> Tensor:
+        sides = x_BTHWC.shape[1:4]
+        # A side that one window covers is not shifted, and the window is as long as the side.
+        window = _three(min(side, full) for side, full in zip(sides, self.window, strict=True))
+        shift = _three(full // 2 if side > full else 0 for side, full in zip(sides, self.window, strict=True))
+        padded = _three(side + -side % part for side, part in zip(sides, window, strict=True))
+        apart_GNN = _apart(padded, window, shift).to(x_BTHWC) if any(shift) and len(self.blocks) > 1 else None
+        for number, block in enumerate(self.blocks):
+            odd = number % 2 and apart_GNN is not None
+            x_BTHWC = block(x_BTHWC, window, shift if odd else (0, 0, 0), apart_GNN if odd else None)
+        return x_BTHWC if self.downsample is None else self.downsample(x_BTHWC)
+
+
+class _Block(nn.Module):
+    def __init__(self, channels: int, heads: int, window: Sizes, drop: float) -> None:
+        super().__init__()
+        self.drop = drop
+        self.norm1 = nn.LayerNorm(channels)
+        self.attn = _WindowAttention(channels, heads, window)
+        self.norm2 = nn.LayerNorm(channels)
+        self.mlp = nn.ModuleDict(
+            {"fc1": nn.Linear(channels, _MLP_RATIO * channels), "fc2": nn.Linear(_MLP_RATIO * channels, channels)}
+        )
+
+    def forward(self, x_BTHWC: Tensor, window: Sizes, shift: Sizes, apart_GNN: Tensor | None) -> Tensor:
+        _, t, h, w, _ = x_BTHWC.shape
+        (wt, wh, ww), back = window, [-step for step in shift]
+        # Padding is attended to: its keys and values are the biases of the projection, as in the published models.
+        padded = F.pad(self.norm1(x_BTHWC), (0, 0, 0, -w % ww, 0, -h % wh, 0, -t % wt))
+        seen = self.attn(_split(padded.roll(back, (1, 2, 3)), window), apart_GNN)
+        seen = _join(seen, window, padded.shape).roll(shift, (1, 2, 3))[:, :t, :h, :w]
+        x_BTHWC = x_BTHWC + self._kept(seen)
+        return x_BTHWC + self._kept(self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC)))))
+
+    def _kept(self, branch_BTHWC: Tensor) -> Tensor:
+        """The branch, left out for some clips in training (stochastic depth)."""
+        if not self.training or not self.drop:
+            return branch_BTHWC
+        keep = 1 - self.drop
+        return branch_BTHWC * branch_BTHWC.new_empty(len(branch_BTHWC), 1, 1, 1, 1).bernoulli_(keep).div_(keep)
+
+
+class _WindowAttention(nn.Module):
+    def __init__(self, channels: int, heads: int, window: Sizes) -> None:
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.qkv = nn.Linear(channels, 3 * channels)
+        self.proj = nn.Linear(channels, channels)
+        self.relative_position_bias_table = nn.Parameter(torch.zeros(prod(2 * side - 1 for side in window), heads))
+
+    def forward(self, x_BGNC: Tensor, apart_GNN: Tensor | None) -> Tensor:
+        b, g, n, _ = x_BGNC.shape
+        qkv = self.qkv(x_BGNC).view(b, g, n, 3, self.heads, -1).permute(3, 0, 1, 4, 2, 5)  # 3, B, G, A, N, C / A
+        # A shorter window takes the first rows and columns of the full one's table: where height or width are cut, these are
+        # the biases of other offsets. The published models do so.
+        index_NN = relative_position_index(self.window)[:n, :n].to(x_BGNC.device)
+        bias_ANN = self.relative_position_bias_table[index_NN.flatten()].view(n, n, -1).permute(2, 0, 1).contiguous()
+        # With a mask for every window, windows count as heads: the mask is then the same for all clips and not copied.
+        parts = (0, 1) if apart_GNN is None else (1, 2)
+        mask = bias_ANN[None] if apart_GNN is None else (apart_GNN[:, None] + bias_ANN).flatten(0, 1)[None]
+        query, key, value = (part.flatten(*parts) for part in qkv)
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.proj(seen.reshape(b, g, self.heads, n, -1).transpose(2, 3).flatten(3))
+
+
+class _PatchMerging(nn.Module):
+    """Four neighbours in space become one token of twice the width."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4 * channels)
+        self.reduction = nn.Linear(4 * channels, 2 * channels, bias=False)
+
+    def forward(self, x_BTHWC: Tensor) -> Tensor:
+        h, w = x_BTHWC.shape[2:4]
+        x_BTHWC = F.pad(x_BTHWC, (0, 0, 0, w % 2, 0, h % 2))
+        four = x_BTHWC.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))  # B, T, H / 2, 2, W / 2, 2, C
+        return self.reduction(self.norm(four.permute(0, 1, 2, 4, 5, 3, 6).flatten(4)))
+
+
+@cache
+def relative_position_index(window: Sizes) -> Tensor:
+    """int64 [N, N]: which row of the bias table is of two tokens of a window, by their offset in time, height and width."""
+    places = torch.cartesian_prod(*(torch.arange(side) for side in window)).view(-1, 3)
+    offset_NN3 = places[:, None] - places + torch.tensor(window) - 1
+    _, height, width = (2 * side - 1 for side in window)
+    return offset_NN3 @ torch.tensor([height * width, width, 1])
+
+
+def _apart(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
+    """[G, N, N]: what keeps tokens apart that shifting brought into one window from opposite edges."""
+    region_THW = torch.zeros(1, *sides, 1)
+    for axis, (side, part, step) in enumerate(zip(sides, window, shift, strict=True)):
+        place = torch.arange(side)
+        region = (place >= side - part).int() + (place >= side - step).int() if step else torch.zeros(side)
+        region_THW = 3 * region_THW + region.view(*(-1 if dim == axis else 1 for dim in range(3)), 1)
+    region_GN = _split(region_THW, window)[0, :, :, 0]
+    return (region_GN[:, :, None] != region_GN[:, None]) * _APART
+
+
+def _split(x_BTHWC: Tensor, window: Sizes) -> Tensor:
+    """[B, T, H, W, C] to windows [B, G, N, C]."""
+    parts = x_BTHWC.unflatten(3, (-1, window[2])).unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))
+    return parts.permute(0, 1, 3, 5, 2, 4, 6, 7).flatten(4, 6).flatten(1, 3)
+
+
+def _join(x_BGNC: Tensor, window: Sizes, shape: torch.Size) -> Tensor:
+    """The inverse of `_split`, for windows of [B, T, H, W, C]."""
+    counts = [side // part for side, part in zip(shape[1:4], window, strict=True)]
+    parts = x_BGNC.unflatten(2, window).unflatten(1, counts)
+    return parts.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(shape)
+
+
+def _three(values: Any) -> Sizes:
+    time, height, width = values
+    return time, height, width
+
+
+def _check(embed_dim: Any, depths: Any, num_heads: Any, window_size: Any, patch_size: Any, drop_path_rate: Any) -> None:
+    lists = {"depths": depths, "num_heads": num_heads, "window_size": window_size, "patch_size": patch_size}
+    found = [
+        f"{name} is {value!r}, it must be whole numbers from 1 to 4,096"
+        for name, value in (*lists.items(), ("embed_dim", [embed_dim]))
+        if not isinstance(value, list | tuple) or not all(type(one) is int and 1 <= one <= 4096 for one in value)
+    ]
+    if not found and (len(depths) != len(num_heads) or not 1 <= len(depths) <= 8 or sum(depths) > 256):
+        found.append(
+            f"depths are {list(depths)} and num_heads {list(num_heads)}, there must be one for each of at most 8 stages"
+        )
+    if not found and {len(window_size), len(patch_size)} != {3}:
+        found.append("window_size and patch_size must each be of time, height and width")
+    if not found and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
+        found.append(f"embed_dim {embed_dim}, doubled with each stage, is no multiple of num_heads {num_heads}")
+    if not isinstance(drop_path_rate, int | float) or not 0 <= drop_path_rate < 1:
+        found.append(f"drop_path_rate is {drop_path_rate!r}, it must be at least 0 and below 1")
+    if found:
+        raise ConfigError("bad-settings", "; ".join(found), "correct the backbone's settings, or copy its folder again")

@@ -1,0 +1,187 @@
+"""Video Swin: features of SwinBERT's own class, every parameter noticed, and checkpoints read and written back to the bit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertkit.captioning.backbones.registry import load_backbone
+from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
+from albertkit.captioning.backbones.video_swin_checkpoint import PREFIX, published_state
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
+
+FOLDERS = ("a_small_window", "b_published_window", "c_uneven_no_patch_norm")
+TINY: dict[str, Any] = dict(
+    embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=[2, 3, 3], patch_size=[2, 4, 4], patch_norm=True
+)
+
+
+def tiny_swin(**changes: Any) -> VideoSwinBackbone:
+    """A small one with every number random."""
+    backbone = VideoSwinBackbone(**{**TINY, **changes})
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in backbone.named_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1 + ("norm" in name))
+    return backbone.eval()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_features_are_those_of_swinberts_class(golden: Path, name: str) -> None:
+    folder = golden / "swin" / name
+    backbone = load_backbone(f"video-swin:{folder / 'state_dict.safetensors'}")
+    assert isinstance(backbone, VideoSwinBackbone)
+    config = json.loads((folder / "config.json").read_text())
+    assert {key: backbone.settings()[key] for key in config} == config
+    arrays = np.load(folder / "inputs_outputs.npz")
+    for number in range(len(arrays) // 2):
+        found = backbone.features(torch.from_numpy(arrays[f"input_{number}"]))
+        expected = torch.from_numpy(arrays[f"output_{number}"])
+        assert found.shape == expected.shape
+        assert (found - expected).abs().max() < 1e-5
+
+
+def test_every_parameter_is_noticed(golden: Path) -> None:
+    folder = golden / "swin" / "a_small_window"
+    backbone = load_backbone(f"video-swin:{folder / 'state_dict.safetensors'}")
+    assert isinstance(backbone, VideoSwinBackbone)
+    arrays = np.load(folder / "inputs_outputs.npz")
+    pixels, expected = (torch.from_numpy(arrays[f"{name}_1"]) for name in ("input", "output"))
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in backbone.named_parameters():
+        before = parameter.clone()
+        parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+        moved = (backbone.features(pixels) - expected).abs().max()
+        parameter.copy_(before)
+        assert moved > 1e-3, name
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_swinberts_names_are_read_and_written_back_to_the_bit(golden: Path, name: str, tmp_path: Path) -> None:
+    stored = load_file(golden / "swin" / name / "state_dict.safetensors")
+    state = {f"{PREFIX}{key}": tensor for key, tensor in stored.items()}
+    beside = {"fc.weight": torch.ones(2, 2), "trans_encoder.bert.embeddings.word_embeddings.weight": torch.ones(3, 2)}
+    torch.save({**state, **beside}, tmp_path / "model.bin")
+    backbone = load_backbone(f"video-swin:{tmp_path}")
+    assert isinstance(backbone, VideoSwinBackbone)
+    written = published_state(backbone)
+    assert written.keys() == state.keys()
+    assert all(
+        torch.equal(written[key], tensor) and written[key].dtype == tensor.dtype for key, tensor in state.items()
+    )
+
+
+def test_a_classifiers_checkpoint_of_kinetics_is_read(tmp_path: Path) -> None:
+    """As mmaction writes it: a dictionary of several, the classifier beside the backbone, a score of NumPy among the notes."""
+    backbone = tiny_swin()
+    state = {**published_state(backbone, "backbone."), "cls_head.fc_cls.weight": torch.ones(4, 16)}
+    file = tmp_path / "swin_tiny.pth"
+    torch.save({"meta": {"epoch": 30, "hook_msgs": {"best_score": np.float64(0.5)}}, "state_dict": state}, file)
+    read = load_backbone(f"video-swin:{tmp_path}")
+    assert read.name == f"video-swin:{tmp_path.resolve()}"
+    assert read.settings() == backbone.settings()
+    assert read.fingerprint() == backbone.fingerprint()
+    assert not any(parameter.requires_grad for parameter in read.parameters())
+    assert not read.train().training  # frozen: no block is skipped
+    again = load_backbone("video-swin:gone", read.settings(), read.state_dict())
+    frames = torch.randint(0, 256, (1, 4, 24, 24, 3), dtype=torch.uint8)
+    with torch.no_grad():
+        assert torch.equal(again(frames), read(frames))
+    assert again.train().training  # trained along
+
+
+def test_tokens_lie_in_the_order_of_the_grid() -> None:
+    backbone = tiny_swin()
+    frames = torch.randint(0, 256, (2, 5, 34, 34, 3), dtype=torch.uint8)
+    grid = backbone.grid(5, 34)
+    assert tuple(grid) == (3, 5, 5)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    pixels = ((frames / 255 - mean) / std).permute(0, 4, 1, 2, 3)
+    with torch.no_grad():
+        tokens = backbone(frames)
+        expected = backbone.features(pixels).permute(0, 2, 3, 4, 1).reshape(2, -1, 16)
+    assert tokens.shape == (2, grid.num_tokens, backbone.out_dim)
+    torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=0)
+
+
+def test_published_sizes_want_their_frames() -> None:
+    sizes = {
+        96: ([2, 2, 6, 2], [3, 6, 12, 24], 768, 27_850_470),
+        128: ([2, 2, 18, 2], [4, 8, 16, 32], 1024, 87_638_984),
+    }
+    for embed_dim, (depths, heads, width, parameters) in sizes.items():  # Swin-T and Swin-B
+        with torch.device("meta"):
+            backbone = VideoSwinBackbone(
+                embed_dim=embed_dim, depths=depths, num_heads=heads, window_size=[8, 7, 7], patch_size=[2, 4, 4]
+            )
+        assert (backbone.out_dim, backbone.frame_size, tuple(backbone.grid(32, 224))) == (width, 224, (16, 7, 7))
+        assert sum(parameter.numel() for parameter in backbone.parameters()) == parameters
+
+
+def test_training_skips_blocks_and_evaluation_does_not() -> None:
+    backbone = tiny_swin(drop_path_rate=0.9)
+    pixels = torch.randn(2, 3, 4, 24, 24)
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.features(pixels), tiny_swin().features(pixels))
+        backbone.train()
+        first, second = backbone.features(pixels), backbone.features(pixels)
+    assert not torch.equal(first, second)
+    backbone.features(pixels).sum().backward()
+    assert backbone.layers[0].blocks[0].attn.relative_position_bias_table.grad.abs().max() > 0
+
+
+def test_what_is_no_video_swin_is_refused(tmp_path: Path) -> None:
+    backbone = tiny_swin()
+    state = published_state(backbone, "")
+    file = tmp_path / "swin.pth"
+    index = "layers.0.blocks.1.attn.relative_position_index"
+
+    def refused(changed: dict[str, Any], slug: str, fact: str, settings: dict[str, Any] | None = None) -> None:
+        torch.save(changed, file)
+        with pytest.raises(AlbertKitError, match=fact) as raised:
+            load_backbone(f"video-swin:{file}", settings)
+        assert raised.value.slug == slug
+        assert raised.value.hint
+
+    refused({"a": torch.ones(2)}, "weights-mismatch", "has 0 tensors")
+    refused({"patch_embed.proj.weight": torch.ones(8, 3, 4, 4)}, "weights-mismatch", "is a Swin for images")
+    refused({**state, "norm.weight": torch.ones(3)}, "broken-weights", "size mismatch for norm.weight")
+    refused({**state, "extra.weight": torch.ones(3)}, "broken-weights", "extra.weight")
+    refused({key: value for key, value in state.items() if key != "norm.bias"}, "broken-weights", "norm.bias")
+    refused({**state, index: state[index].flip(0)}, "weights-mismatch", f"`{index}`")
+    no_index = {key: value for key, value in state.items() if not key.endswith("index")}
+    refused(no_index, "weights-mismatch", "relative_position_index")
+    refused({**state, "code": Path("anything")}, "broken-weights", "cannot be read")  # an object is no weight
+    refused(state, "other-backbone", "differing: num_heads", {**backbone.settings(), "num_heads": [4, 4]})
+    file.write_bytes(b"PK\x03\x04 cut off")
+    with pytest.raises(CheckpointError, match="broken-weights"):
+        load_backbone(f"video-swin:{file}")
+    (tmp_path / "empty").mkdir()
+    for place, slug in ((tmp_path / "empty", "no-weights"), (tmp_path / "gone", "not-found")):
+        with pytest.raises(AlbertKitError, match=slug):
+            load_backbone(f"video-swin:{place}")
+    with pytest.raises(ConfigError, match="unknown-backbone"):
+        load_backbone("video-swin")
+
+
+def test_settings_of_a_stranger_reserve_no_memory() -> None:
+    backbone = tiny_swin()
+    weights = backbone.state_dict()
+    for changes, slug in (
+        ({"embed_dim": 4096, "depths": [64] * 4, "num_heads": [1] * 4}, "broken-weights"),
+        ({"window_size": [4096, 4096, 4096]}, "broken-weights"),
+        ({"depths": [10**9, 1]}, "bad-settings"),
+        ({"depths": "22"}, "bad-settings"),
+        ({"num_heads": [3, 4]}, "bad-settings"),
+        ({"patch_size": [2, 4]}, "bad-settings"),
+        ({"drop_path_rate": None}, "bad-settings"),
+        ({"speed": 3}, "bad-settings"),
+    ):
+        with pytest.raises(AlbertKitError, match=slug):
+            load_backbone("video-swin:x", {**backbone.settings(), **changes}, weights)
+    with pytest.raises(ConfigError, match="bad-settings"):
+        load_backbone("video-swin:x", None, weights)

@@ -27,7 +27,7 @@ NEW_ROWS_FROM = "new_rows_from"  # in it, of a grown model: the first row that w
 
 # Training programs keep a best score beside the weights, often as a number of NumPy: these make numbers and run nothing.
 _SCALARS: list = [
-    *((np._core.multiarray.scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    *((np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
     (np.dtype, "numpy.dtype"), type(np.dtype(np.float64)), type(np.dtype(np.float32)),
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ import pytest
 from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
 from albertkit.tokenizer.faults import FAULTS, UNKNOWN, explain
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
+from albertkit.tokenizer.transformers_readings import CLASS_READERS
 
 VOCABULARY = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [
     prefix + chr(code) for prefix in ("", "##") for code in [*range(33, 127), *range(0xAC00, 0xAC40)]
@@ -45,11 +46,14 @@ def test_google(folder: Path) -> None:
     report = check_tokenizer(folder)
     assert report.ok
     found = readers(report)
-    theirs = found.pop("transformers, of the model file alone", None)
+    theirs = found.pop("transformers.AutoTokenizer, model alone", None)
+    by_class = {name: found.pop(name, 0) for name in CLASS_READERS}
     assert set(found.values()) == {0}
-    assert len(found) == 8
     pytest.importorskip("transformers")
     assert theirs > 10
+    # `` and '' and control characters: the class's own normalisation
+    assert max(by_class.values()) == 2
+    assert "transformers.AlbertTokenizer builds its own normalisation" in report.cannot_be_right()[0]
     faults = {c for found in report.comparisons for d in found.differences for c in d.causes}
     assert faults >= {"digit-comma", "symbols-as-special-tokens", "quotes", "no-segments"}
     assert UNKNOWN not in faults
@@ -142,6 +146,30 @@ def test_faults_are_blamed_only_with_evidence() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
+def test_a_folder_with_a_model_alone_is_explained(data: Path, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "tokenizer.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    code, shown = run(tmp_path, capsys)
+    assert code == 0
+    assert "no-configuration" in shown
+    assert "unexplained" not in shown
+    assert "-1 of" not in shown
+
+
+def test_offsets_with_the_space_before_a_word_are_noticed(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+
+    def one_piece_for_all(content: dict) -> None:
+        content["pre_tokenizer"] = content["pre_tokenizer"]["pretokenizers"][1]
+
+    changed_json(folder, tmp_path, one_piece_for_all)
+    report = check_tokenizer(tmp_path, ["Anna Smith works"])
+    found = next(c for c in report.comparisons if c.name == "transformers.AutoTokenizer, offsets")
+    assert found.differences[0].theirs == ["' Smith'", "' works'"]
+    assert found.differences[0].causes == ["space-in-offsets"]
+    assert readers(check_tokenizer(folder, ["Anna Smith works"]))["transformers.AutoTokenizer, offsets"] == 0
+
+
 def run(folder: Path, capsys, **flags: bool) -> tuple[int, str]:
     code = import_module("albertkit.cli.tokenizer").check(folder, **flags)
     return code, capsys.readouterr().out
@@ -166,4 +194,4 @@ def test_what_is_advised_helps(data: Path, tmp_path: Path, capsys) -> None:
     import_module("albertkit.cli.tokenizer").convert(data / "albert", tmp_path / "new")
     assert "30,000 pieces" in capsys.readouterr().out
     report = check_tokenizer(tmp_path / "new")
-    assert readers(report)["transformers, new"] == 0
+    assert readers(report)["transformers.AutoTokenizer"] == 0

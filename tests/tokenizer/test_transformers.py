@@ -83,3 +83,58 @@ def test_pairs_special_tokens_and_mask(golden: Path, data: Path, tmp_path: Path)
     text = "Paris is the [MASK] of France."
     assert theirs(text)["input_ids"] == ours.encode(text, special_tokens=True, mask_literal=True)
     assert theirs.decode(ours.encode("A (small) house.")) == "a (small) house."
+
+
+# Lines of 398 that the class reads otherwise: `` and '', a capital sigma, and for rules that remove accents the accents.
+CLASS_DIFFERS = {"korean": 4, "multilingual": 3, "none": 3, "google-accents": 3, "google": 6}
+
+
+@pytest.mark.parametrize("rule", CLASS_DIFFERS)
+def test_the_class_of_transformers_keeps_hangul(golden: Path, tmp_path: Path, rule: str) -> None:
+    ours = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), rule)
+    ours.save_pretrained(tmp_path)
+    texts = without_specials(golden_texts(golden / "korean" / "lines.jsonl", "nfc"))
+    for name in ("AlbertTokenizer", "AlbertTokenizerFast"):
+        theirs = getattr(transformers, name).from_pretrained(tmp_path)
+        assert len(differing(ours, theirs, texts)) <= CLASS_DIFFERS[rule]
+        assert theirs.unk_token_id not in theirs("대한민국의 수도는 서울이다.")["input_ids"]
+
+
+def test_registered_rules_give_the_class_the_flags_of_the_rules_that_follow(golden: Path, tmp_path: Path) -> None:
+    rules.register_rules("dotless", {"I": "ı"}, then="korean")
+    ours = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), "dotless")
+    ours.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert (settings["do_lower_case"], settings["keep_accents"]) == (True, True)
+
+
+def test_english_vocabularies_keep_the_flags_of_their_rules(data: Path, tmp_path: Path) -> None:
+    for rule, flags in {"google": (True, False), "google-cased": (False, False), "multilingual": (False, True)}.items():
+        AlbertTokenizer.from_pretrained(data / "albert", rule).save_pretrained(tmp_path / rule)
+        settings = json.loads((tmp_path / rule / "tokenizer_config.json").read_text())
+        assert (settings["do_lower_case"], settings["keep_accents"]) == flags
+
+
+def test_offsets_are_those_of_the_class(data: Path, tmp_path: Path) -> None:
+    theirs = written(AlbertTokenizer.from_pretrained(data / "albert"), tmp_path)
+    found = theirs("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
+    by_class = transformers.AlbertTokenizer.from_pretrained(tmp_path)
+    assert found == by_class("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
+    assert found[2] == (5, 10)
+
+
+def test_a_vocabulary_with_tokens_across_words_is_not_cut_at_spaces(tmp_path: Path) -> None:
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["new york is new york and of the of the town"] * 30), model_writer=model, vocab_size=60,
+        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        user_defined_symbols=["new\u2581york"], hard_vocab_limit=False, minloglevel=3,
+    )  # fmt: skip
+    ours = SentencePieceTokenizer(model.getvalue())
+    texts = ["new york is of the town", "and of the new york"]
+    assert any("▁" in piece[1:] for text in texts for piece in ours.pieces(text))
+    assert differing(ours, written(ours, tmp_path), texts) == []

@@ -75,9 +75,14 @@ def show_check(report: "CheckReport") -> None:
     console = Console(highlight=False)
     console.print(
         f"[bold]{escape(report.folder)}[/]  {report.kind}, rules {escape(report.text_rules)}, "
-        f"{report.vocab_size:,} pieces, {report.fingerprint[:12]}\n"
+        f"{report.vocab_size:,} tokens, {report.fingerprint[:12]}\n"
+        f"[dim]{', '.join(f'{name} {version}' for name, version in report.versions.items())}[/]\n",
+        soft_wrap=True,
     )
-    table = Table("reader", "the same", "because", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("reader", "the same"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("because", overflow="fold")
     for found in report.comparisons:
         if found.skipped:
             table.add_row(escape(found.name), "[dim]-[/]", f"[dim]{escape(found.skipped)}[/]")
@@ -110,4 +115,6 @@ def show_check(report: "CheckReport") -> None:
     for cure in dict.fromkeys(cure for _, cure in cures.values()):
         names = ", ".join(name for name, (_, other) in cures.items() if other == cure)
         console.print(f"\nhint ({names}): {escape(cure)}", soft_wrap=True)
+    for note in report.cannot_be_right():
+        console.print(f"\n[yellow]{escape(note)}[/]", soft_wrap=True)
     console.print("\nall of albertkit's readings agree" if report.ok else "\n[red]albertkit's own readings differ[/]")

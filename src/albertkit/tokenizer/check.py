@@ -1,13 +1,13 @@
 """`check_tokenizer`: do all who read a tokenizer's folder make the same ids of it?
 
 Own readings (SentencePiece itself, the batch engine, offsets, decoding, the `tokenizer.json` that albertkit wrote, the
-model's configuration) must agree with `encode`. transformers' readings are reported beside them: where they differ, the
-folder is right, and known faults are named.
+model's configuration) must agree with `encode`. The readings of transformers' classes and of sentence-transformers are
+reported, too: where they differ, the folder is right, and known faults are named.
 """
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.loading import JSON_NAME, read_settings
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.transformers_readings import read_by_transformers
+from albertkit.tokenizer.transformers_readings import CLASS_READERS, library_versions, read_by_others
 from albertkit.tokenizer.wordpiece import WordPieceTokenizer
 
 
@@ -33,6 +33,7 @@ class CheckReport:
         kind: Class of the tokenizer.
         text_rules, vocab_size, fingerprint: See `AlbertTokenizer`.
         comparisons: One a reader.
+        versions: Installed versions of the libraries that were compared.
     """
 
     folder: str
@@ -41,11 +42,21 @@ class CheckReport:
     vocab_size: int
     fingerprint: str
     comparisons: list[Comparison]
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether all own readings agree."""
         return not any(comparison.own and comparison.differences for comparison in self.comparisons)
+
+    def cannot_be_right(self) -> list[str]:
+        """Sentences about the classes of transformers that give other ids for this folder, whatever its settings."""
+        return [
+            f"{found.name} builds its own normalisation and gives other ids on {len(found.differences)} of "
+            f"{found.compared} texts; open the folder with transformers.AutoTokenizer"
+            for found in self.comparisons
+            if found.differences and found.name in CLASS_READERS
+        ]
 
     def cures(self) -> dict[str, tuple[str, str]]:
         """Of each fault that was met: what happens, and what to do."""
@@ -55,7 +66,7 @@ class CheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields and `ok`, for JSON."""
-        return {"ok": self.ok, **asdict(self), "faults": self.cures()}
+        return {"ok": self.ok, **asdict(self), "faults": self.cures(), "notes": self.cannot_be_right()}
 
 
 def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> CheckReport:
@@ -77,7 +88,7 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     comparisons += _own_ways(tokenizer, texts)
     comparisons.append(compare_json(path, tokenizer, texts))
     comparisons.append(_config(path, tokenizer))
-    comparisons += read_by_transformers(path, tokenizer, texts)
+    comparisons += read_by_others(path, tokenizer, texts)
     return CheckReport(
         str(path),
         type(tokenizer).__name__,
@@ -85,6 +96,7 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
         tokenizer.vocab_size,
         tokenizer.fingerprint,
         comparisons,
+        library_versions(),
     )
 
 

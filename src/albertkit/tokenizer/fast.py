@@ -38,6 +38,7 @@ _DIGIT_COMMA_PENALTY = 100.0  # convert_slow_tokenizer.py of transformers 4.57
 # Combining marks are in Unicode's first two planes; to ask all characters takes eight times as long (0.05 s).
 _AFTER_THE_MARKS = 0x20000
 _PRIVATE = 0xF0000  # first of 65,534 characters that no text has
+_FIRST_SYLLABLE, _LAST_SYLLABLE = "가", "힣"
 _NEVER = -1e6  # a score no path survives; for pieces that text must not match
 # What `str.split` takes for white space. Written out: `\s` in the regular expressions of `tokenizers` is another set.
 _BLANK = "[" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "]"
@@ -72,7 +73,10 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     # `Strip` would take U+0085, too, where SentencePiece goes by the space alone.
     steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
     tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    marks = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    # Words are split and the spaces removed, so that the offsets of a word begin with its first letter.
+    words = pre_tokenizers.Split(" ", behavior="removed")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, marks]) if _word_by_word(facts) else marks
     spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
     tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False, lstrip=n == names[4]) for n in names])
@@ -81,6 +85,34 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
         single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1", special_tokens=[(cls, 2), (sep, 3)]
     )
     return tokenizer.to_str(pretty=False)
+
+
+def _word_by_word(facts: ModelFacts) -> bool:
+    """Return True if the segmentation of a word does not depend on its neighbours: no token crosses a space."""
+    starts = {piece for piece, _, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)}
+    # Without a token for the space itself, unknown characters of two words would be one unknown token.
+    return SPACE in starts and not any(SPACE in piece[1:] for piece in starts)
+
+
+def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
+    """Return the settings that make the class `transformers.AlbertTokenizer` come close to the text rules.
+
+    `AutoTokenizer` runs `tokenizer.json` as it is; the class (Python in transformers 4, and `AlbertTokenizer` and
+    `AlbertTokenizerFast` of transformers 5) builds its own normalisation from these two settings.
+
+    Args:
+        text_rules: Name of the text rules.
+        facts: The SentencePiece model.
+
+    Returns:
+        `do_lower_case` and `keep_accents`. With `keep_accents` false the class of transformers 5 decomposes Hangul and
+        never composes it again, so it is true for every vocabulary that has Hangul syllables, whatever the rules say of
+        accents: "é" is then unlike ours in that class, but no Korean text is lost.
+    """
+    family = google_family(text_rules)
+    strips = family is not None and family.strip
+    hangul = any(_FIRST_SYLLABLE <= c <= _LAST_SYLLABLE for piece, _, _ in facts.pieces for c in piece)
+    return {"do_lower_case": lowers(text_rules), "keep_accents": hangul or not strips}
 
 
 def tokenizer_config(special_names: list[str], text_rules: str, model_max_length: int) -> dict[str, Any]:

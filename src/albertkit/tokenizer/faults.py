@@ -35,7 +35,7 @@ class Fault:
     cure: str
 
 
-_OURS = "let transformers read a folder that albertkit wrote: `albertkit tokenizer convert DIR NEW`"
+_OURS = "open a folder that albertkit wrote (`albertkit tokenizer convert DIR NEW`) with transformers.AutoTokenizer"
 FAULTS = (
     Fault(
         "special-names", re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>"),
@@ -74,6 +74,18 @@ UNKNOWN = "unexplained"
 # Of what is no difference between texts: what it means, what to do.
 OTHERS = {
     "no-segments": ("a pair has no segment ids (transformers 5)", _OURS),
+    "space-in-offsets": (
+        "the offsets of a word begin with the space before it, so that a pipeline answers ' NASA' for 'NASA'",
+        _OURS,
+    ),
+    "morpheme-spaces": (
+        "the vocabulary wants spaces between morphemes; only albertkit puts them there",
+        "encode with albertkit, or train a tokenizer with --morphemes boundary, which needs no spaces",
+    ),
+    "no-configuration": (
+        "no file says that this is the tokenizer of an ALBERT, so AutoTokenizer reads the model as another one's",
+        _OURS,
+    ),
     "unreadable": ("the folder cannot be read", _OURS),
     "vocab-mismatch": ("the model has fewer pieces than the tokenizer", "use the tokenizer the model was trained with"),
     "pad-mismatch": ("the model pads with another id", "correct `pad_token_id` in config.json"),

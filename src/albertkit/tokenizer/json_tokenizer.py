@@ -8,6 +8,7 @@ tokens in a text are plain text, not ids.
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,8 @@ class JsonTokenizer(AlbertTokenizer):
         make_room(path, JSON_NAME)
         with atomic_file(path / JSON_NAME, "w") as stream:
             stream.write(self._content)
-        write_json(
-            path / CONFIG_NAME, tokenizer_config(list(self._names.values()), self.text_rules, self.model_max_length)
-        )
+        settings = tokenizer_config(list(self._names.values()), self.text_rules, self.model_max_length)
+        write_json(path / CONFIG_NAME, settings | self._class_flags())
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 
@@ -133,6 +133,14 @@ class JsonTokenizer(AlbertTokenizer):
 
     def _piece(self, piece_id: int) -> str:
         return self._whole.id_to_token(piece_id) or ""
+
+    def _class_flags(self) -> dict[str, bool]:
+        """Return `do_lower_case` and `keep_accents` as the normalisation in the file has them.
+
+        The class `transformers.AlbertTokenizer` builds its own normalisation from these two.
+        """
+        kinds = set(re.findall(r'"type": *"(Lowercase|StripAccents)"', json.dumps(self._parts()["normalizer"])))
+        return {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
 
     def _parts(self) -> dict[str, Any]:
         try:

@@ -15,7 +15,7 @@ from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
 from albertkit.tokenizer.loading import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, MODEL_NAME, make_room
 from albertkit.tokenizer.morphemes import find_analyser
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor
+from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor, read_facts
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.word_starts import word_starts
 
@@ -71,7 +71,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         Raises:
             CheckpointError: several-tokenizers if the folder holds a model of another name.
         """
-        from albertkit.tokenizer.fast import fast_tokenizer_json, tokenizer_config
+        from albertkit.tokenizer.fast import class_flags, fast_tokenizer_json, tokenizer_config
 
         path = Path(folder)
         make_room(path, MODEL_NAME)
@@ -82,6 +82,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
             stream.write(fast)
         names = [self._piece(i) for i in range(len(SPECIAL_PIECES))]
         settings = tokenizer_config(names, self.text_rules, self.model_max_length)
+        settings |= class_flags(self.text_rules, read_facts(self._model))
         if self.analyser:
             settings[ANALYSER_KEY] = self.analyser
         write_json(path / CONFIG_NAME, settings)

@@ -1,61 +1,158 @@
-"""A tokenizer's folder as transformers reads it, beside what it means."""
+"""A tokenizer's folder as transformers and sentence-transformers read it, compared with `encode`."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+from albertkit.files import read_json
 from albertkit.tokenizer.comparison import Comparison, Difference, compare, with_names
-from albertkit.tokenizer.loading import MODEL_NAME
+from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, MODEL_NAME
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.wordpiece import WordPieceTokenizer
+
+CLASSES = ("AutoTokenizer", "AlbertTokenizer", "AlbertTokenizerFast")
+CLASS_READERS = tuple(f"transformers.{name}" for name in CLASSES[1:])
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_WORDPIECE = "the class cannot read a WordPiece vocabulary; use AutoTokenizer or BertTokenizer"
 
 
-def read_by_transformers(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
-    """Compare what transformers makes of the folder, and of its SentencePiece model alone, with what it means.
+def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
+    """Open the folder in every way that users of transformers and sentence-transformers do.
 
     Args:
         folder: The folder.
         tokenizer: Read from it.
-        texts: On which.
+        texts: Compared texts.
+
+    Returns:
+        Two comparisons for each class: ids, and offsets where the class has them.
     """
-    names = [f"transformers, {folder.name or folder}"]
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        names.append("transformers, of the model file alone")
+    alone = "transformers.AutoTokenizer, model alone"
     try:
         import transformers
     except ImportError:
-        return [Comparison(name, False, skipped="transformers is not installed") for name in names]
-    shown = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # sentences longer than 512 pieces are no news
+        return [Comparison("transformers", False, skipped="transformers is not installed")]
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # sentences longer than 512 tokens are no news
     try:
-        found = [_reading(names[0], folder, tokenizer, texts)]
-        if len(names) > 1:
-            with tempfile.TemporaryDirectory() as alone:
+        found = []
+        for name in CLASSES:
+            label = f"transformers.{name}"
+            if name != CLASSES[0] and isinstance(tokenizer, WordPieceTokenizer):
+                found.append(Comparison(label, False, skipped=_WORDPIECE))
+            elif name == CLASSES[2] and transformers.AlbertTokenizerFast is transformers.AlbertTokenizer:
+                found.append(Comparison(label, False, skipped="the same class as AlbertTokenizer"))
+            else:
+                readings = _reading(label, _opener(name, folder), tokenizer, texts)
+                if name == CLASSES[0] and not _names_its_class(folder):
+                    for difference in readings[0].differences:
+                        difference.causes = ["no-configuration"]
+                found += readings
+        if isinstance(tokenizer, SentencePieceTokenizer):
+            with tempfile.TemporaryDirectory() as copy:
                 model = next(folder.glob("*.model"))
-                (Path(alone) / MODEL_NAME).write_bytes(model.read_bytes())
-                (Path(alone) / "config.json").write_text('{"model_type": "albert"}')
-                found.append(_reading(names[1], Path(alone), tokenizer, texts))
+                (Path(copy) / MODEL_NAME).write_bytes(model.read_bytes())
+                (Path(copy) / "config.json").write_text('{"model_type": "albert"}')
+                found += _reading(alone, _opener(CLASSES[0], Path(copy)), tokenizer, texts)
+        found += _by_sentence_transformers(folder, tokenizer, texts)
     finally:
-        transformers.logging.set_verbosity(shown)
+        transformers.logging.set_verbosity(verbosity)
     return found
 
 
-def _reading(name: str, folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Comparison:
-    from transformers import AutoTokenizer
+def library_versions() -> dict[str, str]:
+    """Return the installed versions of the libraries whose readings are compared."""
+    found = {}
+    for name in ("transformers", "tokenizers", "sentence-transformers"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
+
+def _names_its_class(folder: Path) -> bool:
+    """Return True if a file of the folder tells `AutoTokenizer` what class to load."""
+    return (folder / JSON_NAME).exists() or any(
+        key in read_json(folder / name)
+        for name, key in ((CONFIG_NAME, "tokenizer_class"), ("config.json", "model_type"))
+        if (folder / name).exists()
+    )
+
+
+def _opener(name: str, folder: Path) -> Callable[[], Any]:
+    def opened() -> Any:
+        import transformers
+
+        return getattr(transformers, name).from_pretrained(str(folder), local_files_only=True)
+
+    return opened
+
+
+def _by_sentence_transformers(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
+    """Compare the tokenizer of `SentenceTransformer(folder)`, which needs a model."""
+    name = "sentence-transformers"
+    if not any(any(folder.rglob(pattern)) for pattern in _WEIGHTS):
+        return [Comparison(name, False, skipped="the folder holds no model")]
     try:
-        theirs = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        import sentence_transformers
+    except ImportError:
+        return [Comparison(name, False, skipped="sentence-transformers is not installed")]
+
+    def opened() -> Any:
+        return sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True).tokenizer
+
+    return _reading(name, opened, tokenizer, texts)
+
+
+def _reading(
+    name: str, opened: Callable[[], Any], tokenizer: AlbertTokenizer, texts: Sequence[str]
+) -> list[Comparison]:
+    try:
+        theirs = opened()
     except Exception as error:  # whatever stops it is the finding
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return Comparison(name, False, 1, [Difference("reading the folder", [], [reason], ["unreadable"])])
+        return [Comparison(name, False, 1, [Difference("reading the folder", [], [reason], ["unreadable"])])]
     named = with_names(tokenizer)
-    comparison = compare(
-        name, False, tokenizer, texts, lambda text: theirs(text)["input_ids"],
-        lambda text: [tokenizer.cls_id, *named(text), tokenizer.sep_id],
-    )  # fmt: skip
+
+    def ours(text: str) -> list[int]:
+        return [tokenizer.cls_id, *named(text), tokenizer.sep_id]
+
+    comparison = compare(name, False, tokenizer, texts, lambda text: theirs(text)["input_ids"], ours)
+    if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.analyser:
+        for difference in comparison.differences:
+            if theirs(tokenizer.prepared(difference.text))["input_ids"] == ours(difference.text):
+                difference.causes = ["morpheme-spaces"]
+    comparison.compared += 1
     pair = theirs("one text", "another")
-    ours = tokenizer("one text", "another")["token_type_ids"]
-    if pair.get("token_type_ids") != ours:
+    types = tokenizer("one text", "another")["token_type_ids"]
+    if pair.get("token_type_ids") != types:
         found = [str(i) for i in pair.get("token_type_ids", ["none"])]
-        comparison.differences.append(Difference("segments of a pair", [str(i) for i in ours], found, ["no-segments"]))
+        comparison.differences.append(Difference("segments of a pair", [str(i) for i in types], found, ["no-segments"]))
+    specials = {tokenizer.id_to_piece(i) for i in tokenizer.special_ids()}
+    return [comparison, _offsets(f"{name}, offsets", theirs, comparison, texts, specials)]
+
+
+def _offsets(name: str, theirs: Any, ids: Comparison, texts: Sequence[str], specials: set[str]) -> Comparison:
+    """Find offsets of words that begin with white space, in texts whose ids agree.
+
+    The mask takes the space before it along in every reader.
+    """
+    if not getattr(theirs, "is_fast", False):
+        return Comparison(name, False, skipped="a class in Python has no offsets")
+    differing = {difference.text for difference in ids.differences}
+    comparison = Comparison(name, False)
+    for text in texts:
+        if text in differing:
+            continue
+        comparison.compared += 1
+        words = [text[a:b] for a, b in theirs(text, return_offsets_mapping=True)["offset_mapping"]]
+        wrong = [word for word in words if word[:1].isspace() and word.strip() not in {"", *specials}]
+        if wrong:
+            right = [word.strip() for word in wrong]
+            comparison.differences.append(Difference(text, right, list(map(repr, wrong)), ["space-in-offsets"]))
+    if not comparison.compared:
+        comparison.skipped = "no text has the same ids"
     return comparison

@@ -44,7 +44,7 @@ def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str
             label = f"transformers.{name}"
             if name != CLASSES[0] and isinstance(tokenizer, WordPieceTokenizer):
                 found.append(Comparison(label, False, skipped=_WORDPIECE))
-            elif name == CLASSES[2] and transformers.AlbertTokenizerFast is transformers.AlbertTokenizer:
+            elif name == CLASSES[2] and getattr(transformers, name) is transformers.AlbertTokenizer:
                 found.append(Comparison(label, False, skipped="the same class as AlbertTokenizer"))
             else:
                 readings = _reading(label, _opener(name, folder), tokenizer, texts)

@@ -14,13 +14,13 @@ from albertkit.corpus import BuildSettings, TokenStore, build_store, read_docume
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.fill import FilledMask, fill_mask, masked_sentences
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.report import write_page
 from albertkit.report.versions import versions
 from albertkit.tokenizer import train_tokenizer
+from albertkit.training.stopping import exit_status
 
 SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory
 
@@ -32,7 +32,7 @@ SHAPE: dict[str, Any] = dict(
 )  # fmt: skip
 SETTINGS = PretrainSettings(
     length=64, batch_tokens=2048, masked_lm_prob=0.4, held_out=0.05, optimizer="adamw", bias_correction=True, lr=2e-3,
-    warmup_steps=200, steps=6000, log_every=50, keep=1,
+    warmup_steps=200, log_every=50, keep=1,
 )  # fmt: skip
 
 
@@ -44,6 +44,7 @@ class QuickstartResult:
         model: Folder of the model; albertkit and transformers load it.
         report: The HTML page.
         numbers: The evaluation on held-out documents.
+        pretraining: How the pretraining went: its updates, its seconds, and how many updates were planned.
         examples: Masks filled in held-out sentences.
         seconds: Wall-clock time of everything.
     """
@@ -51,6 +52,7 @@ class QuickstartResult:
     model: Path
     report: Path
     numbers: dict[str, Any]
+    pretraining: dict[str, Any]
     examples: list[FilledMask]
     seconds: float
 
@@ -58,7 +60,8 @@ class QuickstartResult:
         """Flat plain values for JSON."""
         examples = [example.to_dict() for example in self.examples]
         paths = {"model": str(self.model), "report": str(self.report)}
-        return {**self.numbers, "seconds": round(self.seconds, 1), **paths, "examples": examples}
+        own = {"seconds": round(self.seconds, 1), "pretraining": self.pretraining}
+        return {**self.numbers, **own, **paths, "examples": examples}
 
 
 def quickstart(
@@ -79,7 +82,8 @@ def quickstart(
         corpus: Files, globs or folders of text. Default: the Python documentation that every Python carries.
         vocab_size: Pieces of the tokenizer.
         text_rules: "google" for English; "multilingual" keeps accents and case.
-        minutes: Time for the updates; the number of steps follows from three timed ones.
+        minutes: Time for the pretraining, its evaluations and checkpoints. As many updates are made as fit, on a busy machine
+            fewer: how many is planned again and again, and the learning rate follows the plan.
         seed: Start of everything random.
 
     Raises:
@@ -120,16 +124,16 @@ def quickstart(
 
     say("[bold]4 of 5[/] pretraining")
     AlbertConfig(vocab_size=store.vocab_size, **SHAPE).save_pretrained(out)
-    settings = _timed_settings(out / "run", store, replace(SETTINGS, seed=seed, config=out / "config.json"), minutes)
+    settings = replace(SETTINGS, seed=seed, config=out / "config.json", minutes=minutes)
     result = pretrain(store, out / "run", settings, resume=(out / "run" / "run.toml").exists(), title="pretraining")
     if result.model is None:
-        raise KeyboardInterrupt
+        raise SystemExit(exit_status())
 
     say("[bold]5 of 5[/] evaluation on held-out documents")
     numbers = evaluate(result.model, store).to_dict()
     examples = _examples(result.model, store, settings)
     report = _write_report(out, store, settings, numbers, examples)
-    return QuickstartResult(result.model, report, numbers, examples, time.monotonic() - started)
+    return QuickstartResult(result.model, report, numbers, result.extent(), examples, time.monotonic() - started)
 
 
 def next_commands(out: Path) -> list[tuple[str, str]]:
@@ -139,7 +143,7 @@ def next_commands(out: Path) -> list[tuple[str, str]]:
         (f"albertkit corpus inspect {store}", "look at masked examples"),
         (f"albertkit evaluate {model} {store}", "the four numbers again"),
         (
-            f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --steps 20000",
+            f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --minutes 30",
             "train longer",
         ),
         (f"albertkit quickstart --corpus YOUR-FILES --out {out.parent / 'mine'}", "the same on your own text"),
@@ -176,18 +180,6 @@ def _sample(inputs: list[str]) -> Iterable[str]:
         taken += len(document.text)
         if taken > SAMPLE_CHARACTERS:
             return
-
-
-def _timed_settings(run: Path, store: TokenStore, settings: PretrainSettings, minutes: float) -> PretrainSettings:
-    """As many steps as fit into the time, at most what was asked for; decided once, then read from the run."""
-    recorded = run / "steps.json"
-    if not recorded.exists():
-        measured = estimate(store, settings)
-        steps = max(20, min(settings.steps, int(60 * minutes / measured.seconds_per_step)))
-        run.mkdir(parents=True, exist_ok=True)
-        write_json(recorded, {"steps": steps})
-    steps = read_json(recorded)["steps"]
-    return replace(settings, steps=steps, warmup_steps=min(settings.warmup_steps or 0, steps // 10))
 
 
 def _examples(model: Path, store: TokenStore, settings: PretrainSettings) -> list[FilledMask]:

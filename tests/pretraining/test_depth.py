@@ -40,13 +40,13 @@ def settings(store, tmp_path):
 
 
 def test_passes_follow_from_the_update_alone():
-    assert [passes_at(step, SETTINGS, 3) for step in range(10)] == [1] * 5 + [2] * 3 + [3] * 2
+    assert [passes_at(step / 10, SETTINGS, 3) for step in range(10)] == [1] * 5 + [2] * 3 + [3] * 2
     deep = replace(SETTINGS, steps=100, passes_grow=0.6)
-    passes = [passes_at(step, deep, 12) for step in range(100)]
+    passes = [passes_at(step / 100, deep, 12) for step in range(100)]
     assert [passes.count(n) for n in (1, 2, 4, 8, 12)] == [60, 10, 10, 10, 10]
     assert passes == sorted(passes)
-    assert [passes_at(step, replace(deep, passes_from=6), 12) for step in (0, 59, 60, 99)] == [6, 6, 12, 12]
-    assert [passes_at(step, replace(SETTINGS, passes_from=None), 3) for step in range(10)] == [3] * 10
+    assert [passes_at(step / 100, replace(deep, passes_from=6), 12) for step in (0, 59, 60, 99)] == [6, 6, 12, 12]
+    assert [passes_at(step / 10, replace(SETTINGS, passes_from=None), 3) for step in range(10)] == [3] * 10
 
 
 def test_few_passes_are_a_model_of_fewer_layers(store, settings):

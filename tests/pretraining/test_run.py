@@ -1,5 +1,6 @@
 """A whole run on a small store: records, resume to the bit, kill, settings, the folder that transformers loads."""
 
+import itertools
 import json
 import os
 import shutil
@@ -116,6 +117,34 @@ def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, sto
     one, two = (evaluate(model, Recording.open(store), seed=seed) for seed in (settings.seed, 9))
     assert asked == [(settings.held_out, settings.seed)] * 2
     assert one.masked_lm_loss != two.masked_lm_loss
+
+
+def test_the_best_model_is_the_one_with_the_least_held_out_loss(tmp_path, store, settings):
+    pretrain(store, tmp_path / "run", replace(settings, eval_every=1, steps=8, lr=0.05, warmup_steps=0))
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["masked_lm_loss"] for record in records if record["event"] == "eval"]
+    assert losses.index(min(losses)) != len(losses) - 1, "the last model is the best: the test says nothing"
+    assert evaluate(tmp_path / "run" / "best", store).masked_lm_loss == pytest.approx(min(losses), abs=1e-5)
+
+
+def test_a_run_by_the_clock_is_repeated_by_its_plans(tmp_path, store, settings, monkeypatch):
+    seconds = iter(itertools.count(0.0, 0.05))  # each look at the clock is 0.05 s later than the one before
+    monkeypatch.setattr("albertkit.training.pace.now", lambda: next(seconds))
+    open_end = replace(settings, steps=None, warmup_steps=None, eval_every=None, save_every=None)
+    timed = pretrain(store, tmp_path / "timed", replace(open_end, minutes=0.1))
+    assert timed.minutes_used == pytest.approx(0.1, rel=0.1)
+    assert timed.planned is not None
+    assert timed.planned[0] <= timed.steps <= timed.planned[1]
+    again = pretrain(store, tmp_path / "again", replace(open_end, plan=tmp_path / "timed" / "plan.json"))
+    assert again.steps == timed.steps
+    assert_same_bits(tmp_path / "timed", tmp_path / "again")
+
+
+def test_a_plan_and_a_number_of_updates_are_not_both_followed(settings):
+    for wrong in (dict(minutes=0.0), dict(minutes=float("nan")), dict(plan="plan.json"), dict(poly_power=0.0)):
+        with pytest.raises(ConfigError) as caught:
+            replace(settings, **wrong).check()
+        assert caught.value.slug == "bad-settings"
 
 
 def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings):

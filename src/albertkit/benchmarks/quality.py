@@ -29,7 +29,7 @@ from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
 from albertkit.pretraining.estimate import estimate
-from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.settings import PAPER_STEPS, PretrainSettings
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.state import list_checkpoints
 
@@ -211,7 +211,11 @@ def _ours(settings: PretrainSettings, store: TokenStore, seconds: float) -> tupl
     speed = estimate(store, settings).seconds_per_step
     every = max(1, round(seconds / speed / MOMENTS))
     steps = every * MOMENTS + 1  # the last update is followed by an evaluation of its own: one too many to wait for
-    warmup = None if settings.warmup_steps is None else round(settings.warmup_steps * steps / settings.steps)
+    warmup = (
+        None
+        if settings.warmup_steps is None
+        else round(settings.warmup_steps * steps / (settings.steps or PAPER_STEPS))
+    )
     changes: dict[str, Any] = dict(steps=steps, warmup_steps=warmup, save_every=every, eval_every=0, keep=MOMENTS + 1)
     return dataclasses.replace(settings, **changes), speed
 

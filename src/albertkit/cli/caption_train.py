@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from albertkit.captioning.training.settings import CaptionSettings
+from albertkit.training.stopping import exit_status
 
 
 def train(
@@ -41,4 +42,4 @@ def train(
     print_result(result.to_dict() | ({"examples": result.examples} if json else {}), json)
     for example in [] if json else result.examples[:3]:
         print(f"{example['key']}: {example['caption']}  (people: {example['references'][0]})")
-    return 0 if result.model else 143  # as a process that SIGTERM ended
+    return 0 if result.model else exit_status()

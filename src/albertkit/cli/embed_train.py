@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from albertkit.embeddings.learning.settings import DistillSettings, EmbedSettings
 from albertkit.tasks.columns import Columns
+from albertkit.training.stopping import exit_status
 
 
 def train(
@@ -49,7 +50,7 @@ def train(
         on_error=on_error,
     )  # fmt: skip
     print_scores(result, json)
-    return 0 if result.model else 143  # as a process that SIGTERM ended
+    return 0 if result.model else exit_status()
 
 
 def distill(
@@ -97,4 +98,4 @@ def distill(
         resume=resume, on_error=on_error,
     )  # fmt: skip
     print_scores(result, json)
-    return 0 if result.model else 143
+    return 0 if result.model else exit_status()

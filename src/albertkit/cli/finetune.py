@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.settings import FinetuneSettings
+from albertkit.training.stopping import exit_status
 
 
 def finetune(
@@ -58,4 +59,4 @@ def finetune(
         raise ConfigError("bad-argument", "--out is not given", "name the folder of the run: --out RUN")
     result = finetune(task, model, data, out, settings, columns=columns, dev=dev, resume=resume, on_error=on_error)
     print_scores(result, json)
-    return 0 if result.model else 143  # as a process that SIGTERM ended
+    return 0 if result.model else exit_status()

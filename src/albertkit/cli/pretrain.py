@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from albertkit.pretraining.settings import PretrainSettings
+from albertkit.training.stopping import exit_status
 
 
 def pretrain(
@@ -45,4 +46,4 @@ def pretrain(
         return 0
     result = pretrain(store, out, settings, start=continue_, tokenizer=tokenizer, resume=resume)
     print_result(result.to_dict(), json)
-    return 0 if result.model else 143  # as a process that SIGTERM ended
+    return 0 if result.model else exit_status()

@@ -84,7 +84,12 @@ def print_quickstart(values: dict[str, Any], commands: list[tuple[str, str]]) ->
     say()
     say(f"model   {escape(values['model'])}")
     say(f"report  {escape(values['report'])}")
-    say(f"took    {values['seconds']:.0f} seconds")
+    done = values["pretraining"]
+    fewest, most = done["planned"]
+    say(
+        f"took    {values['seconds']:.0f} seconds, {60 * done['minutes_used']:.0f} of them for {done['steps']:,} updates "
+        f"(planned {done['replanned'] + 1} times: {fewest:,} to {most:,})"
+    )
     say()
     say("next:")
     width = max(len(command) for command, _ in commands)

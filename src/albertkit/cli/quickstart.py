@@ -23,7 +23,7 @@ def quickstart(
         corpus: Text files, globs or folders. Default: the documentation that every Python carries.
         vocab_size: Pieces of the tokenizer.
         text_rules: google for English (lower-case, no accents); multilingual keeps both; none leaves text as it is.
-        minutes: Time for the updates; the rest takes about a minute.
+        minutes: Time for the pretraining; the rest takes about a minute. A busy machine makes fewer updates in it.
         seed: Start of everything random.
         json: Print one JSON object.
     """

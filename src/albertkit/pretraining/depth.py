@@ -8,17 +8,17 @@ from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.settings import PretrainSettings
 
 
-def passes_at(step: int, settings: PretrainSettings, passes: int) -> int:
+def passes_at(progress: float, settings: PretrainSettings, passes: int) -> int:
     """Passes of an update: few for a share of the run, then twice as many, and again, each for an equal part of the rest.
 
     Args:
-        step: Updates made before it.
+        progress: Share of the run that is done before it.
         settings: `passes_from` passes at first, for `passes_grow` of the updates.
         passes: Of the model.
     """
     if settings.passes_from is None:
         return passes
-    grown = (step / settings.steps - settings.passes_grow) / (1 - settings.passes_grow)
+    grown = (progress - settings.passes_grow) / (1 - settings.passes_grow)
     if grown < 0:
         return settings.passes_from
     doublings = math.ceil(math.log2(passes / settings.passes_from))

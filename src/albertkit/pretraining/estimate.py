@@ -20,8 +20,10 @@ from albertkit.pretraining.start import continue_model, draw
 from albertkit.training.distributed import World, join_world
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
+from albertkit.training.pace import read_plans
 
 TIMED_STEPS = 3
+_MOMENTS = 1000  # of a run, at which its depth is looked up
 
 
 @dataclass(frozen=True)
@@ -84,24 +86,28 @@ def estimate(
     check_depth(settings, model.config)
     activations = _activation_bytes(model, next(stream)[0].to(world.device))
     loop = loop_settings(settings)
-    passes = Counter(passes_at(step, settings, model.config.num_hidden_layers) for step in range(settings.steps))
+    passes = Counter(passes_at(k / _MOMENTS, settings, model.config.num_hidden_layers) for k in range(_MOMENTS))
     seconds = tokens = 0.0
-    for depth, updates in passes.items():
+    for depth, moments in passes.items():
         set_depth(model, depth)
         timed = [_timed_step(model, loop, next(stream)) for _ in range(TIMED_STEPS + 1)][1:]  # the first one warms up
         taken, count = sorted(timed)[TIMED_STEPS // 2]
-        seconds, tokens = seconds + taken * updates / settings.steps, tokens + count * updates / settings.steps
+        seconds, tokens = seconds + taken * moments / _MOMENTS, tokens + count * moments / _MOMENTS
+    steps = max(1, int(60 * settings.minutes / seconds)) if settings.minutes else settings.steps
+    if settings.plan is not None:
+        steps = read_plans(settings.plan)[-1].total_steps
+    assert steps is not None  # the settings are resolved
     return Estimate(
         parameters=parameters,
         weights_mb=4 * parameters * (5 if settings.ema_decay else 4) / 1e6,
         activations_mb=activations / 1e6,
-        steps=settings.steps,
+        steps=steps,
         tokens_per_step=round(tokens),
         steps_per_epoch=(per_epoch := stream.batches_in_epoch()),
-        epochs=settings.steps / per_epoch,
+        epochs=steps / per_epoch,
         seconds_per_step=seconds,
         tokens_per_second=tokens / seconds,
-        hours=settings.steps * seconds / 3600,
+        hours=steps * seconds / 3600,
     )
 
 

@@ -48,6 +48,9 @@ class PretrainResult:
         seconds: Time spent in updates.
         evaluation: The last evaluation.
         skipped: Updates skipped for a gradient that was not finite.
+        minutes_used: With a time budget: what was used of it.
+        planned: With a time budget: least and most updates that were planned on the way.
+        replanned: With a time budget: how often.
     """
 
     model: Path | None
@@ -55,11 +58,22 @@ class PretrainResult:
     seconds: float
     evaluation: dict[str, float]
     skipped: int
+    minutes_used: float | None = None
+    planned: tuple[int, int] | None = None
+    replanned: int | None = None
+
+    def extent(self) -> dict[str, Any]:
+        """How much was trained, as plain values; what there was none of is left out."""
+        used = None if self.minutes_used is None else round(self.minutes_used, 3)
+        values = {
+            "steps": self.steps, "seconds": round(self.seconds, 1), "minutes_used": used, "planned": self.planned,
+            "replanned": self.replanned, "skipped": self.skipped,
+        }  # fmt: skip
+        return {name: value for name, value in values.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Flat plain values for JSON."""
-        own = {"model": self.model and str(self.model), "steps": self.steps, "seconds": round(self.seconds, 1)}
-        return {**own, "skipped": self.skipped, **self.evaluation}
+        return {"model": self.model and str(self.model), **self.extent(), **self.evaluation}
 
 
 @alone_in_run
@@ -127,8 +141,8 @@ def pretrain(
         facts: dict[str, Any] = {"store": source.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}}
         write_json(folder / PROVENANCE, facts | ({"continued": began.continued} if continued else {}))
 
-    def grow(step: int) -> None:
-        set_depth(model, passes_at(step, settings, model.config.num_hidden_layers))
+    def grow(progress: float) -> None:
+        set_depth(model, passes_at(progress, settings, model.config.num_hidden_layers))
 
     def evaluate() -> dict[str, float]:
         set_depth(model, None)
@@ -152,16 +166,23 @@ def pretrain(
         result = train(
             trained, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
             save_model=save_model, evaluate=evaluate, resume=resume, before_update=grow,
-            select="masked_lm_accuracy" if settings.masked_lm_prob else "sentence_order_accuracy",
+            select="masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss", smaller=True,
         )  # fmt: skip
     if not result.finished:
-        return PretrainResult(None, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
+        return _result(None, result)
     final = run / "final"
     if world.is_main:
         corpus = source.facts() | ({"continued": str(began.continued["model"])} if continued else {})
         _finish(run, final, save_model, corpus, settings, model, result, display)
     world.barrier()
-    return PretrainResult(final, result.state.step, result.state.seconds, result.evaluation, result.state.skipped)
+    return _result(final, result)
+
+
+def _result(model: Path | None, result: TrainingResult) -> PretrainResult:
+    state = result.state
+    planned = [plan["total_steps"] for plan in state.plans]
+    budget = (state.clock / 60, (min(planned), max(planned)), len(planned) - 1) if planned else (None, None, None)
+    return PretrainResult(model, state.step, state.seconds, result.evaluation, state.skipped, *budget)
 
 
 def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:
@@ -176,7 +197,8 @@ def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: Worl
 def loop_settings(settings: PretrainSettings) -> LoopSettings:
     """How the loop trains; every field of `LoopSettings` is one of ours."""
     own = {f.name for f in dataclasses.fields(LoopSettings)} & {f.name for f in dataclasses.fields(settings)}
-    return LoopSettings(**{name: getattr(settings, name) for name in own})
+    values = {name: getattr(settings, name) for name in own} | {"warmup_steps": settings.warmup_steps or 0}
+    return LoopSettings(**values, warmup_share=settings.warmup_share)
 
 
 def _check_run(run: Path, settings: PretrainSettings, source: Source, start: str | Path | None, resume: bool) -> None:

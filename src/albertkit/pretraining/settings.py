@@ -10,6 +10,10 @@ from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.training.settings import Settings
 
+PAPER_STEPS = 125_000
+WARMUP_SHARE = 0.025  # of the updates, or of the time
+LATEST_WARMUP = 0.1  # share of the time in which `warmup_steps` updates are cut short
+
 Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1", "large-v1", "xlarge-v1"]
 
 
@@ -40,17 +44,23 @@ class PretrainSettings(Settings):
         sop_pairs: pure, or google for the original's pairs with a random document where a chunk has one sentence.
         masked_lm_prob: Share of tokens to predict; 0 to learn the sentence order only.
         max_predictions: Most predictions a sequence; 0 for no cap (the paper's code used 20).
-        max_ngram: Longest masked span, in words; spans of n words come with probability in proportion to 1/n.
+        max_ngram: Longest masked span, in words.
+        favor_shorter_ngram: Spans of n words with probability in proportion to 1/n; otherwise the longer the likelier.
         mask_units: words: all pieces of a word are masked together; or pieces, one by one, as transformers' collator does.
         short_seq_prob: Share of documents cut into shorter sequences, each epoch anew.
         held_out: Share of documents kept for evaluation.
-        steps: Updates.
+        steps: Updates. Default: the paper's 125,000; with `minutes`, as many as fit.
+        minutes: Time for updates, evaluations and checkpoints, in place of a number of updates: how many fit is planned again and
+            again, and the learning rate follows the plans. The run keeps them in `plan.json`.
+        plan: `plan.json` of a run with `minutes`, or its folder: follow its plans, to the same bits, whatever the time taken.
         lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
         optimizer: lamb or adamw, with decay 0.01; or one of your own (`register_optimizer`).
         bias_correction: Correct the moments' bias, as Model Garden's LAMB and AdamW; Google's first code does not.
         clip_norm: Gradients of a larger norm are scaled down to it; 0 for no clipping, as Model Garden's LAMB.
-        warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000.
+        warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000. With `minutes` it ends after a
+            tenth of the time at the latest.
         schedule: polynomial, cosine or constant.
+        poly_power: Exponent of the polynomial schedule: 1 decays linearly.
         end_lr: Learning rate that a polynomial or cosine schedule ends at.
         ema_decay: Keep a moving average of the weights and evaluate and export it; 0 for none.
         precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
@@ -58,7 +68,8 @@ class PretrainSettings(Settings):
         gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
         seed: Start of everything random.
         log_every: Updates between two reports.
-        eval_every: Updates between two evaluations; 0 for one at the end. Default: a twentieth of the run, at least 50.
+        eval_every: Updates between two evaluations; 0 for one at the end. Default: a twentieth of the run, at least 50 updates
+            without `minutes`.
         save_every: Updates between two checkpoints; 0 for one at the end. Default: as eval_every.
         keep: Checkpoints kept.
         device: auto, cpu, cuda or cuda:N.
@@ -82,16 +93,20 @@ class PretrainSettings(Settings):
     masked_lm_prob: float = 0.15
     max_predictions: int = 0
     max_ngram: int = 3
+    favor_shorter_ngram: bool = True
     mask_units: Literal["words", "pieces"] = "words"
     short_seq_prob: float = 0.1
     held_out: float = 0.01
-    steps: int = 125_000
+    steps: int | None = None
+    minutes: float | None = None
+    plan: Path | None = None
     lr: float | None = None
     optimizer: str = "lamb"
     bias_correction: bool = False
     clip_norm: float = 1.0
     warmup_steps: int | None = None
     schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
+    poly_power: float = 1.0
     end_lr: float = 0.0
     ema_decay: float = 0.0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -132,6 +147,12 @@ class PretrainSettings(Settings):
             found.append(f"lr must be above 0 and below 10, it is {self.lr}")
         if not 0 <= self.end_lr <= (self.lr or 10):
             found.append(f"end_lr must be at least 0 and at most lr, it is {self.end_lr}")
+        if not 0 < self.poly_power < math.inf:
+            found.append(f"poly_power must be above 0, it is {self.poly_power}")
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            found.append(f"minutes must be above 0, it is {self.minutes}")
+        if self.plan is not None and (self.minutes is not None or self.steps is not None):
+            found.append("a plan decides how many updates there are: leave out steps and minutes")
         if self.batch_tokens < self.length:
             found.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
         if found:
@@ -187,16 +208,24 @@ class PretrainSettings(Settings):
             reasons.append(
                 f"lr: {changes['lr']:g} = 0.00176 x sqrt({tokens:,} / 2,097,152), the paper's rate at this batch"
             )
+        if self.minutes is not None or self.plan is not None:  # how many updates there will be is not known
+            return dataclasses.replace(self, **changes), reasons
+        steps = changes["steps"] = self.steps or PAPER_STEPS
         if self.warmup_steps is None:
-            changes["warmup_steps"] = round(0.025 * self.steps)
-            reasons.append(
-                f"warmup_steps: {changes['warmup_steps']:,} = 2.5 % of {self.steps:,} steps, as in the paper"
-            )
+            changes["warmup_steps"] = round(WARMUP_SHARE * steps)
+            reasons.append(f"warmup_steps: {changes['warmup_steps']:,} = 2.5 % of {steps:,} steps, as in the paper")
         if self.eval_every is None:
-            changes["eval_every"] = max(min(self.steps, 50), self.steps // 20)
+            changes["eval_every"] = max(min(steps, 50), steps // 20)
         if self.save_every is None:
             changes["save_every"] = changes.get("eval_every", self.eval_every)
         return dataclasses.replace(self, **changes), reasons
+
+    @property
+    def warmup_share(self) -> float:
+        """Share of a run by the clock in which its warm-up ends; 0 for a run of a known number of updates."""
+        if self.minutes is None and self.plan is None:
+            return 0.0
+        return WARMUP_SHARE if self.warmup_steps is None else LATEST_WARMUP * bool(self.warmup_steps)
 
     def model_config(self, vocab_size: int) -> AlbertConfig:
         """The model these settings ask for.

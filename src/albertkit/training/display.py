@@ -65,16 +65,33 @@ class Display:
         if self._board:
             self._board.close()
 
-    def update(self, step: int, total_steps: int, record: dict[str, float]) -> None:
-        """Report the updates since the last report."""
+    def update(
+        self, step: int, total_steps: int | None, record: dict[str, float], seconds_left: float | None = None
+    ) -> None:
+        """Report the updates since the last report.
+
+        Args:
+            step: Updates made.
+            total_steps: Updates of the whole training; None if they are not known yet.
+            record: Name to value.
+            seconds_left: Of a time budget. Default: from the pace so far.
+        """
         self._record({"event": "step", "step": step, **record})
         self._latest = record
-        left = _duration(self._seconds_left(step, total_steps))
+        if seconds_left is None:
+            seconds_left = self._seconds_left(step, total_steps) if total_steps else math.nan
+        left = _duration(max(seconds_left, 0.0) if seconds_left == seconds_left else seconds_left)
         if self._live:
             self._progress.update(self._task, total=total_steps, completed=step, left=left)
             self._live.update(Group(self._table(), self._progress))
         elif not self.silent:
-            print(f"step {step:>6}/{total_steps}  {_line(record)}  left {left}", file=sys.stderr, flush=True)
+            print(f"step {step:>6}/{total_steps or '…'}  {_line(record)}  left {left}", file=sys.stderr, flush=True)
+
+    def plan(self, plan: dict[str, Any], news: str | None) -> None:
+        """Record a plan of a training by the clock, and report it if it is news."""
+        self._record({"event": "plan", **plan})
+        if news:
+            self.note(news)
 
     def evaluation(self, step: int, metrics: dict[str, float]) -> None:
         """Report an evaluation on held-out documents."""
@@ -100,7 +117,7 @@ class Display:
             self._metrics.flush()
         if self._board:
             for name, value in record.items():
-                if isinstance(value, int | float) and name != "step":
+                if isinstance(value, int | float) and name not in ("step", "evaluate"):
                     self._board.add_scalar(f"{record['event']}/{name}", value, record["step"])
 
     def _seconds_left(self, step: int, total_steps: int) -> float:

@@ -1,13 +1,10 @@
 """The training loop: one for every objective, flat, in the order things happen."""
 
 import math
-import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -19,10 +16,11 @@ from albertkit.training.distributed import World
 from albertkit.training.epochs import EpochSettings
 from albertkit.training.feed import AnyBatch, Batch, Feed, Stream
 from albertkit.training.hardware import peak_flops
-from albertkit.training.launch import launched
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
+from albertkit.training.pace import ClockPace, Pace, Plan, PlannedPace, RecordedPace, read_plans, save_plans
 from albertkit.training.schedules import learning_rate
 from albertkit.training.state import MovingAverage, TrainingState, load_state, remove_old, save_best, save_state
+from albertkit.training.stopping import StopRequest, stopped_by
 
 MAX_SKIPPED = 5  # consecutive updates without a finite gradient before the run is given up
 
@@ -67,20 +65,24 @@ class Objective(Protocol[Taken]):
 class LoopSettings:
     """How to train; the meaning of each is that of the flag of the same name."""
 
-    steps: int
+    steps: int | None
     lr: float
+    minutes: float | None = None
+    plan: Path | None = None
     optimizer: str = "lamb"
     bias_correction: bool = False
     weight_decay: float = 0.01
     schedule: str = "polynomial"
     end_lr: float = 0.0
+    poly_power: float = 1.0
     warmup_steps: int = 0
+    warmup_share: float = 0.0  # of a training by the clock, which warms up in no more of its time than this
     clip_norm: float = 1.0
     ema_decay: float = 0.0
     seed: int = 0
     log_every: int = 10
-    eval_every: int = 0
-    save_every: int = 0
+    eval_every: int | None = 0  # None: where the plans of a training by the clock say so
+    save_every: int | None = 0
     keep: int = 2
     patience: int = 0  # evaluations in a row without a better one that end the run; 0: none do
     lr_factors: dict[str, float] = field(default_factory=dict)  # as `DecoupledAdam`
@@ -110,32 +112,6 @@ class TrainingResult:
     state: TrainingState
     finished: bool
     evaluation: dict[str, float] = field(default_factory=dict)
-
-
-class StopRequest:
-    """SIGTERM and SIGINT ask the loop to save and stop after the current update; a second one stops at once.
-
-    Not under torchrun: it may come from torchrun and from what stops torchrun, and torchrun itself kills who takes too long.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._previous: dict[int, Any] = {}
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and not launched():
-            raise KeyboardInterrupt
-        self.requested = True
-
-    def __enter__(self) -> "StopRequest":
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError):  # not in the main thread (a notebook's worker): nobody sends it signals
-                self._previous[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, previous in self._previous.items():
-            signal.signal(number, previous)
 
 
 class Meter:
@@ -183,10 +159,11 @@ def train(
     save_model: Callable[[Path], None],
     evaluate: Callable[[], dict[str, float]],
     select: str,
+    smaller: bool = False,
     resume: bool = False,
-    before_update: Callable[[int], None] | None = None,
+    before_update: Callable[[float], None] | None = None,
 ) -> TrainingResult:
-    """Train until `settings.steps` updates are made, patience ends or a signal asks to stop.
+    """Train until `settings.steps` updates are made, the time is up, patience ends or a signal asks to stop.
 
     The loss of an update is the mean over all its targets: over micro-batches and processes, sums are added and divided by
     the common count, so accumulation and several processes give the gradient of one big batch.
@@ -202,12 +179,14 @@ def train(
         save_model: Writes the model's files into a folder.
         evaluate: Called in all processes; returns metrics.
         select: The metric that decides which model is best; larger is better.
+        smaller: A smaller value of that metric is better.
         resume: Continue from the run's newest checkpoint, to the same bits on the same machine with the same threads.
-        before_update: Called with the number of updates made; what it changes must follow from that number alone.
+        before_update: Called with the share of the training that is done; what it changes must follow from that number alone.
 
     Raises:
         MachineError: loss-not-finite after five updates in a row without a finite gradient; lost-process.
         CheckpointError: not-shared, if processes find different checkpoints to resume.
+        DataError: not-found, bad-plan.
     """
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     optimizer = make_optimizer(
@@ -223,11 +202,19 @@ def train(
     _check_together(state, run, world, display)
     if resume and world.is_main:
         remove_old(run, settings.keep)  # one that a failing disk has left
+    if state.best is not None and state.best_by != select and (smaller or state.best_by):
+        state.best = None  # of a run that an older version began, which chose its best model by another metric
+    state.best_by = select
+    pace = _pace(settings, state)
     result = TrainingResult(state, finished=False)
 
     def save() -> None:
-        state.stream = feed.state()
+        state.stream, state.clock = feed.state(), pace.seconds_used()
+        if isinstance(pace, PlannedPace):
+            state.plans = [asdict(plan) for plan in pace.plans]
         if world.is_main:
+            if isinstance(pace, PlannedPace):
+                save_plans(run, pace.plans)
             tensors: dict[str, Tensor] = {f"parameters/{n}": p for n, p in parameters.items()}
             tensors |= {f"optimizer/{n}": t for n, t in optimizer.tensors().items()}
             if average:
@@ -244,6 +231,8 @@ def train(
         value = result.evaluation[select]
         if math.isnan(value):  # a correlation with constant predictions: worse than any number
             value = -math.inf
+        elif smaller:
+            value = -value
         state.without_better += 1
         if state.best is None or value > state.best:
             state.best, state.without_better = value, 0
@@ -259,18 +248,20 @@ def train(
     model.train()
     meter, skipped_in_a_row = Meter(), 0
     with StopRequest() as stop, display:
-        while state.step < settings.steps and not out_of_patience():
+        while not pace.is_over(state.step) and not out_of_patience():
             started = time.perf_counter()
 
             # One update.
             if before_update:
-                before_update(state.step)
+                before_update(pace.progress(state.step))
             micro_batches = next(feed)
             lr = learning_rate(
-                state.step, peak=settings.lr, total_steps=settings.steps,
-                warmup_steps=settings.warmup_steps, schedule=settings.schedule, end_lr=settings.end_lr,
+                state.step, peak=settings.lr, progress=pace.progress(state.step),
+                warmup_steps=settings.warmup_steps, warmup_share=settings.warmup_share,
+                schedule=settings.schedule, end_lr=settings.end_lr, power=settings.poly_power,
             )  # fmt: skip
-            counts, all_tokens = _count_targets(objective, micro_batches, world)
+            wants_plan = world.is_main and pace.wants_plan(state.step)
+            counts, all_tokens, planning = _count_targets(objective, micro_batches, world, wants_plan)
             for number, batch in enumerate(micro_batches):
                 # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits.
                 among = number * world.size + world.rank
@@ -286,7 +277,9 @@ def train(
             summed = world.sum_gradients(parameters.values(), stop.requested)
             feed.send_next()
             # The one place in an update where the host waits for the device.
-            norm, tokens, stops, *holders = world.read(gradient_norm(parameters.values()), all_tokens, summed)
+            norm, tokens, planned, stops, *holders = world.read(
+                gradient_norm(parameters.values()), all_tokens, planning, summed
+            )
             for parameter, holder in zip(parameters.values(), holders, strict=False):
                 if not holder:  # in no process: the optimizer leaves the parameter alone, as it does with one process
                     parameter.grad = None
@@ -312,7 +305,9 @@ def train(
             state.seconds += seconds
 
             # What a person wants to know, and what must not be lost.
-            last = state.step == settings.steps
+            plan = _plan(pace, state.step, bool(planned), world, display)
+            evaluating = plan is not None and plan.evaluate
+            last = pace.is_over(state.step)
             if state.step % settings.log_every == 0 or last:
                 peak = peak_flops(world.device)
                 record = {
@@ -326,21 +321,24 @@ def train(
                 record["loss"] = sum(v for k, v in record.items() if k.endswith("_loss"))
                 if peak:
                     record["mfu"] = meter.flops / meter.seconds / peak
-                display.update(state.step, settings.steps, record)
+                display.update(state.step, pace.total_steps, record, pace.seconds_left())
                 meter = Meter()
-            if (settings.eval_every and state.step % settings.eval_every == 0) or last:
-                evaluate_now()
+            if (settings.eval_every and state.step % settings.eval_every == 0) or evaluating or last:
+                with pace.pause(state.step):
+                    evaluate_now()
             if out_of_patience():
                 display.note(
                     f"stopped early at step {state.step}: {state.without_better} evaluations without a better {select}"
                 )
                 last = True
             stopping = stops > 0 if world.size > 1 else stop.requested
-            if (settings.save_every and state.step % settings.save_every == 0) or last or stopping:
-                save()
+            saving = evaluating and settings.save_every is None
+            if (settings.save_every and state.step % settings.save_every == 0) or saving or last or stopping:
+                with pace.pause(state.step):
+                    save()
             if stopping and not last:
                 display.note(
-                    f"stopped by a signal after step {state.step}; everything is saved, --resume goes on from there"
+                    f"stopped by {stopped_by()} after step {state.step}; everything is saved, --resume goes on from there"
                 )
                 return result
         if not result.evaluation:  # resumed where it had already ended
@@ -352,17 +350,42 @@ def train(
 
 
 def _count_targets(
-    objective: Objective[AnyBatch], micro_batches: Sequence[AnyBatch], world: World
-) -> tuple[dict[str, Tensor | float], Tensor | float]:
-    """Targets of each loss, at least 1, and tokens in the whole update, over all processes."""
+    objective: Objective[AnyBatch], micro_batches: Sequence[AnyBatch], world: World, flag: bool
+) -> tuple[dict[str, Tensor | float], Tensor | float, Tensor | float]:
+    """Targets of each loss, at least 1, tokens in the whole update, and set flags, over all processes."""
     counts: dict[str, int] = {}
     for batch in micro_batches:
         for name, count in objective.counts(batch).items():
             counts[name] = counts.get(name, 0) + count
-    tokens, *totals = world.totals([sum(batch.num_tokens for batch in micro_batches), *counts.values()])
-    return {
-        name: t.clamp(min=1) if isinstance(t, Tensor) else max(t, 1) for name, t in zip(counts, totals, strict=True)
-    }, tokens
+    own = sum(batch.num_tokens for batch in micro_batches)
+    tokens, flags, *totals = world.totals([own, float(flag), *counts.values()])
+    return (
+        {name: t.clamp(min=1) if isinstance(t, Tensor) else max(t, 1) for name, t in zip(counts, totals, strict=True)},
+        tokens,
+        flags,
+    )
+
+
+def _pace(settings: LoopSettings, state: TrainingState) -> Pace:
+    """By the number of updates, by the clock, or by the plans of an earlier run by the clock."""
+    plans = [Plan(**plan) for plan in state.plans]
+    if settings.plan is not None:
+        return RecordedPace(read_plans(settings.plan), plans)
+    if settings.minutes is not None:
+        return ClockPace(60 * settings.minutes, plans, state.clock, settings.steps, settings.eval_every)
+    assert settings.steps is not None
+    return Pace(settings.steps)
+
+
+def _plan(pace: Pace, step: int, wanted: bool, world: World, display: Display) -> Plan | None:
+    """Plan again what is left, if it is time to: the first process decides for all."""
+    if not (wanted or pace.must_plan(step)):
+        return None
+    plan = world.first(pace.plan(step) if world.is_main else None)
+    assert plan is not None
+    news = pace.adopt(plan)
+    display.plan(asdict(plan), news)
+    return plan
 
 
 @torch.no_grad()

@@ -41,7 +41,10 @@ class TrainingState:
         tokens: Real tokens seen, by all processes.
         seconds: Time spent training, evaluation and saving excluded.
         stream: What the batch stream needs to give the next batch; a few integers.
-        best: Best value of the selection metric so far, None before the first evaluation.
+        clock: Seconds of the time budget used, by a run that has one; evaluation and saving included.
+        plans: Plans of such a run, as `training.pace.Plan` names their values.
+        best: Best value of the selection metric so far, its negative where smaller is better; None before the first evaluation.
+        best_by: Name of that metric.
         without_better: Evaluations since the best one.
         threads: Threads that computed; results are bit-identical only with the same number.
         processes: Processes that computed; the same holds. 0: not known.
@@ -52,7 +55,10 @@ class TrainingState:
     tokens: int = 0
     seconds: float = 0.0
     stream: dict[str, Any] = field(default_factory=dict)
+    clock: float = 0.0
+    plans: list[dict[str, Any]] = field(default_factory=list)
     best: float | None = None
+    best_by: str = ""
     without_better: int = 0
     threads: int = 0
     processes: int = 0

@@ -1,0 +1,294 @@
+"""How far a training is, by its number of updates or by the clock. Loads no torch.
+
+A training by the clock plans its number of updates from the time that is left and the speed it has, and plans again about every
+sixtieth of the time, sooner if the speed changes. The learning rate follows the plans alone, and the plans are saved with every
+checkpoint: whoever follows the same plans computes the same bits, whatever the clock says.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import DataError
+from albertkit.files import read_json, write_json
+
+PLAN_FILE = "plan.json"  # in the folder of a run by the clock
+
+_PARTS = 60  # plans of a run at a steady speed
+_EVALUATIONS = 20  # of a run by the clock, and as many checkpoints
+_PAUSES = 0.05  # of the time that evaluations and checkpoints may take
+_FIRST = 2  # updates before the first plan: the first one may compile and does not count
+_REMEMBERED = 3  # plans over which the speed is measured
+_NEWS = 1.5  # a number of updates that differs by this factor from the last one reported is reported
+
+now = time.monotonic  # tests replace it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a training by the clock goes on from one of its updates.
+
+    Attributes:
+        step: Updates made.
+        seconds: Seconds of the time budget used.
+        progress: Share of the schedule that is done, 0 to 1. From here it grows by the same amount with every update.
+        total_steps: Updates after which it is 1; equal to `step` where the training ends.
+        seconds_per_step: Of an update, evaluations and checkpoints left out.
+        evaluate: Whether the model is evaluated and saved here.
+    """
+
+    step: int
+    seconds: float
+    progress: float
+    total_steps: int
+    seconds_per_step: float
+    evaluate: bool = False
+
+
+class Pace:
+    """How far a training of a known number of updates is.
+
+    Args:
+        steps: Updates.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def progress(self, step: int) -> float:
+        """Share of the schedule that is done after so many updates, 0 to 1."""
+        return min(step, self.steps) / self.steps
+
+    def is_over(self, step: int) -> bool:
+        """Whether the training ends after so many updates."""
+        return step >= self.steps
+
+    @property
+    def total_steps(self) -> int | None:
+        """Updates of the whole training as far as they are known; None before the first plan."""
+        return self.steps
+
+    def seconds_left(self) -> float | None:
+        """Seconds of the time budget that are left; None without one."""
+        return None
+
+    def seconds_used(self) -> float:
+        """Seconds of the time budget that are used; 0 without one."""
+        return 0.0
+
+    def wants_plan(self, step: int) -> bool:
+        """Whether the clock calls for a plan after the update that follows; only the first process is asked."""
+        return False
+
+    def must_plan(self, step: int) -> bool:
+        """Whether a plan is due after so many updates; the same answer in all processes."""
+        return False
+
+    def plan(self, step: int) -> Plan | None:
+        """A plan for what is left."""
+        return None
+
+    def adopt(self, plan: Plan) -> str | None:
+        """Go on by a plan. Returns a line for people if it is news."""
+        return None
+
+    @contextmanager
+    def pause(self, step: int) -> Iterator[None]:
+        """Within it a model is evaluated or saved, after so many updates."""
+        yield
+
+
+class PlannedPace(Pace):
+    """A pace that follows plans, the last one that was adopted.
+
+    Args:
+        plans: Those adopted so far; those adopted later are appended.
+    """
+
+    def __init__(self, plans: list[Plan]) -> None:
+        self.plans = plans
+        self._reported: Plan | None = plans[-1] if plans else None
+
+    def progress(self, step: int) -> float:
+        """As `Pace.progress`; 0 before the first plan."""
+        if not self.plans:
+            return 0.0
+        last = self.plans[-1]
+        if step >= last.total_steps:
+            return 1.0
+        return last.progress + (1 - last.progress) * ((step - last.step) / (last.total_steps - last.step))
+
+    def is_over(self, step: int) -> bool:
+        """As `Pace.is_over`."""
+        return bool(self.plans) and step >= self.plans[-1].total_steps
+
+    @property
+    def total_steps(self) -> int | None:
+        """As `Pace.total_steps`."""
+        return self.plans[-1].total_steps if self.plans else None
+
+    def adopt(self, plan: Plan) -> str | None:
+        """As `Pace.adopt`."""
+        self.plans.append(plan)
+        last, ends = self._reported, plan.total_steps == plan.step
+        if ends or (
+            last is not None and max(plan.total_steps, 1) < _NEWS * last.total_steps < _NEWS**2 * plan.total_steps
+        ):
+            return None
+        self._reported = plan
+        pace = f"{plan.seconds_per_step:.3g} s each"
+        if last is None:
+            return f"plan: {plan.total_steps:,} updates, {pace}; it changes with the speed"
+        return (
+            f"step {plan.step}: the plan is {plan.total_steps:,} updates now, {pace}; it was {last.total_steps:,}, "
+            f"{last.seconds_per_step:.3g} s each"
+        )
+
+
+class ClockPace(PlannedPace):
+    """A pace that ends with a time budget. Evaluations and checkpoints are paid for from it.
+
+    Progress is continuous: a plan begins with the progress that the one before had reached, and lets it grow to 1 over the
+    updates that still fit into the time. So the learning rate never jumps, and has decayed when the time is up.
+
+    Args:
+        seconds: The time budget.
+        plans: Those of a run that is resumed.
+        used: Seconds of the budget that were used before.
+        steps: Updates at most; None for as many as fit.
+        eval_every: Updates between two evaluations, 0 for none before the end, None to let the plans say when.
+    """
+
+    def __init__(
+        self, seconds: float, plans: list[Plan], used: float, steps: int | None = None, eval_every: int | None = None
+    ) -> None:
+        super().__init__(plans)
+        self._budget, self._steps, self._eval_every = seconds, steps, eval_every
+        self._start = now() - used
+        self._paused = self._last_pause = 0.0  # seconds, of all pauses and of those after the last update that had any
+        self._paused_at = -1
+        self._speeds: list[tuple[float, int]] = []  # active seconds and updates where this process has planned
+        self._first: int | None = None  # the update before which this process began
+        self._last_evaluation = next((plan.seconds for plan in reversed(plans) if plan.evaluate), 0.0)
+
+    def seconds_used(self) -> float:
+        """As `Pace.seconds_used`."""
+        return now() - self._start
+
+    def seconds_left(self) -> float:
+        """As `Pace.seconds_left`."""
+        return self._budget - self.seconds_used()
+
+    def wants_plan(self, step: int) -> bool:
+        """As `Pace.wants_plan`."""
+        if self._first is None:
+            self._first = step
+        if not self._speeds and step > self._first:  # after the first update of this process
+            self._speeds.append((self._active(), step))
+        if not self.plans:
+            return self.seconds_left() <= 0
+        last = self.plans[-1]
+        return self.seconds_used() + last.seconds_per_step >= last.seconds + self._interval(last)
+
+    def must_plan(self, step: int) -> bool:
+        """As `Pace.must_plan`."""
+        if not self.plans:
+            return step >= _FIRST
+        last = self.plans[-1]
+        ahead = max(1, int(self._interval(last) / last.seconds_per_step))
+        return step >= min(last.step + ahead, last.total_steps)
+
+    def _interval(self, plan: Plan) -> float:
+        """Seconds until the plan after this one: shorter towards the end, which is to be met exactly."""
+        return min(self._budget / _PARTS, max((self._budget - plan.seconds) / 4, plan.seconds_per_step))
+
+    def plan(self, step: int) -> Plan:
+        """As `Pace.plan`."""
+        used, speed = self.seconds_used(), self._speed(step)
+        left, every = self._budget - used, max(self._budget / _EVALUATIONS, self._last_pause / _PAUSES)
+        due = self._last_evaluation + every - self._budget / _PARTS / 2  # the plan that is nearest to the twentieth
+        evaluate = self._eval_every is None and bool(self.plans) and used >= due and left >= every / 2
+        pauses = 1 + (int(left / every) if self._eval_every is None else 0)
+        a_step = speed + (self._last_pause / self._eval_every if self._eval_every else 0.0)
+        fitting = max(0, round((left - pauses * self._last_pause) / a_step))
+        total = step + fitting
+        if self._steps is not None:
+            total = min(total, max(self._steps, step))
+        if evaluate:
+            self._last_evaluation = used
+        return Plan(step, round(used, 3), self.progress(step), total, speed, evaluate and total > step)
+
+    def _active(self) -> float:
+        """Seconds used by this process for updates."""
+        return self.seconds_used() - self._paused
+
+    def _speed(self, step: int) -> float:
+        """Seconds of an update, over the last few plans."""
+        here = self._active(), step
+        known = [one for one in self._speeds[-_REMEMBERED:] if one[1] < step]
+        self._speeds.append(here)
+        if known:
+            return max((here[0] - known[0][0]) / (step - known[0][1]), 1e-6)
+        return self.plans[-1].seconds_per_step if self.plans else max(here[0] / step, 1e-6)
+
+    @contextmanager
+    def pause(self, step: int) -> Iterator[None]:
+        """As `Pace.pause`."""
+        began = now()
+        yield
+        took = now() - began
+        self._paused += took
+        earlier = self._last_pause if self._paused_at == step else 0.0
+        self._last_pause, self._paused_at = earlier + took, step
+
+
+class RecordedPace(PlannedPace):
+    """A pace that follows the plans of an earlier run, to the same bits; the clock has no part in it.
+
+    Args:
+        recorded: The plans to follow.
+        plans: Those that a run that is resumed has adopted.
+    """
+
+    def __init__(self, recorded: Sequence[Plan], plans: list[Plan]) -> None:
+        super().__init__(plans)
+        self._recorded = {plan.step: plan for plan in recorded}
+
+    def must_plan(self, step: int) -> bool:
+        """As `Pace.must_plan`."""
+        return step in self._recorded
+
+    def plan(self, step: int) -> Plan:
+        """As `Pace.plan`."""
+        return self._recorded[step]
+
+
+def save_plans(run: Path, plans: Sequence[Plan]) -> None:
+    """Write the plans of a run by the clock, for whoever wants to follow them."""
+    write_json(run / PLAN_FILE, [asdict(plan) for plan in plans])
+
+
+def read_plans(path: str | Path) -> list[Plan]:
+    """Read the plans of a run by the clock.
+
+    Args:
+        path: `plan.json`, or the folder of the run.
+
+    Raises:
+        DataError: not-found, bad-plan.
+    """
+    file = Path(path) / PLAN_FILE if Path(path).is_dir() else Path(path)
+    found: Any = read_json(file, "plan")
+    try:
+        plans = [Plan(**one) for one in found]
+        steps = [plan.step for plan in plans]
+        if not plans or steps != sorted(set(steps)) or any(plan.total_steps < plan.step for plan in plans):
+            raise ValueError("its steps do not rise")
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            "bad-plan", f"`{file}` is not the plan of a run with --minutes: {error}", "name the plan.json of such a run"
+        ) from None
+    return plans

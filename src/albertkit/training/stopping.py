@@ -1,0 +1,47 @@
+"""Ctrl-C and SIGTERM during a training: save after the current update, stop, end with the signal's status. Loads no torch."""
+
+import signal
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from albertkit.training.launch import launched
+
+_last = signal.SIGTERM  # the signal that stopped a training of this process last
+
+
+class StopRequest:
+    """SIGTERM and SIGINT ask the loop to save and stop after the current update; a second one stops at once.
+
+    Not under torchrun: it may come from torchrun and from what stops torchrun, and torchrun itself kills who takes too long.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[int, Any] = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        global _last
+        if self.requested and not launched():
+            raise KeyboardInterrupt
+        self.requested, _last = True, signal.Signals(number)
+
+    def __enter__(self) -> "StopRequest":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError):  # not in the main thread (a notebook's worker): nobody sends it signals
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+
+
+def exit_status() -> int:
+    """Exit status of a command whose training was stopped: 130 after Ctrl-C, 143 after SIGTERM."""
+    return 128 + _last
+
+
+def stopped_by() -> str:
+    """What stopped the training, for people."""
+    return "Ctrl-C" if _last == signal.SIGINT else _last.name

@@ -1,0 +1,61 @@
+"""A small task for the training loop: the next of 21 pieces, from batches that are drawn from their number."""
+
+import torch
+
+from albertkit.model.packing import PackedBatch
+from albertkit.training.distributed import World
+from albertkit.training.loop import LossPart
+
+WORLD = World(0, 1, torch.device("cpu"))
+
+
+class CountingStream:
+    """Batch number n is drawn from n alone; `split` cuts each batch into micro-batches of one sequence."""
+
+    def __init__(self, split: bool = False, poison: int | None = None) -> None:
+        self.cursor, self.split, self.poison = 0, split, poison
+
+    def __next__(self) -> list[PackedBatch]:
+        generator = torch.Generator().manual_seed(self.cursor)
+        sequences = [torch.randint(0, 20, (n,), generator=generator).tolist() for n in (3, 7, 5)]
+        if self.poison is not None and self.cursor >= self.poison:
+            sequences[0][0] = 20
+        self.cursor += 1
+        groups = [[s] for s in sequences] if self.split else [sequences]
+        return [PackedBatch.from_sequences(group) for group in groups]
+
+    def state(self) -> dict:
+        return {"cursor": self.cursor}
+
+    def restore(self, state: dict) -> None:
+        self.cursor = state["cursor"]
+
+
+class NextPieceObjective:
+    """Predict (id * 7) mod 20 of every token from its embedding; token 20 gives an infinite loss."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+
+    def counts(self, batch):
+        return {"piece": batch.num_tokens}
+
+    def losses(self, batch):
+        targets = batch.input_ids * 7 % 20
+        logits = self.model(batch.input_ids)
+        if (batch.input_ids == 20).any():
+            logits = logits * float("inf")
+        total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return {"piece": LossPart(total, batch.num_tokens, (logits.argmax(1) == targets).sum())}
+
+    def flops(self, batch):
+        return 1.0
+
+
+def make_model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Embedding(21, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 20))
+
+
+def weights(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])

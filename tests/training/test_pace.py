@@ -1,0 +1,232 @@
+"""A training by the clock, on a clock of the test's own: speeds that change, evaluations that cost time, kills, replays."""
+
+import json
+import random
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from small_loop import WORLD, CountingStream, NextPieceObjective, make_model, weights
+
+from albertkit.errors import DataError
+from albertkit.training import pace as pace_module
+from albertkit.training.display import Display
+from albertkit.training.loop import LoopSettings, train
+from albertkit.training.pace import ClockPace, Plan, RecordedPace, read_plans, save_plans
+from albertkit.training.schedules import learning_rate
+
+
+class Clock:
+    """Seconds that pass only when somebody lets them."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(pace_module, "now", clock)
+    return clock
+
+
+def simulate(clock, budget, speed, evaluation=0.0, steps=None, first=None):
+    """The whole of a training whose update number k, after s seconds, takes speed(k, s) seconds.
+
+    Returns:
+        The pace and the progress before each update.
+    """
+    pace, step, began, progress = ClockPace(budget, [], 0.0, steps), 0, clock.seconds, []
+    while not pace.is_over(step):
+        progress.append(pace.progress(step))
+        wanted = pace.wants_plan(step)
+        clock.seconds += speed(step, clock.seconds - began)
+        step += 1
+        plan = None
+        if wanted or pace.must_plan(step):
+            plan = pace.plan(step)
+            pace.adopt(plan)
+        if pace.is_over(step) or (plan and plan.evaluate):
+            with pace.pause(step):
+                clock.seconds += evaluation
+    return pace, progress, clock.seconds - began
+
+
+def neighbour(seed):
+    """A machine on which somebody else starts and ends at random: updates of 0.1 s take ten times as long meanwhile."""
+    generator = random.Random(seed)
+    ends, slow, spans = 0.0, False, []
+    while ends < 1000:
+        ends, slow = ends + generator.expovariate(1 / 20), not slow
+        spans.append((ends, slow))
+    return lambda step, seconds: 0.1 if next(slow for end, slow in spans if seconds < end) else 1.0
+
+
+SPEEDS = {
+    "steady": lambda step, seconds: 0.1,
+    "a slow start": lambda step, seconds: 8.0 if step == 0 else 0.1,
+    "a neighbour in the first three updates": lambda step, seconds: 2.0 if step < 3 else 0.1,
+    "ten times slower from the middle": lambda step, seconds: 0.1 if seconds < 30 else 1.0,
+    "ten times faster from the middle": lambda step, seconds: 1.0 if seconds < 30 else 0.1,
+    "slow near the end": lambda step, seconds: 0.1 if seconds < 57 else 1.0,
+    "fast near the end": lambda step, seconds: 1.0 if seconds < 57 else 0.1,
+    **{f"neighbour {seed}": neighbour(seed) for seed in range(5)},
+}
+
+
+@pytest.mark.parametrize("name", SPEEDS)
+def test_the_time_is_used_and_the_decay_follows_it(clock, name):
+    pace, progress, took = simulate(clock, 60.0, SPEEDS[name], evaluation=0.3)
+    assert took == pytest.approx(60, rel=0.05)
+    assert progress == sorted(progress)
+    assert progress[-1] > 0.95
+    assert sum(one >= 1 for one in progress) <= 0.05 * len(progress)  # updates with a rate of zero are lost
+    assert len(pace.plans) < 200
+    for plan in pace.plans:  # it is the share of the time, a little late where the speed has just changed
+        assert plan.progress == pytest.approx(plan.seconds / 60, abs=0.2)
+
+
+def test_the_decay_never_jumps(clock):
+    _, progress, _ = simulate(clock, 60.0, neighbour(9))
+    assert max(after - before for before, after in pairwise(progress)) < 0.06
+
+
+def test_evaluations_are_paid_for_and_bounded(clock):
+    pace, _, took = simulate(clock, 60.0, lambda step, seconds: 0.1, evaluation=2.0)
+    assert took == pytest.approx(60, rel=0.05)
+    assert 1 <= sum(plan.evaluate for plan in pace.plans) <= 2
+    pace, *_ = simulate(clock, 60.0, lambda step, seconds: 0.1, evaluation=0.01)
+    assert sum(plan.evaluate for plan in pace.plans) == pytest.approx(19, abs=2)
+
+
+def test_a_budget_that_fits_no_two_updates_ends_after_one(clock):
+    pace, _, took = simulate(clock, 5.0, lambda step, seconds: 9.0)
+    assert pace.plans[-1].total_steps <= 2
+    assert took <= 18
+
+
+def test_updates_are_bounded_too(clock):
+    _, progress, took = simulate(clock, 60.0, lambda step, seconds: 0.1, steps=100)
+    assert len(progress) == 100
+    assert progress[-1] == pytest.approx(0.99, abs=0.01)
+    assert took == pytest.approx(10, rel=0.02)
+
+
+def test_plans_are_reported_when_they_change():
+    pace, lines = RecordedPace([], []), []
+    for step, total, speed in ((2, 600, 0.1), (20, 590, 0.1), (30, 200, 0.4), (50, 210, 0.4), (200, 200, 0.4)):
+        lines.append(pace.adopt(Plan(step, 1.0 * step, 0.0, total, speed)))
+    assert [bool(line) for line in lines] == [True, False, True, False, False]
+    assert "200 updates now, 0.4 s each; it was 600" in lines[2]
+
+
+def test_the_learning_rate_rises_by_updates_or_by_time_whichever_is_further():
+    options = dict(peak=1.0, warmup_steps=100, warmup_share=0.1)
+    assert learning_rate(10, progress=0.0, **options) == pytest.approx(0.1)
+    assert learning_rate(10, progress=0.05, **options) == pytest.approx(0.5)
+    assert learning_rate(10, progress=0.1, **options) == pytest.approx(0.9)
+    assert learning_rate(10, progress=0.5, peak=1.0, power=2.0) == pytest.approx(0.25)
+
+
+# --- in the loop ------------------------------------------------------------------------------------------------------
+
+
+class TimedStream(CountingStream):
+    """Each update takes as long as `speed` says; `kill` ends the process before an update."""
+
+    def __init__(self, clock, speed, kill=None):
+        super().__init__()
+        self.clock, self.speed, self.kill = clock, speed, kill
+
+    def __next__(self):
+        if self.cursor == self.kill:
+            raise RuntimeError("killed")
+        self.clock.seconds += self.speed(self.cursor)
+        return super().__next__()
+
+
+def run(folder, clock, stream, resume=False, **budget):
+    model, losses = make_model(), iter(range(1000, 0, -1))
+
+    def evaluate():
+        clock.seconds += 0.5
+        return {"loss": float(next(losses))}
+
+    options = dict(
+        steps=None,
+        lr=0.05,
+        optimizer="adamw",
+        warmup_steps=10,
+        warmup_share=0.1,
+        log_every=10,
+        eval_every=None,
+        save_every=None,
+    )
+    result = train(
+        model, NextPieceObjective(model), stream, LoopSettings(**options, **budget),
+        run=folder, world=WORLD, display=Display(folder, silent=True), evaluate=evaluate, select="loss", smaller=True,
+        save_model=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"), resume=resume,
+    )  # fmt: skip
+    return model, result
+
+
+def varied(step):
+    return 0.1 if step % 70 < 40 else 1.0
+
+
+def test_a_replay_of_the_plans_has_the_same_bits_whatever_the_clock_says(tmp_path, clock):
+    timed, result = run(tmp_path / "timed", clock, TimedStream(clock, varied), minutes=1)
+    assert result.finished
+    assert result.state.clock == pytest.approx(60, rel=0.05)
+    again, replayed = run(tmp_path / "again", clock, TimedStream(clock, lambda step: 0.0), plan=tmp_path / "timed")
+    assert replayed.state.step == result.state.step
+    assert torch.equal(weights(timed), weights(again))
+    evaluated = [
+        [one["step"] for one in map(json.loads, (tmp_path / name / "metrics.jsonl").open()) if one["event"] == "eval"]
+        for name in ("timed", "again")
+    ]
+    assert evaluated[0] == evaluated[1]
+    assert len(evaluated[0]) > 5
+
+
+def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(tmp_path, clock):
+    with pytest.raises(RuntimeError, match="killed"):
+        run(tmp_path / "run", clock, TimedStream(clock, varied, kill=57), minutes=1)
+    clock.seconds += 86_400
+    state = json.loads(sorted((tmp_path / "run" / "checkpoints").glob("*/training_state.json"))[-1].read_text())
+    assert 0 < state["clock"] < 60
+    with pytest.raises(RuntimeError, match="killed"):
+        run(tmp_path / "run", clock, TimedStream(clock, lambda step: 0.02, kill=200), resume=True, minutes=1)
+    model, result = run(tmp_path / "run", clock, TimedStream(clock, varied), resume=True, minutes=1)
+    assert result.finished
+    assert result.state.clock == pytest.approx(60, rel=0.05)
+    assert [one.step for one in read_plans(tmp_path / "run")] == sorted(
+        {one.step for one in read_plans(tmp_path / "run")}
+    )
+    undisturbed, _ = run(tmp_path / "replay", clock, TimedStream(clock, lambda step: 0.3), plan=tmp_path / "run")
+    assert torch.equal(weights(model), weights(undisturbed))
+    with pytest.raises(RuntimeError, match="killed"):
+        run(tmp_path / "broken", clock, TimedStream(clock, varied, kill=70), plan=tmp_path / "run")
+    resumed, _ = run(tmp_path / "broken", clock, TimedStream(clock, varied), resume=True, plan=tmp_path / "run")
+    assert torch.equal(weights(model), weights(resumed))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "{}", '[{"step": 1}]', "[7]", '[{"step":5,"seconds":1,"progress":0,"total_steps":3,"seconds_per_step":1}]'],
+)
+def test_a_file_that_is_no_plan_is_refused(tmp_path, content):
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(DataError) as caught:
+        read_plans(tmp_path)
+    assert caught.value.slug == "bad-plan"
+
+
+def test_plans_are_read_as_they_were_written(tmp_path):
+    plans = [Plan(2, 0.1 + 0.2, 1 / 3, 7, 1e-3), Plan(5, 0.7, 2 / 3, 5, 0.1, True)]
+    save_plans(tmp_path, plans)
+    assert read_plans(tmp_path / "plan.json") == plans

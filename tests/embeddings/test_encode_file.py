@@ -22,6 +22,7 @@ from albertkit.errors import AlbertKitError, MissingExtraError
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
 arrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_the_rows_are_the_vectors_in_order(encoder, file, tmp_path, small, endin
     assert far(found[::-1], expected) > 0.1
     assert (report.texts, report.dimension, report.read_as, report.resumed) == (300, 32, "lines", 0)
     assert report.sentences_per_second > 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", f"v.{ending}"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", f"v.{ending}", f"v.{ending}.json"]
 
 
 def test_settings(encoder, file, tmp_path, small):
@@ -112,7 +113,8 @@ def test_every_form_of_a_table(encoder, checkpoint, tmp_path, sentences):
         names = {} if name == "t.txt.gz" else {"id": "name"}
         if name == "t.tsv":
             names |= {"text": "b", "id": "a", "columns": "a,b,c"}
-        report = encode_file(encoder, tmp_path / name, tmp_path / "v.parquet", precision="fp32", **names)
+        out = tmp_path / "v.parquet"
+        report = encode_file(encoder, tmp_path / name, out, precision="fp32", overwrite=True, **names)
         found = parquet.read_table(tmp_path / "v.parquet")
         assert report.read_as == ("lines" if name == "t.txt.gz" else "table")
         assert found["id"].to_pylist() == (list(range(20)) if not names else [row["name"] for row in rows])
@@ -140,7 +142,7 @@ def test_bad_lines(encoder, tmp_path):
         encode_file(encoder, file, tmp_path / "v.npy")
     assert (tmp_path / "v.npy").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.txt", "v.npy"]
-    report = encode_file(encoder, file, tmp_path / "v.npy", on_error="skip", precision="fp32")
+    report = encode_file(encoder, file, tmp_path / "v.npy", on_error="skip", precision="fp32", overwrite=True)
     assert [fault.line for fault in report.left_out] == [2, 3]
     assert far(np.load(tmp_path / "v.npy"), encoder.encode(["quick fox", "calm rivers"], precision="fp32")) < 2e-6
     encode_file(encoder, file, tmp_path / "v.parquet", on_error="skip")
@@ -235,7 +237,8 @@ def test_kill_9_anywhere_and_again(encoder, checkpoint, file, tmp_path, small, e
     expected = [[where, str(-signal.SIGKILL), str(where in after)] for where, _ in kills]
     assert found == [*expected, ["whole", "0", "True"]], done.stderr
     assert out.read_bytes() == whole.read_bytes()
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f"killed.{ending}", "texts.txt", f"whole.{ending}"]
+    left = {"texts.txt", *(f"{name}.{ending}{record}" for name in ("killed", "whole") for record in ("", ".json"))}
+    assert {path.name for path in tmp_path.iterdir()} == left
 
 
 class Interrupted(Exception):
@@ -267,6 +270,46 @@ def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeyp
     assert 50 < report.resumed < 300
     assert whole.resumed == 0
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encoder, file, tmp_path, monkeypatch):
+    out = tmp_path / "v.npy"
+    first = encode_file(encoder, file, out, precision="fp32")
+    before = out.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode_run", None)
+        again = encode_file(encoder, file, out, precision="fp32")
+    assert again.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
+    assert (again.resumed, again.truncated) == (300, first.truncated)
+    for options in ({"normalize": True}, {"length": 12}):
+        with pytest.raises(
+            AlbertKitError, match=f"differing: {'model' if 'length' in options else 'normalize'}"
+        ) as error:
+            encode_file(encoder, file, out, precision="fp32", **options)
+        assert error.value.slug == "output-exists"
+    assert out.read_bytes() == before
+    out.write_bytes(b"something else")
+    assert slug_of(lambda: encode_file(encoder, file, out, precision="fp32")) == "output-exists"
+    encode_file(encoder, file, out, precision="fp32", overwrite=True)
+    assert out.read_bytes() == before
+
+
+def test_texts_that_are_cut_are_counted_also_after_an_interruption(encoder, file, tmp_path, small, monkeypatch):
+    texts = texts_of(file)
+    too_long = sum(len(encoder.tokenizer.encode(text)) > 30 for text in texts)
+    assert too_long > 50
+    short = dict(precision="fp32", batch_tokens=300, length=32)
+    report = encode_file(encoder, file, tmp_path / "v.npy", **short)
+    assert report.truncated == too_long
+    assert f"{too_long} texts of 300 longer than 32 tokens, cut there" in report.notes
+    assert encoder.max_length == 64
+    encoder.max_length = 32
+    with pytest.warns(UserWarning, match=f"^{too_long} of 300 texts are longer than 32 tokens and were cut"):
+        assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts)) < 2e-6
+    interrupted(encoder, file, tmp_path / "w.npy", monkeypatch, 25)
+    again = encode_file(encoder, file, tmp_path / "w.npy", precision="fp32", batch_tokens=300)
+    assert 0 < again.resumed < 300
+    assert again.truncated == too_long
 
 
 def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch):
@@ -350,7 +393,7 @@ def test_the_command(checkpoint, encoder, file, tmp_path, capsys):
     assert (report["texts"], report["left_out"], report["out"], printed.err) == (300, [], str(tmp_path / "v.npy"), "")
     assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
     file.write_bytes(b"fox\n\xff\n")
-    app([*command, "--on-error", "skip"])
+    app([*command, "--on-error", "skip", "--overwrite"])
     printed = capsys.readouterr()
     assert [line.split() for line in printed.out.splitlines() if line.startswith("left out")] == [["left", "out", "1"]]
     assert "line 2" in printed.err

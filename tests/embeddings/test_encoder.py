@@ -8,6 +8,8 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Projection
 from albertkit.errors import ConfigError
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
+
 
 def apart(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max())
@@ -132,3 +134,38 @@ def test_a_bf16_vector_is_near_the_fp32_one(encoder, sentences):
     a, b = (encoder.encode(sentences, precision=precision) for precision in ("fp32", "bf16"))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     assert 0.999 < cosines.min() < 0.9999999
+
+
+def test_keywords_of_sentence_transformers_mean_the_same(encoder, checkpoint, tmp_path, sentences):
+    st = pytest.importorskip("sentence_transformers")
+    encoder.settings.update(prompts={"query": "the fox "})
+    encoder.save_pretrained(tmp_path)
+    theirs = st.SentenceTransformer(str(tmp_path), device="cpu")
+    texts = sentences[:20]
+    for options in (
+        {}, {"prompt_name": "query"}, {"prompt": "seven wizards "}, {"normalize_embeddings": True}, {"truncate_dim": 8},
+        {"batch_size": 3, "show_progress_bar": False}, {"convert_to_tensor": True}, {"convert_to_numpy": False},
+        {"device": "cpu"},
+    ):  # fmt: skip
+        found, expected = encoder.encode(texts, **options), theirs.encode(texts, **options)
+        assert type(found) is type(expected)
+        assert (
+            apart(np.stack([np.asarray(row) for row in found]), np.stack([np.asarray(row) for row in expected])) < 5e-6
+        )
+    assert apart(encoder.encode(texts, prompt_name="query"), encoder.encode(texts)) > 0.01
+    assert encoder.prompt == ""
+    with pytest.raises(ConfigError, match="did you mean `query`"):
+        encoder.encode(texts, prompt_name="quer")
+    with pytest.raises(ConfigError) as error:
+        encoder.encode(texts, prompt_name="query", prompt="a ")
+    assert error.value.slug == "conflicting-options"
+    assert encoder.encode(texts[1], convert_to_tensor=True).shape == (32,)
+
+
+def test_a_prompt_that_is_not_pooled_is_left_out_whoever_names_it(encoder, sentences):
+    encoder.settings.update(prompts={"query": "the fox "}, default_prompt_name="query")
+    encoder.include_prompt = False
+    default = encoder.encode(sentences[:5])
+    encoder.settings.pop("default_prompt_name")
+    assert apart(encoder.encode(sentences[:5], prompt_name="query"), default) == 0
+    assert apart(encoder.encode(sentences[:5]), default) > 0.01

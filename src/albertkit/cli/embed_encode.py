@@ -23,6 +23,7 @@ def encode(
     batch_tokens: int = 8192,
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto",
     device: str = "auto",
+    length: int | None = None,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -45,7 +46,8 @@ def encode(
         batch_tokens: Most tokens computed at once.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
-        overwrite: Begin anew where unfinished work with other texts, model or settings lies.
+        length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
+        overwrite: Replace a finished file, and unfinished work with other texts, model or settings.
         json: Print one JSON object, and no progress.
     """
     from albertkit.cli.printing import print_result
@@ -53,8 +55,8 @@ def encode(
 
     report = encode_file(
         model, input, out, text=text, id=id, columns=columns, quoted=quoted, on_error=on_error, dimension=dimension,
-        normalize=normalize, dtype=dtype, batch_tokens=batch_tokens, precision=precision, device=device, overwrite=overwrite,
-        progress=not json,
+        normalize=normalize, dtype=dtype, batch_tokens=batch_tokens, precision=precision, device=device, length=length,
+        overwrite=overwrite, progress=not json,
     )  # fmt: skip
     for fault in report.left_out:
         print(f"left out: {fault.file}, {fault.where}: {fault.reason}", file=sys.stderr)

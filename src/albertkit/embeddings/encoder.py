@@ -1,5 +1,7 @@
 """`SentenceEncoder`: texts to vectors, through packed batches."""
 
+import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,7 @@ class SentenceEncoder(nn.Module):
         self.tokenizer, self.pooling, self.max_length, self.normalize = tokenizer, pooling, max_length, normalize
         self.include_prompt, self.lower_case, self.settings = include_prompt, lower_case, dict(settings or {})
         self._engine: tuple[object, Engine] | None = None
+        self._prompt: str | None = None
         pooled = self.config.hidden_size * len(check_pooling(pooling))
         if projection is not None and projection.linear.in_features != pooled:
             raise ConfigError(
@@ -81,15 +84,40 @@ class SentenceEncoder(nn.Module):
 
     @property
     def prompt(self) -> str:
-        """What is put before every text: the default prompt of the settings, "" if there is none.
+        """Return the text that is put before every text: the default prompt of the settings, "" if there is none.
 
         Raises:
             ConfigError: bad-settings if the settings have no prompt of that name.
         """
-        name, prompts = self.settings.get("default_prompt_name"), self.settings.get("prompts", {})
-        if name is not None and name not in prompts:
-            raise ConfigError("bad-settings", f"there is no prompt `{name}`", near_miss(name, prompts))
-        return "" if name is None else prompts[name]
+        if self._prompt is not None:
+            return self._prompt
+        name = self.settings.get("default_prompt_name")
+        return "" if name is None else self._named_prompt(name)
+
+    def _named_prompt(self, name: str) -> str:
+        prompts = self.settings.get("prompts") or {}
+        if name not in prompts:
+            hint = near_miss(name, prompts) if prompts else "leave the name out: the model has no prompts"
+            raise ConfigError("bad-settings", f"there is no prompt `{name}`", hint)
+        return prompts[name]
+
+    def with_prompt(self, name: str | None = None, prompt: str | None = None) -> "SentenceEncoder":
+        """Return an encoder of the same weights that puts another prompt before every text.
+
+        Args:
+            name: Name of a prompt of the settings. Default: the settings' `default_prompt_name`.
+            prompt: The prompt itself, in place of a named one.
+
+        Raises:
+            ConfigError: bad-settings if there is no such prompt; conflicting-options if both are given.
+        """
+        if name is None and prompt is None:
+            return self
+        if name is not None and prompt is not None:
+            raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
+        other = copy.copy(self)
+        other._prompt = prompt if name is None else self._named_prompt(name)
+        return other
 
     def features(self, texts: Sequence[str]) -> Features:
         """What the model sees of texts: a sequence each, in their order.
@@ -135,38 +163,98 @@ class SentenceEncoder(nn.Module):
         self,
         texts: str | Sequence[str],
         batch_tokens: int = 8192,
-        precision: Precision = "auto",
+        precision: Precision = "fp32",
         *,
         dimension: int | None = None,
         normalize: bool = False,
         show_progress: bool = False,
-    ) -> np.ndarray:
-        """Vectors of texts, through an engine, texts of like length together.
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        show_progress_bar: bool | None = None,
+        device: str | torch.device | None = None,
+    ) -> Any:
+        """Return vectors of texts, computed through an engine, texts of like length together.
+
+        The keywords of `SentenceTransformer.encode` mean here what they mean there. Longer texts than `max_length` are cut, and
+        a warning counts them.
 
         Args:
             texts: E texts, or one. An empty one is `[CLS] [SEP]`.
             batch_tokens: Most tokens computed at once.
-            precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster, else fp32.
+            precision: fp32, whose vectors are sentence-transformers' own; bf16; int8; or auto: bf16 where the hardware multiplies
+                it faster, else fp32. `engine("auto").precision` says which. bf16 differs by up to 0.003 a number.
             dimension: Keep only so many numbers at the start of each vector: for models trained with Matryoshka's loss.
                 Default: `truncate_dim` of the settings, or all.
             normalize: Divide what is kept by its length. A model that normalises does so before anything is cut off.
             show_progress: Show a bar on stderr.
+            prompt_name: Name of the prompt that is put before every text. Default: the settings' `default_prompt_name`.
+            prompt: The prompt itself, in place of a named one.
+            batch_size: Most texts computed at once. Default: as many as `batch_tokens` allows.
+            normalize_embeddings: As `normalize`.
+            truncate_dim: As `dimension`.
+            convert_to_numpy: Return an array; if False, a list of tensors.
+            convert_to_tensor: Return one tensor on the model's device.
+            show_progress_bar: As `show_progress`.
+            device: Device that the model is moved to first.
 
         Returns:
             fp32 [E, dimension], in the order of the texts; of one text [dimension].
 
         Raises:
-            ConfigError: bad-argument if these are no texts, bad-value, bad-precision, bad-settings.
+            ConfigError: bad-argument if these are no texts, bad-value, bad-precision, bad-settings, conflicting-options.
         """
         listed = [texts] if isinstance(texts, str) else _listed(texts)
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError("bad-value", f"batch_size is {batch_size}, it must be at least 1", "leave it out")
+        if device is not None:
+            self.to(device)
         engine = self.engine(precision)
-        features = self.features(listed)
-        vectors = np.empty((len(listed), self.kept(dimension)), np.float32)
+        for note in engine.notes:
+            warnings.warn(note, stacklevel=2)
+        encoder = self.with_prompt(prompt_name, prompt)
+        features = encoder.features(listed)
+        if features.num_truncated:
+            warnings.warn(
+                f"{features.num_truncated:,} of {len(listed):,} texts are longer than {self.max_length} tokens and were cut",
+                stacklevel=2,
+            )
+        vectors = encoder.vectors_of(
+            features, engine, batch_tokens, dimension if truncate_dim is None else truncate_dim,
+            normalize or normalize_embeddings, batch_size=batch_size, show_progress=show_progress or bool(show_progress_bar),
+        )  # fmt: skip
+        found: Any = vectors[0] if isinstance(texts, str) else vectors
+        if convert_to_tensor:
+            return torch.from_numpy(found).to(self.albert.device)
+        if not convert_to_numpy:
+            rows = torch.from_numpy(found).to(self.albert.device)
+            return rows if isinstance(texts, str) else list(rows)
+        return found
+
+    def vectors_of(
+        self,
+        features: Features,
+        engine: Engine,
+        batch_tokens: int = 8192,
+        dimension: int | None = None,
+        normalize: bool = False,
+        *,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Return the vectors of E sequences, fp32 [E, dimension]. Arguments as `encode`."""
+        vectors = np.empty((features.num_sequences, self.kept(dimension)), np.float32)
         runs = runs_of_like_length(features, batch_tokens)
+        if batch_size is not None:
+            runs = [part for run in runs for part in np.split(run, range(batch_size, len(run), batch_size))]
         shown = track(runs, "encoding", console=Console(stderr=True)) if show_progress else runs
         for run in shown:
             vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
-        return vectors[0] if isinstance(texts, str) else vectors
+        return vectors
 
     def kept(self, dimension: int | None) -> int:
         """How many numbers of a vector `encode` returns.

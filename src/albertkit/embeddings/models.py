@@ -1,9 +1,9 @@
 """Any model that makes vectors of texts, to be measured, to sample with or to be drawn: ALBERTs through our encoder, others
 through sentence-transformers."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, near_miss
 from albertkit.files import read_json
 from albertkit.tokenizer.ragged import RaggedIds, ragged
+
+_E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class EmbeddingModel:
         dimension: D.
         compute: E texts to fp32 [E, D]; `encode` also looks at what comes out.
         token_ids: E texts to the ids of their pieces, without special tokens; None for a model without a tokenizer.
+        room: Tokens of a text that the model reads, without special tokens and the prompt; longer texts are cut. None: all.
+        notes: What a user should know about how the vectors are computed.
     """
 
     name: str
@@ -38,6 +42,19 @@ class EmbeddingModel:
     dimension: int
     compute: Callable[[Sequence[str]], np.ndarray]
     token_ids: Callable[[Sequence[str]], RaggedIds] | None
+    room: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def num_truncated(self, texts: Sequence[str]) -> int:
+        """Number of texts that are longer than the model reads."""
+        if self.token_ids is None or self.room is None:
+            return 0
+        return int((np.diff(self.token_ids(texts).offsets) > self.room).sum())
+
+    def truncation(self, texts: Sequence[str]) -> list[str]:
+        """A note on texts that are cut; none if there are none."""
+        count = self.num_truncated(texts)
+        return [f"{count:,} of {len(texts):,} texts are longer than {self.room} tokens and were cut"] if count else []
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of E texts, fp32 [E, D].
@@ -54,7 +71,13 @@ class EmbeddingModel:
         return vectors
 
 
-def load_embedding_model(model: str | Path, precision: Precision = "auto") -> EmbeddingModel:
+def load_embedding_model(
+    model: str | Path,
+    precision: Precision = "auto",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    device: str | None = None,
+) -> EmbeddingModel:
     """Open a model; on a GPU if there is one.
 
     Args:
@@ -62,9 +85,13 @@ def load_embedding_model(model: str | Path, precision: Precision = "auto") -> Em
             `org/name` of the hub, or the name of an installed package that carries a model. What is no ALBERT is run by
             sentence-transformers.
         precision: Of an ALBERT: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster. Others have fp32.
+        prompt_name: Name of the prompt, of those that the model has, that is put before every text. Default: the model's own
+            default.
+        prompt: The prompt itself, in place of a named one.
+        device: Of the model. Default: a GPU if there is one.
 
     Raises:
-        ConfigError: bad-precision.
+        ConfigError: bad-precision; bad-settings, conflicting-options of prompts.
         DataError: not-found, broken-json. CheckpointError: not-an-embedding-model, and what loading raises.
         MissingExtraError: missing-extra, for a model that is no ALBERT without sentence-transformers.
     """
@@ -76,12 +103,12 @@ def load_embedding_model(model: str | Path, precision: Precision = "auto") -> Em
     if not isinstance(values, dict):
         raise DataError("broken-json", f"`{config}` holds no names and values", "copy it again")
     if values.get("model_type") == "albert":
-        return _albert(str(model), folder, precision)
+        return _albert(str(model), folder, precision, prompt_name, prompt, device)
     if precision not in ("auto", "fp32"):
         raise ConfigError(
             "bad-precision", f"`{model}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
         )
-    return _other(str(model), folder)
+    return _other(str(model), str(folder), prompt_name, prompt, device)
 
 
 def model_in_package(name: str) -> Path | None:
@@ -112,39 +139,88 @@ def open_sentence_transformer(source: str, device: str | None = None) -> Any:
             logging.enable_progress_bar()
 
 
-def _albert(name: str, folder: Path, precision: Precision) -> EmbeddingModel:
-    encoder = SentenceEncoder.from_pretrained(folder)
-    if torch.cuda.is_available():
-        encoder.to("cuda")
+def _albert(
+    name: str, folder: Path, precision: Precision, prompt_name: str | None, prompt: str | None, device: str | None
+) -> EmbeddingModel:
+    encoder = SentenceEncoder.from_pretrained(folder).with_prompt(prompt_name, prompt)
+    encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     pooling = " and ".join(check_pooling(encoder.pooling))
     named = "" if (folder / "modules.json").exists() else ", which the checkpoint does not name"
-    arithmetic = encoder.engine(precision).precision
-    description = f"ALBERT of {encoder.config.num_hidden_layers} layers in {arithmetic}, {pooling} pooling{named}"
-    encode = partial(encoder.encode, precision=precision)
-    return EmbeddingModel(name, description, encoder.kept(None), encode, encoder.tokenizer.encode_batch)
+    engine = encoder.engine(precision)
+    description = f"ALBERT of {encoder.config.num_hidden_layers} layers in {engine.precision}, {pooling} pooling{named}"
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return encoder.vectors_of(encoder.features(texts), engine)
+
+    room = encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt))
+    notes = (*engine.notes, *prompt_notes(name, encoder.settings.get("prompts") or {}, encoder.prompt))
+    return EmbeddingModel(
+        name, description, encoder.kept(None), encode, encoder.tokenizer.encode_batch, room, notes
+    )  # fmt: skip
 
 
-def _other(name: str, folder: Path) -> EmbeddingModel:
+def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str, ...]:
+    """Warn of a model that was trained with prompts and is used without one.
+
+    Args:
+        name: Of the model.
+        prompts: Name to prompt, of its configuration.
+        used: The prompt that is put before every text, "" for none.
+    """
+    if used:
+        return (f"prompt: `{used}` before every text",)
+    if known := [f"{prompt_name} `{text}`" for prompt_name, text in prompts.items() if text]:
+        return (f"the model has prompts ({', '.join(known)}) and none is used: name one with --prompt-name",)
+    if _E5.search(name):
+        return ("E5 models read `query: ` or `passage: ` before every text, and no prompt is used: --prompt 'query: '",)
+    return ()
+
+
+def _other(name: str, source: str, prompt_name: str | None, prompt: str | None, device: str | None) -> EmbeddingModel:
     try:
         metadata.version("sentence-transformers")
     except metadata.PackageNotFoundError:
         raise MissingExtraError.of("sentence-transformers", "embed", "a model that is no ALBERT") from None
     try:
-        model = open_sentence_transformer(str(folder))
+        model = open_sentence_transformer(source, device)
     except Exception as error:  # of transformers, torch or its own: they share no base class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
             "not-an-embedding-model", f"sentence-transformers cannot load `{name}`: {reason}",
             "name a sentence-transformers folder, an ALBERT checkpoint, or a run of `albertkit embed train`",
         ) from None  # fmt: skip
+    used = _prompt_of(model, prompt_name, prompt)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        vectors = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        vectors = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, prompt=used or None)
         return np.asarray(vectors, np.float32)
 
     kinds = " ".join(type(module).__name__ for module in model)
     dimension = encode(["a"]).shape[1]
-    return EmbeddingModel(name, f"sentence-transformers: {kinds}", dimension, encode, _token_ids(model.tokenizer))
+    token_ids = _token_ids(model.tokenizer)
+    room = None
+    if token_ids is not None and isinstance(model.max_seq_length, int):
+        specials = len(model.tokenizer("a")["input_ids"]) - len(token_ids(["a"]).ids)
+        room = model.max_seq_length - specials - (len(token_ids([used]).ids) if used else 0)
+    notes = prompt_notes(name, model.prompts, used)
+    return EmbeddingModel(name, f"sentence-transformers: {kinds}", dimension, encode, token_ids, room, notes)
+
+
+def _prompt_of(model: Any, prompt_name: str | None, prompt: str | None) -> str:
+    """The prompt that a model of sentence-transformers is used with.
+
+    Raises:
+        ConfigError: bad-settings if it has none of that name; conflicting-options.
+    """
+    if prompt_name is not None and prompt is not None:
+        raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
+    name = model.default_prompt_name if prompt_name is None else prompt_name
+    if prompt is not None or name is None:
+        return prompt or ""
+    if name not in model.prompts:
+        hint = near_miss(name, model.prompts) if model.prompts else "leave it out: the model has no prompts"
+        raise ConfigError("bad-settings", f"there is no prompt `{name}`", hint)
+    return model.prompts[name]
 
 
 def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:

@@ -98,6 +98,11 @@ class Features:
         return len(self.offsets) - 1
 
     @property
+    def num_truncated(self) -> int:
+        """Number of examples that lost tokens."""
+        return 0 if self.left_out is None else int(np.count_nonzero(self.left_out))
+
+    @property
     def lengths(self) -> np.ndarray:
         """int64 [M], tokens of each sequence."""
         return np.diff(self.offsets)

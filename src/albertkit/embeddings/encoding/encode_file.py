@@ -1,5 +1,6 @@
 """`encode_file`: the texts of a file of any size to a file of vectors; killed anywhere, it goes on where it was."""
 
+import copy
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from albertkit.embeddings.encoding.vector_files import pyarrow
 from albertkit.embeddings.encoding.work import Encoding
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
-from albertkit.tasks.faults import Fault, Faults
+from albertkit.tasks.faults import Fault, Faults, counted
 from albertkit.training.distributed import join_world
 
 
@@ -31,7 +32,9 @@ class EncodeReport:
         read_as: "lines", or "table".
         left_out: Rows of the input that could not be used.
         notes: What the engine fell back from, and how the file was read, where that was not plain.
-        resumed: Rows that an earlier, interrupted call had done.
+        resumed: Rows that an earlier, interrupted call had done; all of them where the file was finished already.
+        truncated: Texts longer than `max_length`, which were cut.
+        max_length: Longest sequence, special tokens included.
         seconds: Of this call.
         sentences_per_second: In this call, reading and writing included.
     """
@@ -45,6 +48,8 @@ class EncodeReport:
     left_out: tuple[Fault, ...]
     notes: tuple[str, ...]
     resumed: int
+    truncated: int
+    max_length: int
     seconds: float
     sentences_per_second: float
 
@@ -70,6 +75,7 @@ def encode_file(
     batch_tokens: int = 8192,
     precision: Precision = "auto",
     device: str = "auto",
+    length: int | None = None,
     overwrite: bool = False,
     progress: bool = False,
     commit_seconds: float = 10.0,
@@ -77,7 +83,8 @@ def encode_file(
     """Encode every text of a file, in its order.
 
     Killed at any moment and called again with the same arguments, it goes on from the last commit and ends with the same
-    bytes. Until then the work lies beside `out`, in `.NAME.encoding/`; `out` appears whole, in place of what had its name.
+    bytes. Until then the work lies beside `out`, in `.NAME.encoding/`; `out` appears whole. `NAME.json` beside it records what
+    the vectors were made with: a finished file is not computed again by the same call, and not replaced by another one.
 
     Args:
         model: An encoder, or where `SentenceEncoder.from_pretrained` finds one.
@@ -91,13 +98,14 @@ def encode_file(
         dimension, normalize, batch_tokens, precision: As `SentenceEncoder.encode`.
         dtype: Of the numbers in the file.
         device: auto, cpu, cuda or cuda:N.
-        overwrite: Begin anew where an unfinished call with other texts, model or settings left its work.
+        length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
+        overwrite: Replace a finished file, and unfinished work with other texts, model or settings.
         progress: Show it on stderr.
         commit_seconds: How often work is made safe.
 
     Raises:
         ConfigError: bad-argument, bad-value, bad-precision, bad-device, bad-settings.
-        DataError: bad-row, empty-input, other-build, input-changed, and what reading raises.
+        DataError: bad-row, empty-input, output-exists, other-build, input-changed, and what reading raises.
         CheckpointError: what loading raises. MissingExtraError: missing-extra, for Parquet.
         MachineError: build-running, broken-journal, broken-build, vectors-not-finite.
     """
@@ -110,6 +118,9 @@ def encode_file(
     source = TextInput(str(input), text, id, columns, quoted)
     file = source.found()
     encoder = model if isinstance(model, SentenceEncoder) else SentenceEncoder.from_pretrained(model)
+    if length is not None:
+        encoder = copy.copy(encoder)
+        encoder.max_length = length
     world = join_world(device)
     if world.size > 1:
         raise ConfigError("bad-settings", f"{world.size} processes", "encoding runs in one process")
@@ -119,12 +130,21 @@ def encode_file(
     if not total:
         raise DataError("empty-input", f"`{input}` holds no text that can be used", "name a file with texts")
     encoding = Encoding(encoder, engine, source, file, target, (total, width), np.dtype(dtype), normalize, batch_tokens)
-    with EncodeProgress(total, progress) as display:
-        resumed = encoding.run(display, overwrite, commit_seconds)
+    notes = [*engine.notes, *faults.notes]
+    if (done := None if overwrite else encoding.finished()) is not None:
+        notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
+    else:
+        with EncodeProgress(total, progress) as display:
+            done = encoding.run(display, overwrite, commit_seconds)
+    if done.truncated:
+        notes.append(
+            f"{counted(done.truncated, 'text')} of {total:,} longer than {encoder.max_length} tokens, cut there"
+        )
     seconds = time.perf_counter() - began
     return EncodeReport(
         target, total, width, dtype, engine.precision, "table" if source.is_table else "lines", tuple(faults.found),
-        (*engine.notes, *faults.notes), resumed, round(seconds, 3), round((total - resumed) / seconds, 1),
+        tuple(notes), done.resumed, done.truncated, encoder.max_length, round(seconds, 3),
+        round((total - done.resumed) / seconds, 1),
     )  # fmt: skip
 
 

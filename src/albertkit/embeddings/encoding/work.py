@@ -25,14 +25,27 @@ from albertkit.embeddings.encoding.text_input import Text, TextInput
 from albertkit.embeddings.encoding.vector_files import VectorRows, write_parquet
 from albertkit.engines import Engine
 from albertkit.errors import AlbertKitError, DataError, MachineError
-from albertkit.files import only_writer, sync_folder
+from albertkit.files import only_writer, read_json, sync_folder, write_json
 from albertkit.tasks.faults import Faults
 
 WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
 WINDOW_CHARACTERS = 100_000_000  # and characters at most, for texts that are books
-# First text of the window, runs of it that are done, texts done in all, checksum of their vectors.
-_PLACE = ("window", "runs", "done", "sum")
+# First text of the window, runs of it that are done, texts done in all, checksum of their vectors, texts cut before the window.
+_PLACE = ("window", "runs", "done", "sum", "truncated")
 _JOURNAL, _VECTORS, _PARQUET = "journal.sqlite", "vectors.npy", "vectors.parquet"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What is done of an encoding.
+
+    Attributes:
+        resumed: Texts that an earlier call had computed.
+        truncated: Texts that were cut.
+    """
+
+    resumed: int
+    truncated: int
 
 
 @dataclass(frozen=True)
@@ -66,12 +79,40 @@ class Encoding:
         """Where everything lies until it is whole."""
         return self.target.with_name(f".{self.target.name}.encoding")
 
-    def run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> int:
-        """Do what is left to do; rows that were done before."""
+    @property
+    def record(self) -> Path:
+        """What the vectors of a finished file were made with, beside it."""
+        return self.target.with_name(f"{self.target.name}.json")
+
+    def finished(self) -> Done | None:
+        """What an earlier call left, if it was this one and its file is as it was written; None where there is no file.
+
+        Raises:
+            DataError: output-exists for any other file.
+        """
+        if not self.target.exists() or (self.work / _JOURNAL).exists():
+            return None
+        known = read_json(self.record) if self.record.exists() else None
+        if not isinstance(known, dict) or known.get("file") != _file_facts(self.target):
+            raise DataError(
+                "output-exists", f"`{self.target}` exists, and there is no record of what it was made with",
+                "choose another --out, or replace it with --overwrite",
+            )  # fmt: skip
+        now = self._identity()
+        if (before := known["made_with"]) != now:
+            differing = ", ".join(name for name in now if before.get(name) != now[name])
+            raise DataError(
+                "output-exists", f"`{self.target}` holds vectors that were made otherwise (differing: {differing})",
+                "choose another --out, or replace it with --overwrite",
+            )  # fmt: skip
+        return Done(self.shape[0], known["truncated"])
+
+    def run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> Done:
+        """Do what is left to do."""
         with only_writer(self.work):
             return self._run(display, overwrite, commit_seconds)
 
-    def _run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> int:
+    def _run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> Done:
         journal = self._open_journal(overwrite)
         try:
             place = self._place(journal)
@@ -81,13 +122,17 @@ class Encoding:
             elif place["done"] < self.shape[0] or not self.target.exists():
                 # Otherwise they are where they belong: a kill came after they had been moved there.
                 raise MachineError("broken-journal", f"`{self.work}` has lost its vectors", "run the command again")
+            truncated = self._place(journal)["truncated"]
+            # The work folder goes last: after a kill before that, the next call takes the finished work up.
+            facts = {"made_with": self._identity(), "truncated": truncated, "file": _file_facts(self.target)}
+            write_json(self.record, facts)
         except AlbertKitError:  # nothing that could go on
             shutil.rmtree(self.work)
             raise
         finally:
             journal.close()
         shutil.rmtree(self.work)
-        return place["done"]
+        return Done(place["done"], truncated)
 
     def _place(self, journal: Journal) -> dict[str, int]:
         """How far the work is; what a journal says is checked, because rows are left out by it.
@@ -100,7 +145,7 @@ class Encoding:
             not isinstance(place, dict)
             or set(place) != set(_PLACE)
             or any(type(number) is not int or number < 0 for number in place.values())
-            or max(place["window"], place["runs"], place["done"]) > self.shape[0]
+            or max(number for name, number in place.items() if name != "sum") > self.shape[0]
         ):
             raise MachineError(
                 "broken-journal",
@@ -123,7 +168,7 @@ class Encoding:
 
     def _fill(self, rows: VectorRows, journal: Journal, display: EncodeProgress, commit_seconds: float) -> None:
         """Compute every vector that is not there yet."""
-        first, runs_done, done, wanted = (self._place(journal)[name] for name in _PLACE)
+        first, runs_done, done, wanted, truncated = (self._place(journal)[name] for name in _PLACE)
         before = done
         rows.count(np.arange(first))
 
@@ -147,12 +192,13 @@ class Encoding:
                 display.update(done)
                 if time.monotonic() - committed >= commit_seconds:
                     rows.sync()
-                    journal.commit(place={"window": first, "runs": number + 1, "done": done, "sum": rows.sum})
+                    journal.commit(place=dict(zip(_PLACE, (first, number + 1, done, rows.sum, truncated), strict=True)))
                     committed = time.monotonic()
             first, runs_done = first + len(texts), 0
+            truncated += features.num_truncated
         check()
         rows.sync()
-        journal.commit(place={"window": first, "runs": 0, "done": done, "sum": rows.sum})
+        journal.commit(place=dict(zip(_PLACE, (first, 0, done, rows.sum, truncated), strict=True)))
 
     def _open_journal(self, overwrite: bool) -> Journal:
         """Take up what an earlier call has committed, or begin; with `overwrite`, anew if it cannot be taken up."""
@@ -180,7 +226,7 @@ class Encoding:
         try:
             before, now = journal.fact("identity"), self._identity()
             if before is None:
-                journal.commit(identity=now, place={"window": 0, "runs": 0, "done": 0, "sum": 0})
+                journal.commit(identity=now, place=dict.fromkeys(_PLACE, 0))
             elif not isinstance(before, dict):
                 raise MachineError(
                     "broken-journal", f"`{journal.path}` does not say what it is of", "begin anew with --overwrite"
@@ -204,7 +250,7 @@ class Encoding:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         activation = None if encoder.projection is None else encoder.projection.activation_name
         facts = [encoder.pooling, activation, encoder.max_length, encoder.normalize]
-        facts += [encoder.include_prompt, encoder.lower_case]
+        facts += [encoder.include_prompt, encoder.lower_case, encoder.prompt]
         digest.update(json.dumps([*facts, encoder.settings, encoder.config.to_dict()], sort_keys=True).encode())
         return {
             "input": [self.file.path, self.file.size, self.file.modified],
@@ -218,6 +264,12 @@ class Encoding:
             "batch_tokens": self.batch_tokens,
             "window": [WINDOW, WINDOW_CHARACTERS],
         }
+
+
+def _file_facts(file: Path) -> list[int]:
+    """Size and time of the last change: a file with others is not the one that was written."""
+    found = file.stat()
+    return [found.st_size, found.st_mtime_ns]
 
 
 def _windows(texts: Iterator[Text]) -> Iterator[list[str]]:

@@ -193,9 +193,9 @@ def test_a_signal_to_torchrun_makes_all_save_and_stop(data, tmp_path):
     wait_for(launch, (run / "checkpoints" / "step-000006").exists)
     launch.send_signal(signal.SIGTERM)
     _, errors = finished(launch, code=1)  # torchrun's, for a signal
-    assert errors.count("stopped by a signal after step") == 1
+    assert errors.count("stopped by SIGTERM after step") == 1
     assert "error[" not in errors
-    last = int(errors.split("stopped by a signal after step ")[1].split(";")[0])
+    last = int(errors.split("stopped by SIGTERM after step ")[1].split(";")[0])
     state = json.loads((run / "checkpoints" / f"step-{last:06d}" / "training_state.json").read_text())
     assert (state["step"], state["processes"]) == (last, 2)
 

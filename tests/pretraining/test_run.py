@@ -23,6 +23,7 @@ from albertkit.pretraining.run import evaluate, held_out_stream, prepare, pretra
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
 from albertkit.pretraining.start import draw
+from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import train_tokenizer
 from albertkit.training.distributed import World
 
@@ -85,9 +86,14 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
     for name in ("config.json", "model.safetensors", "spiece.model", "tokenizer.json", "README.md", "provenance.json"):
         assert (run / "final" / name).exists(), name
     assert (run / "best" / "model.safetensors").exists()
+    assert 'from_pretrained("run/final")' in (run / "final" / "README.md").read_text()
+    assert 'from_pretrained("run/best")' in (run / "best" / "README.md").read_text()
+    assert inspect_folder(run / "best")["card"]
     assert (run / "loss.png").stat().st_size > 1000
     assert PretrainSettings.read(run / "run.toml")["lr"] == 2e-3
     record = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
+    assert isinstance(record["masked_lm_count"], int)
+    assert isinstance(result.to_dict()["sentence_order_count"], int)
     again = evaluate(run / "final", store).to_dict()
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "unigram_loss"):
         assert again[name] == pytest.approx(record[name], abs=1e-5), name

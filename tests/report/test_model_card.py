@@ -10,6 +10,7 @@ from albertkit.checkpoints import save_checkpoint
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.report import model_card, write_card
+from albertkit.report.task_card import write_task_card
 
 yaml = pytest.importorskip("yaml")
 
@@ -132,3 +133,20 @@ def test_an_impossible_count_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ConfigError):
         write_card(tmp_path, "wiki-small", **facts)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_examples_name_the_folder_that_holds_the_model(tmp_path):
+    """A run is no model: `from_pretrained("run")` fails, `from_pretrained("run/final")` does not."""
+    body = model_card("my_run", place="my_run/final", **FACTS)
+    assert body.count('from_pretrained("my_run/final")') == 3
+    assert 'model="my_run/final"' in body
+    assert '("my_run")' not in body
+
+
+def test_a_command_in_a_card_can_be_pasted(tmp_path):
+    write_task_card(
+        tmp_path, "my_run of *mine*", kind="classification", task="sst2", model_class="AlbertForSequenceClassification",
+        parameters=1, start="m", examples={"train": 1, "dev": 1}, scores={}, intervals={}, settings={}, versions={},
+    )  # fmt: skip
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "albertkit predict 'my_run of *mine*' INPUT --out" in card.split("```")[1]

@@ -13,6 +13,7 @@ from albertkit.errors import MachineError
 from albertkit.training.display import Display
 from albertkit.training.loop import LoopSettings, train
 from albertkit.training.state import list_checkpoints
+from albertkit.training.stopping import exit_status
 
 
 def run_training(folder, steps=12, stream=None, model=None, resume=False, evaluate=None, **changes):
@@ -100,6 +101,18 @@ def test_a_signal_saves_and_stops(tmp_path):
     assert result.state.step == 6
     resumed, _ = run_training(tmp_path / "run", model=make_model(), resume=True)
     assert torch.equal(weights(straight), weights(resumed))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_training_ends_with_the_status_of_its_signal(tmp_path, number, status):
+    class Signalling(CountingStream):
+        def __next__(self):
+            if self.cursor == 5:
+                os.kill(os.getpid(), number)
+            return super().__next__()
+
+    assert not run_training(tmp_path / "run", stream=Signalling())[1].finished
+    assert exit_status() == status
 
 
 def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path):

@@ -57,8 +57,8 @@ class Evaluation:
         return asdict(self)
 
     def numbers(self) -> dict[str, float]:
-        """The scalar metrics, for logs."""
-        return {k: float(v) for k, v in asdict(self).items() if isinstance(v, int | float)}
+        """The scalar metrics, for logs; counts are whole numbers."""
+        return {k: v for k, v in asdict(self).items() if isinstance(v, int | float)}
 
 
 class Unigram:

@@ -2,8 +2,8 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,20 @@ def pretrain(
         set_depth(model, None)
         return evaluate_batches(model, held_out_batches, unigram, world).numbers()
 
+    def write_card_of(name: str, folder: Path, evaluation: dict[str, float], **extent: Any) -> None:
+        write_card(
+            folder,
+            run.resolve().name,
+            place=f"{run.resolve().name}/{name}",
+            config=model.config.to_dict(),
+            parameters=sum(p.numel() for p in model.parameters()),
+            corpus=source.facts() | ({"continued": str(began.continued["model"])} if continued else {}),
+            settings=settings.to_dict() | extent,
+            results=evaluation,
+            baselines=evaluation,
+            versions=versions(),
+        )
+
     def save_start() -> None:
         shutil.rmtree(run / START, ignore_errors=True)  # of an earlier attempt that ended before there was a run
         if continued:
@@ -165,15 +179,19 @@ def pretrain(
     with repeatable(world.device):
         result = train(
             trained, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
-            save_model=save_model, evaluate=evaluate, resume=resume, before_update=grow,
+            save_model=save_model, describe=partial(write_card_of, "best"), evaluate=evaluate, resume=resume, before_update=grow,
             select="masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss", smaller=True,
         )  # fmt: skip
     if not result.finished:
         return _result(None, result)
     final = run / "final"
     if world.is_main:
-        corpus = source.facts() | ({"continued": str(began.continued["model"])} if continued else {})
-        _finish(run, final, save_model, corpus, settings, model, result, display)
+        extent = {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)}
+        with atomic_folder(final) as folder:
+            save_model(folder)
+            write_card_of("final", folder, result.evaluation, **extent)
+            write_checksums(folder)
+        _plot(run, result, display)
     world.barrier()
     return _result(final, result)
 
@@ -214,32 +232,8 @@ def _check_run(run: Path, settings: PretrainSettings, source: Source, start: str
             )  # fmt: skip
 
 
-def _finish(
-    run: Path,
-    final: Path,
-    save_model: Callable[[Path], None],
-    corpus: dict[str, Any],
-    settings: PretrainSettings,
-    model: AlbertForPreTraining,
-    result: TrainingResult,
-    display: Display,
-) -> None:
-    """Write the final model with its card, and the plot."""
-    with atomic_folder(final) as folder:
-        save_model(folder)
-        write_card(
-            folder,
-            run.resolve().name,
-            config=model.config.to_dict(),
-            parameters=sum(p.numel() for p in model.parameters()),
-            corpus=corpus,
-            settings=settings.to_dict()
-            | {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)},
-            results=result.evaluation,
-            baselines=result.evaluation,
-            versions=versions(),
-        )
-        write_checksums(folder)
+def _plot(run: Path, result: TrainingResult, display: Display) -> None:
+    """Draw the losses, if there is something to draw with."""
     try:
         plot_run(run, run / "loss.png", baseline=result.evaluation, title=run.resolve().name)
     except MissingExtraError as error:

@@ -24,6 +24,7 @@ def model_card(
     name: str,
     *,
     config: Mapping[str, Any],
+    place: str | None = None,
     parameters: int | None = None,
     corpus: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -36,8 +37,9 @@ def model_card(
     """A model card in Hugging Face's format: YAML front matter, then Markdown. Sections without numbers are left out.
 
     Args:
-        name: Heading, and the folder in the loading examples.
+        name: Heading.
         config: `AlbertConfig.to_dict()`.
+        place: Folder in the loading examples. Default: `name`.
         parameters: Number of parameters, heads included.
         corpus: Counts of the token store and the `tokenizer_fingerprint`, as they are to be named.
         settings: Settings of the run; may be nested.
@@ -58,6 +60,7 @@ def model_card(
     results = results or {}
     return environment().get_template("card.md.j2").render(
         name=" ".join(name.split()),
+        place=place or " ".join(name.split()),
         front_matter=front_matter(language, license, "fill-mask"),
         architecture={key: config[key] for key in ARCHITECTURE if key in config},
         parameters=parameters,

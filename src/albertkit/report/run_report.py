@@ -20,6 +20,7 @@ from albertkit.report.task_scores import number, task_scores
 
 REPORT = "report.html"
 _SHARES = ("masked_lm_accuracy", "sentence_order_accuracy")
+_LOSSES = ("masked_lm_loss", "sentence_order_loss")
 _VERSIONS = re.compile(r"^## Versions\n+(\S.{0,400})$", re.MULTILINE)
 _LEFT_OUT = ("configuration", "model")  # of what `albertkit inspect` says: in the settings, or in the title
 
@@ -129,15 +130,15 @@ def _training(run: Run) -> dict[str, Any]:
 
 
 def _best(run: Run) -> str | None:
-    """The step whose model is in `best/`: larger is better, in every kind of training."""
+    """The step whose model is in `best/`: it has the least loss of a pretraining, the largest metric of any other training."""
     metric = run.results.get("metric")
-    names = [metric] if isinstance(metric, str) else list(_SHARES)
-    for name in names:
+    scores = [(metric, -1)] if isinstance(metric, str) else [(name, 1) for name in _LOSSES]
+    for name, sign in scores:
         steps, values = run.metrics.series("eval", name)
-        known = [(value, -step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+        known = [(sign * value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
         if known:
-            value, step = max(known)
-            return f"step {-step:,}: {name.replace('_', ' ')} {number(value)}"
+            value, step = min(known)
+            return f"step {step:,}: {name.replace('_', ' ')} {number(sign * value)}"
     return None
 
 

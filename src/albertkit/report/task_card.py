@@ -1,5 +1,6 @@
 """The model card of a fine-tuned model: what it does, how well, on which examples, how to use it."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def write_task_card(
         name=" ".join(name.split()),
         front_matter=front_matter(None, None, PIPELINES[kind]),
         kind=kind, task=task, model_class=model_class, parameters=parameters, start=start, examples=examples, scores=scores,
-        intervals=intervals, settings=settings, versions=versions, cell=cell,
+        intervals=intervals, settings=settings, versions=versions, cell=cell, quote=shlex.quote,
     )  # fmt: skip
     path = Path(folder) / "README.md"
     with atomic_file(path, "w") as stream:

@@ -158,6 +158,7 @@ def train(
     display: Display,
     save_model: Callable[[Path], None],
     evaluate: Callable[[], dict[str, float]],
+    describe: Callable[[Path, dict[str, float]], None] | None = None,
     select: str,
     smaller: bool = False,
     resume: bool = False,
@@ -178,6 +179,7 @@ def train(
         display: Shows and records what happens.
         save_model: Writes the model's files into a folder.
         evaluate: Called in all processes; returns metrics.
+        describe: Writes what is to be said of the best model beside its files, from its metrics.
         select: The metric that decides which model is best; larger is better.
         smaller: A smaller value of that metric is better.
         resume: Continue from the run's newest checkpoint, to the same bits on the same machine with the same threads.
@@ -222,6 +224,11 @@ def train(
             save_state(run, state, tensors, save_model, settings.keep)
         world.barrier()
 
+    def save_and_describe(folder: Path) -> None:
+        save_model(folder)
+        if describe:
+            describe(folder, result.evaluation)
+
     def evaluate_now() -> None:
         if average:
             average.swap()
@@ -237,7 +244,7 @@ def train(
         if state.best is None or value > state.best:
             state.best, state.without_better = value, 0
             if world.is_main:
-                save_best(run, save_model)
+                save_best(run, save_and_describe)
         if average:
             average.swap()
         display.evaluation(state.step, result.evaluation)

@@ -26,7 +26,7 @@ def write_caption_card(
 
     Args:
         folder: The folder.
-        name: Heading, and the folder in the examples.
+        name: Heading, and the folder that `folder` lies in.
         captioner: That lies there.
         settings: Of the run.
         start: The ALBERT that it was trained from.
@@ -38,7 +38,8 @@ def write_caption_card(
     """
     telling = ("objective", "video_attention", "length", "steps", "batch_size", "lr", "warmup", "weight_decay", "seed")
     text = environment().get_template("caption_card.md.j2").render(
-        name=" ".join(name.split()), parameters=captioner.model.num_parameters(),
+        name=" ".join(name.split()), place=f"{name}/{Path(folder).name}",
+        parameters=captioner.model.num_parameters(),
         backbone="features of somebody else" if captioner.backbone is None else captioner.backbone.name,
         sampling=captioner.sampling, start=start, scores=scores, examples=examples[:5],
         settings={key: getattr(settings, key) for key in telling}, versions=versions(), cell=cell, literal=json.dumps,

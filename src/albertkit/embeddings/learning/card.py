@@ -30,7 +30,7 @@ def write_embedding_card(
 
     Args:
         folder: The folder.
-        name: Heading, and the folder in the examples.
+        name: Heading, and the folder that `folder` lies in.
         encoder: That lies there.
         start: The checkpoint that it was trained from.
         data: What it was trained on, in words.
@@ -46,7 +46,8 @@ def write_embedding_card(
     """
     pooling = encoder.pooling if isinstance(encoder.pooling, str) else " and ".join(encoder.pooling)
     text = environment().get_template("embedding_card.md.j2").render(
-        name=" ".join(name.split()), dimension=encoder.dimension, length=encoder.max_length, pooling=pooling,
+        name=" ".join(name.split()), place=f"{name}/{Path(folder).name}",
+        dimension=encoder.dimension, length=encoder.max_length, pooling=pooling,
         parameters=sum(p.numel() for p in encoder.parameters()), start=start, data=data, dev=dev, loss=loss,
         scores=scores, intervals=intervals, settings=settings, dims=dims, versions=versions(), cell=cell,
         literal=json.dumps,

@@ -1,7 +1,7 @@
 """Rows as a person reads them, or as one JSON object a line."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from albertkit.benchmarks.harness import Row
 
@@ -18,6 +18,19 @@ def show(rows: Iterable[Row], as_json: bool) -> None:
             print(json.dumps(row.to_json(), ensure_ascii=False), flush=True)
         else:
             _table(row)
+
+
+def show_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first row is the heading and whose other columns stand right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for number, heading in enumerate(rows[0]):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in rows[1:]:
+        table.add_row(*row)
+    Console().print(table)
 
 
 def _table(row: Row) -> None:

@@ -87,7 +87,7 @@ _COMMANDS = (
         "tokenize": "bench:tokenize", "data": "bench:data", "finetune": "bench:finetune", "embed": "bench:embed",
         "latency": "bench_inference:latency", "encode": "bench_inference:encode", "serve": "bench_serve:serve",
         "caption": "bench:caption", "pretrain": "bench:pretrain", "quality": "bench_quality:quality",
-        "all": "bench_all:everything",
+        "bert": "bench_bert:bert", "all": "bench_all:everything",
     }),
 )  # fmt: skip
 for group, commands in _COMMANDS:

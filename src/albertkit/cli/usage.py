@@ -29,11 +29,11 @@ COMING_FROM = {
     "convert_albert_original_tf_checkpoint_to_pytorch": "convert SOURCE TARGET",
     "export_checkpoints": "convert SOURCE TARGET",
     "tf2_encoder_checkpoint_converter": "convert SOURCE TARGET",
+    "run_caption_VidSwinBert_inference": "caption predict RUN video.mp4",
     "training_nli": "embed train nli MODEL DATA --out RUN",
     "training_stsbenchmark": "embed train stsb MODEL DATA --out RUN",
     "make_multilingual": "embed distill MODEL PAIRS --teacher TEACHER --out RUN",
     "migrate_to_albert": "migrate swinbert CHECKOUT",
-    "run_caption_vidswinbert": "caption train MODEL CLIPS --out RUN",
     "run_caption_VidSwinBert": "caption train MODEL CLIPS --out RUN",
 }
 

@@ -1,0 +1,167 @@
+"""The Python of README and guides runs as it stands there, on small folders of the names that it uses; links lead somewhere."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import albertkit
+from albertkit import first_run
+
+ROOT = Path(__file__).parent.parent
+WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+BLOCK = re.compile(r"^```python\n(.+?)^```$", re.MULTILINE | re.DOTALL)
+# architecture.md shows interfaces, which are no programs.
+RUN_ELSEWHERE = {
+    "docs/checkpoints.md": "tests/checkpoints/test_documented_commands.py",
+    "CONTRIBUTING.md": "tests/test_contributing.py",
+    "docs/architecture.md": "",
+}
+SERVICE = "import openai\n"  # needs a running service: tests/serve/test_openai.py
+
+
+def pages() -> list[str]:
+    return ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def blocks(page: str) -> list[str]:
+    return [code for code in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")) if not code.startswith(SERVICE)]
+
+
+def sentences(number: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(5, 12))) + "." for _ in range(number)]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretraining checkpoint with random weights."""
+    folder = tmp_path_factory.mktemp("start")
+    tokenizer = albertkit.train_tokenizer(sentences(300, 1), folder / "tokenizer", vocab_size=44)
+    config = albertkit.AlbertConfig(
+        vocab_size=44, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=64,
+        max_position_embeddings=128,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    albertkit.AlbertForPreTraining(config).save_pretrained(folder / "model", tokenizer)
+    return folder / "model"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def readme(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text of one's own, and a quickstart of a few updates."""
+    (place / "my-text").mkdir()
+    for number in range(3):
+        documents = [sentences(6, 100 * number + i) for i in range(60)]
+        text = "\n\n".join("\n".join(document) for document in documents)
+        (place / "my-text" / f"{number}.txt").write_text(text, encoding="utf-8")
+    small = {"embedding_size": 16, "hidden_size": 32, "num_attention_heads": 1, "intermediate_size": 64}
+    monkeypatch.setattr(first_run, "SHAPE", {**first_run.SHAPE, **small})
+    monkeypatch.setattr(first_run, "SETTINGS", albertkit.PretrainSettings(**{**vars(first_run.SETTINGS), "steps": 20}))
+    monkeypatch.setattr(
+        first_run.quickstart, "__kwdefaults__", {**first_run.quickstart.__kwdefaults__, "vocab_size": 44}
+    )
+
+
+@pytest.fixture
+def finetuning(place: Path, start: Path) -> None:
+    """The folders that the guide names: a model under a hub's name, and MRPC."""
+    (place / "albert").mkdir()
+    (place / "albert" / "albert-base-v2").symlink_to(start)
+    folder = place / "glue" / "MRPC"
+    folder.mkdir(parents=True)
+    a, b = sentences(40, 1), sentences(40, 2)
+    for name, rows in (("train", 40), ("dev", 12), ("test", 5)):
+        lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"] if name != "test" else [
+            "index\t#1 ID\t#2 ID\t#1 String\t#2 String"
+        ]  # fmt: skip
+        lines += [f"{i if name == 'test' else i % 2}\t{i}\t{i}\t{a[i]}\t{b[i]}" for i in range(rows)]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def inference(place: Path, start: Path) -> None:
+    """A classifier as RUN, its export as ONNX."""
+    rows = [f'"{text}",{i % 2}' for i, text in enumerate(sentences(40, 3))]
+    (place / "table.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    settings = albertkit.FinetuneSettings(steps=2, batch_size=8, length=32)
+    columns = albertkit.Columns(text="text", label="label")
+    albertkit.finetune("classify", start, place / "table.csv", place / "RUN", settings, columns=columns)
+    pytest.importorskip("onnxruntime")
+    albertkit.export_onnx(place / "RUN", place / "ONNX")
+
+
+@pytest.fixture
+def embeddings(place: Path, start: Path) -> None:
+    albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(place / "RUN")
+
+
+@pytest.fixture
+def captioning(place: Path, start: Path) -> None:
+    """An untrained captioner as RUN, and a video."""
+    pytest.importorskip("av")
+    from albertkit.captioning.backbones import load_backbone
+    from albertkit.captioning.model import CaptionConfig
+    from albertkit.captioning.synthetic.learn import SAMPLING
+    from albertkit.captioning.synthetic.shapes import make_clips
+
+    backbone = load_backbone("conv3d", {"width": 64})
+    grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
+    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(albertkit.AlbertConfig.from_pretrained(start))
+    model, tokenizer = albertkit.AlbertForImageCaptioning(config), albertkit.AlbertTokenizer.from_pretrained(start)
+    albertkit.VideoCaptioner(model, tokenizer, backbone, SAMPLING, grid).save_pretrained(place / "RUN")
+    make_clips(place / "clips", 20)
+    next((place / "clips").rglob("*.mp4")).rename(place / "video.mp4")
+
+
+# Names that a block uses and the page explains in words.
+GIVEN: dict[str, Callable[[], dict[str, object]]] = {
+    "docs/inference.md": lambda: {"tokenizer": albertkit.AlbertTokenizer.from_pretrained("ONNX")},
+}
+FIXTURES = {
+    "README.md": "readme", "docs/finetuning.md": "finetuning", "docs/inference.md": "inference",
+    "docs/embeddings.md": "embeddings", "docs/captioning.md": "captioning",
+}  # fmt: skip
+
+
+def test_every_page_with_python_is_run() -> None:
+    assert {page for page in pages() if blocks(page)} == FIXTURES.keys() | RUN_ELSEWHERE.keys()
+    assert all((ROOT / test).is_file() for test in RUN_ELSEWHERE.values() if test)
+
+
+@pytest.mark.parametrize("page", FIXTURES)
+@pytest.mark.filterwarnings("ignore:head size")
+def test_the_python_of_a_page_runs_twice(page: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(FIXTURES[page])
+    names = GIVEN.get(page, dict)()
+    for code in blocks(page):
+        exec(compile(code, page, "exec"), names)
+    if page == "README.md":  # a name that turned into a module failed at its second use
+        exec(compile(blocks(page)[0], page, "exec"), names)
+        assert names["model"].config.hidden_size == 32  # type: ignore[attr-defined]
+
+
+def test_links_lead_to_pages_and_headings() -> None:
+    broken = []
+    for page in pages():
+        for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+            file, _, heading = target.partition("#")
+            other = (ROOT / page).parent / file if file else ROOT / page
+            if target.startswith(("http:", "https:")):
+                continue
+            if not other.exists():
+                broken.append((page, target))
+            elif heading:
+                titles = re.findall(r"^#+ (.+)$", other.read_text(encoding="utf-8"), re.MULTILINE)
+                if heading not in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}:
+                    broken.append((page, target))
+    assert broken == []

@@ -143,7 +143,9 @@ def compare_with_bert(
             "bad-value", "--task and --data go together", "name both, for example --task mrpc --data glue/MRPC"
         )
     store = _store(inputs, out)
-    settings = dataclasses.replace(SETTINGS, steps=steps, eval_every=max(min(20, steps), steps // 20), warmup_steps=steps // 10)
+    settings = dataclasses.replace(
+        SETTINGS, steps=steps, eval_every=max(min(20, steps), steps // 20), warmup_steps=steps // 10
+    )
     with using_threads(threads):
         runs: dict[str, PretrainSettings] = {}
         for name, config in configurations(store.vocab_size, hidden_size, layers, settings.length).items():

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from albertkit.config import AlbertConfig
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
+from albertkit.corpus.inputs import find_inputs
+from albertkit.corpus.layout import settings_for
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining
@@ -116,7 +118,10 @@ def quickstart(
     say(f"  {vocab_size:,} pieces")
 
     say("[bold]3 of 5[/] token store")
-    built = build_store(inputs, out / "store", tokenizer_folder, BuildSettings())
+    layout = settings_for(find_inputs(inputs))
+    if layout != BuildSettings():
+        say(f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}")
+    built = build_store(inputs, out / "store", tokenizer_folder, layout)
     store = TokenStore.open(out / "store")
     say(f"  {store.num_documents:,} documents, {store.num_sentences:,} sentences, {store.num_tokens:,} tokens")
     for warning in built.warnings:

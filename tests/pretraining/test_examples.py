@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 
 from albertkit.errors import ConfigError, DataError
-from albertkit.pretraining.examples import ExampleSettings, plan_epoch
+from albertkit.pretraining.examples import ExampleSettings, plan_epoch, seen_tokens
 from albertkit.pretraining.randomness import make_key
 from albertkit.pretraining.segments import EXAMPLE, IN_ORDER, RANDOM, SINGLE, SWAPPED, _truncate
 
@@ -152,6 +152,23 @@ def test_epochs_and_seeds_differ_and_repeat(novels):
     assert np.array_equal(plan(1, 0), plan(1, 0))
     assert not np.array_equal(plan(1, 0)[:100], plan(1, 1)[:100])
     assert not np.array_equal(plan(1, 0)[:100], plan(2, 0)[:100])
+
+
+def test_seen_tokens_counts_each_token_once():
+    examples = np.zeros(200, EXAMPLE)
+    draw = np.random.default_rng(0)
+    seen = set()
+    for example in examples:
+        for segment in "ab":
+            shard, start, length = (int(draw.integers(n)) for n in (3, 400, 20))
+            example[f"{segment}_shard"], example[f"{segment}_start"], example[f"{segment}_length"] = (
+                shard,
+                start,
+                length,
+            )
+            seen.update((shard, start + k) for k in range(length))
+    assert seen_tokens(examples) == len(seen)
+    assert seen_tokens(examples[:0]) == 0
 
 
 def test_an_example_takes_twenty_bytes():

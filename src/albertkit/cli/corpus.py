@@ -32,8 +32,9 @@ def build(
     Parameters
     ----------
     inputs
-        Files, globs, folders or URLs: plain text (a blank line ends a document), JSONL, Parquet or WikiExtractor's
-        output, also `.gz`, `.xz` and `.zst`.
+        Files, globs, folders or URLs: plain text (a line is a sentence, a blank line ends a document; say `--sentences split`
+        if a line is a paragraph, `--format paragraphs` if it is a document), JSONL, Parquet or WikiExtractor's output, also
+        `.gz`, `.xz` and `.zst`.
     tokenizer
         Folder that holds one `*.model`.
     out
@@ -46,8 +47,9 @@ def build(
     separator
         Between the sentences of a line of `pairs`; a line without it is passed over, counted and named.
     sentences
-        `lines` (a line is a sentence), `split`, or `kiwi` for Korean without full stops (250 times slower; extra `korean`);
-        not given: lines in plain text and pairs, split in other formats.
+        `lines` (a line is a sentence), `split`, or `kiwi` for Korean without full stops (250 times slower; extra `korean`).
+        Not given: split in JSONL, Parquet, WikiExtractor's output and paragraphs; lines in pairs and in plain text, whose
+        beginning is looked at first: the build stops if its lines are paragraphs.
     language
         Two-letter code, for abbreviations. `en` serves Korean, Chinese and Japanese too.
     errors

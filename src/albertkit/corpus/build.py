@@ -15,6 +15,7 @@ from typing import Any
 from albertkit.corpus.addresses import is_remote
 from albertkit.corpus.inputs import InputFile, find_inputs
 from albertkit.corpus.journal import JOURNAL, Journal
+from albertkit.corpus.layout import check_layout
 from albertkit.corpus.local import BuildEngine, LocalEngine, Work
 from albertkit.corpus.origin import Origin, other_build, other_store
 from albertkit.corpus.progress import BuildProgress
@@ -76,7 +77,8 @@ def build_store(
     Raises:
         ConfigError: bad-workers, bad-errors, bad-engine, bad-address.
         MissingExtraError: missing-extra, without Ray.
-        DataError: bad input (`readers.DocumentFile`), empty-corpus, folder-not-empty, other-store, other-build.
+        DataError: bad input (`readers.DocumentFile`), lines-are-paragraphs, empty-corpus, folder-not-empty,
+            other-store, other-build.
         MachineError: disk-full, worker-died, in-use, no-cluster, node-differs.
     """
     settings = settings or BuildSettings()
@@ -163,6 +165,8 @@ class _Build:
         self._fill(read_json(self.out / MANIFEST))
 
     def _build(self, engine: BuildEngine, overwrite: bool, progress: bool, commit_seconds: float) -> None:
+        if not self.work.exists():
+            check_layout(self.files, self.settings)
         journal = self._open_journal(overwrite)
         try:
             self._encode(journal, engine, progress, commit_seconds)
@@ -294,6 +298,7 @@ class _Build:
         self.counts.unknown_tokens += int(encoded.unknown.sum())
         self.counts.single_sentence_documents += int((document_sentences == 1).sum())
         self.counts.lines += int(encoded.lines.sum())
+        self.counts.line_tokens += int(encoded.line_tokens.sum())
         self.counts.unfinished_lines += int(encoded.unfinished.sum())
         self.place = note.place
         process, peak = encoded.process

@@ -139,6 +139,10 @@ class DocumentFile:
         """Whether the file holds no byte."""
         return not self._stream.peek(1)
 
+    def head(self, size: int) -> bytes:
+        """Return the first bytes, decompressed, at most `size`, without consuming them."""
+        return self._stream.peek(size)
+
     def position(self) -> int:
         """Bytes of the stored file consumed so far."""
         return self._stream.position()

@@ -51,6 +51,7 @@ class Counts:
     text_bytes: int = 0
     lines: int = 0
     unfinished_lines: int = 0
+    line_tokens: int = 0
     faulty_lines: int = 0
     faults: list[str] = field(default_factory=list)
 

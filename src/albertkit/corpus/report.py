@@ -67,12 +67,21 @@ class BuildReport:
         return asdict(self)
 
 
+_LONG_LINE = 60  # tokens; sentences of English Wikipedia have 29 on average
+
+
 def warnings_of(counts: dict[str, Any]) -> Iterator[str]:
     """Sentences about the counts of a manifest that speak against its use."""
     if counts["single_sentence_documents"] == counts["documents"]:
         yield (
             "no document has two sentences: sentence order cannot be learnt from this store; "
             "put a blank line between documents only, or use --sentences split"
+        )
+    if counts["lines"] and counts.get("line_tokens", 0) > _LONG_LINE * counts["lines"]:
+        yield (
+            f"a line has {counts['line_tokens'] / counts['lines']:,.0f} tokens on average and is taken for one sentence; what is "
+            "longer than a sequence is cut. If lines are paragraphs, use --sentences split; if they are documents, "
+            "--format paragraphs"
         )
     if counts["lines"] and counts["unfinished_lines"] > 0.5 * counts["lines"]:
         yield (
@@ -83,7 +92,10 @@ def warnings_of(counts: dict[str, Any]) -> Iterator[str]:
         share = counts["unknown_tokens"] / counts["tokens"]
         yield f"{share:.1%} of the tokens are unknown: this tokenizer does not fit this text"
     if counts["cut_documents"]:
-        yield f"{counts['cut_documents']:,} documents were too long and were cut; put blank lines between documents"
+        yield (
+            f"{counts['cut_documents']:,} documents were too long and were cut; put blank lines between documents, or, if each "
+            "line is a document, use --format paragraphs"
+        )
     if counts["bad_bytes"]:
         yield f"{counts['bad_bytes']:,} bytes were not UTF-8 and were replaced"
     if "faulty_lines" in counts:

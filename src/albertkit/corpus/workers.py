@@ -56,6 +56,7 @@ class EncodedBatch:
         unknown: int64 [D], tokens that are the unknown piece.
         unfinished: int64 [D], sentences of a document with one sentence a line that do not end in punctuation.
         lines: int64 [D], all sentences of such a document.
+        line_tokens: int64 [D], their tokens.
         process: (name of the process, peak memory in MB) of who did it.
     """
 
@@ -65,6 +66,7 @@ class EncodedBatch:
     unknown: NDArray[np.int64]
     unfinished: NDArray[np.int64]
     lines: NDArray[np.int64]
+    line_tokens: NDArray[np.int64]
     process: tuple[Any, float]
 
     def keep(self, wanted: NDArray[np.bool_]) -> "EncodedBatch":
@@ -83,6 +85,7 @@ class EncodedBatch:
             unknown=self.unknown[wanted],
             unfinished=self.unfinished[wanted],
             lines=self.lines[wanted],
+            line_tokens=self.line_tokens[wanted],
             process=self.process,
         )
 
@@ -128,6 +131,7 @@ def encode_documents(batch: Batch, tokenizer: Any, language: str) -> EncodedBatc
         unknown=np.diff(unknown_before[ragged.offsets[document_ends]]),
         unfinished=unfinished,
         lines=lines,
+        line_tokens=np.diff(ragged.offsets[document_ends]) * (lines > 0),
         process=(os.getpid(), peak_memory_mb()),
     )
 

@@ -116,6 +116,26 @@ class EpochPlan:
         return lengths_of(self.examples[indices], self.num_specials)
 
 
+def seen_tokens(examples: np.ndarray) -> int:
+    """Return the number of tokens of a store that the examples show, each counted once.
+
+    Args:
+        examples: [N] of dtype EXAMPLE; N may be 0.
+    """
+    seen = 0
+    parts = [
+        [examples[f"{segment}_{name}"].astype(np.int64) for name in ("shard", "start", "length")] for segment in "ab"
+    ]
+    shards, starts, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    for shard in np.unique(shards[lengths > 0]):
+        mine = (shards == shard) & (lengths > 0)
+        order = np.argsort(starts[mine])
+        first, end = starts[mine][order], (starts[mine] + lengths[mine])[order]
+        reached = np.concatenate([[0], np.maximum.accumulate(end)[:-1]])
+        seen += int(np.maximum(end - np.maximum(first, reached), 0).sum())
+    return seen
+
+
 def lengths_of(examples: np.ndarray, num_specials: int) -> np.ndarray:
     """Lengths in tokens, specials included: int64 [N]."""
     return examples["a_length"].astype(np.int64) + examples["b_length"] + num_specials
@@ -241,7 +261,8 @@ def _no_examples(documents: int, skipped: int) -> DataError:
         return DataError(
             "no-examples",
             f"all {documents:,} documents have one sentence, which sentence-order prediction cannot use",
-            "separate documents by blank lines, not sentences; `pretrain` can do without pairs: --pair-task none",
+            "build the store again with `--sentences split` if its lines hold several sentences, or without the blank lines "
+            "that divide sentences; only if documents really are single sentences, use --pair-task none",
         )
     return DataError(
         "no-examples",

@@ -1,0 +1,94 @@
+"""Plain text whose lines are paragraphs or documents is not read as if a line were a sentence."""
+
+from pathlib import Path
+
+import pytest
+from word_tokenizer import WordTokenizer
+
+from albertkit.corpus import BuildSettings, TokenStore, build_store
+from albertkit.corpus.inputs import find_inputs
+from albertkit.corpus.layout import line_layout, settings_for
+from albertkit.corpus.sentences import split_sentences
+from albertkit.errors import DataError
+
+SENTENCES = [f"Sentence number {n} has some words in it, and ends here." for n in range(120)]
+KOREAN = [f"{n}번째 문장에도 낱말이 몇 개 있고 여기에서 끝난다." for n in range(120)]
+
+
+def paragraphs(sentences: list[str], each: int = 6) -> list[str]:
+    return [" ".join(sentences[n : n + each]) for n in range(0, len(sentences), each)]
+
+
+def written(folder: Path, lines: list[str], between: str = "\n") -> Path:
+    path = folder / "text.txt"
+    path.write_text(between.join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def build(text: Path, **settings):
+    out = text.with_name("store")
+    return build_store([text], out, WordTokenizer(), BuildSettings(**settings), workers=0), TokenStore.open(out)
+
+
+@pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
+@pytest.mark.parametrize(
+    ("between", "first"), [("\n", "`--format paragraphs` if each"), ("\n\n", "`--sentences split` if blank")]
+)
+def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str], between: str, first: str) -> None:
+    text = written(tmp_path, paragraphs(sentences), between)
+    with pytest.raises(DataError, match=r"lines-are-paragraphs.*6\.0 sentences") as caught:
+        build(text)
+    assert caught.value.hint.startswith(f"add {first}")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
+def test_what_the_hint_says_keeps_every_sentence(tmp_path: Path, sentences: list[str]) -> None:
+    text = written(tmp_path, paragraphs(sentences))
+    report, store = build(text, format="paragraphs")
+    assert (report.documents, store.num_sentences, report.warnings) == (20, 120, [])
+
+
+def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path: Path) -> None:
+    report, store = build(written(tmp_path, paragraphs(SENTENCES, 12)), sentences="lines")
+    assert store.num_sentences == 10
+    assert "a line has 132 tokens on average" in report.warnings[0]
+    assert "--format paragraphs" in report.warnings[0]
+
+
+@pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
+def test_a_sentence_a_line_is_built_as_before(tmp_path: Path, sentences: list[str]) -> None:
+    report, store = build(written(tmp_path, sentences))
+    assert (store.num_sentences, report.warnings) == (120, [])
+
+
+def test_a_single_line_of_any_length_is_noticed(tmp_path: Path) -> None:
+    found = line_layout(find_inputs([written(tmp_path, [" ".join(SENTENCES * 40)])]))
+    assert found is not None
+    assert found.paragraphs
+    assert found.characters == pytest.approx(1 << 16, rel=0.01)
+
+
+def test_little_text_says_nothing(tmp_path: Path) -> None:
+    assert line_layout(find_inputs([written(tmp_path, paragraphs(SENTENCES[:12]))])) is None
+
+
+def test_settings_for_callers_that_cannot_ask(tmp_path: Path) -> None:
+    assert settings_for(find_inputs([written(tmp_path, SENTENCES)])) == BuildSettings()
+    assert settings_for(find_inputs([written(tmp_path, paragraphs(SENTENCES))])) == BuildSettings(format="paragraphs")
+    both = BuildSettings(sentences="split")
+    assert settings_for(find_inputs([written(tmp_path, paragraphs(SENTENCES), "\n\n")])) == both
+    (tmp_path / "more.jsonl").write_text('{"text": "One. Two."}\n')
+    files = find_inputs([written(tmp_path, paragraphs(SENTENCES)), tmp_path / "more.jsonl"])
+    assert settings_for(files) == both
+
+
+def test_long_lines_are_not_joined_when_text_is_unwrapped() -> None:
+    """An open quotation mark hides the sentences after it, but only to the end of its own paragraph."""
+    broken = 'He said "never and left. ' + " ".join(SENTENCES[:6])
+    text = "\n".join([broken, *paragraphs(SENTENCES)])
+    assert split_sentences(text, "wrapped")[-120:] == SENTENCES
+    assert split_sentences("A line that is\nbroken. Here is\nmore.", "wrapped") == [
+        "A line that is broken.",
+        "Here is more.",
+    ]

@@ -61,3 +61,23 @@ def start(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
     torch.manual_seed(3)
     AlbertForPreTraining(config).save_pretrained(folder, AlbertTokenizer.from_pretrained(checkpoint))
     return folder
+
+
+@pytest.fixture(scope="session")
+def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence-transformers folder of a random BERT of 16 numbers that reads 32 tokens and has the prompt `query`."""
+    st = pytest.importorskip("sentence_transformers")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("other")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", *WORDS]) + "\n")
+    config = transformers.BertConfig(
+        vocab_size=6 + len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=64, initializer_range=0.5,
+    )  # fmt: skip
+    torch.manual_seed(4)
+    transformers.BertModel(config).eval().save_pretrained(folder / "bert")
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
+    model = st.SentenceTransformer(str(folder / "bert"), device="cpu", prompts={"query": "seven wizards : "})
+    model.max_seq_length = 32
+    model.save(str(folder / "model"))
+    return folder / "model"

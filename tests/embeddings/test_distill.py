@@ -211,3 +211,64 @@ def test_a_narrower_teacher_is_not_reduced(start, lesson, tmp_path):
     np.save(narrow, np.load(lesson / "vectors.npy")[:, :8])
     with pytest.raises(ConfigError, match="have 8 numbers, the student's 32"):
         distill_embeddings(start, narrow, lesson / "texts.txt", tmp_path / "run", replace(SETTINGS, teacher_pca=True))
+
+
+def test_a_teacher_may_be_an_albert_checkpoint_and_reads_with_its_prompt(
+    start, checkpoint, other_model, tmp_path, world
+):
+    texts = ["the quick brown fox", "seven wizards"]
+    encoder = SentenceEncoder.from_pretrained(checkpoint)
+    teacher = find_teacher(str(checkpoint), "cpu")
+    np.testing.assert_allclose(teacher.encode(texts), encoder.encode(texts), atol=1e-6)
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(other_model), device="cpu")
+    plain = find_teacher(str(other_model), "cpu")
+    np.testing.assert_allclose(plain.encode(texts), theirs.encode(texts), atol=1e-6)
+    assert plain.notes == [
+        "teacher: the model has prompts (query `seven wizards : `) and none is used: name one with --prompt-name"
+    ]
+    prompted = find_teacher(str(other_model), "cpu", prompt_name="query")
+    np.testing.assert_allclose(prompted.encode(texts), theirs.encode(texts, prompt_name="query"), atol=1e-6)
+    assert prompted.identity != plain.identity
+    assert prompted.notes == ["teacher: prompt: `seven wizards : ` before every text"]
+    with pytest.raises(ConfigError, match="no prompt `quer`"):
+        find_teacher(str(other_model), "cpu", prompt_name="quer").encode(texts)
+    np.save(tmp_path / "v.npy", np.eye(2, dtype=np.float32))
+    with pytest.raises(ConfigError) as caught:
+        find_teacher(str(tmp_path / "v.npy"), "cpu", prompt="query: ")
+    assert caught.value.slug == "conflicting-options"
+
+
+def test_columns_keep_their_names_and_what_is_cut_is_counted(start, lesson, tmp_path, capfd):
+    settings = replace(SETTINGS, epochs=None, steps=1, length=5, batch_size=2000)
+    named = Columns(columns="de,en", text="en", pair="de")
+    result = distill_embeddings(
+        start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "run", settings, columns=named
+    )
+    said = capfd.readouterr().err
+    assert "column `en`: 0.0% of words, 0.0% of pieces; column `de`: 0.0%" in said
+    assert "batch_size: 2,000 is more than the 270 examples: an update has them all" in said
+    encoder = SentenceEncoder.from_pretrained(start)
+    rows = [line.split("\t") for line in (lesson / "parallel.tsv").read_text().splitlines()]
+    long = sum(len(encoder.tokenizer.encode(text)) > 3 for row in rows for text in row)
+    assert result.truncated["train"] + result.truncated["dev"] == long > 0
+    assert result.to_dict()["truncated"] == result.truncated
+    assert f"texts longer than 5 tokens, cut: {result.truncated['train']} of 540 in training" in said
+
+
+def test_a_signal_after_the_last_update_is_said_and_repaired(start, lesson, tmp_path, capfd, monkeypatch):
+    from albertkit.embeddings.learning import run as module
+
+    def stopped(*_: object, **__: object) -> None:
+        raise SystemExit(143)
+
+    whole = distill_embeddings(start, lesson / "vectors.npy", lesson / "texts.txt", tmp_path / "whole", SETTINGS)
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "draw_map", stopped)
+        with pytest.raises(SystemExit):
+            distill_embeddings(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS)
+    assert f"stopped by a signal after the last update: `{run / 'best'}` is whole; --resume" in capfd.readouterr().err
+    assert not (run / "map.html").exists()
+    again = distill_embeddings(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS, resume=True)
+    assert again.scores == whole.scores
+    assert (run / "map.html").exists()

@@ -397,3 +397,36 @@ def test_the_command(checkpoint, encoder, file, tmp_path, capsys):
     printed = capsys.readouterr()
     assert [line.split() for line in printed.out.splitlines() if line.startswith("left out")] == [["left", "out", "1"]]
     assert "line 2" in printed.err
+
+
+def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an_interruption(
+    file, tmp_path, small, monkeypatch, other_model
+):
+    st = pytest.importorskip("sentence_transformers")
+    from albertkit.embeddings.encoding.other_encoder import OtherEncoder
+
+    texts = texts_of(file)
+    theirs = st.SentenceTransformer(str(other_model), device="cpu")
+    report = encode_file(other_model, file, tmp_path / "v.npy", batch_tokens=300)
+    assert (report.precision, report.dimension) == ("fp32", 16)
+    assert far(np.load(tmp_path / "v.npy"), theirs.encode(texts)) < 2e-6
+    lengths = [len(theirs.tokenizer(text)["input_ids"]) for text in texts]
+    assert report.truncated == sum(length > theirs.max_seq_length for length in lengths) > 0
+    encode_file(other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4)
+    expected = theirs.encode(texts, prompt_name="query", truncate_dim=4, normalize_embeddings=True)
+    assert far(np.load(tmp_path / "p.npy"), expected) < 2e-6
+    encode_run, left = OtherEncoder.encode_run, iter(range(9))
+
+    def ending(self, *arguments):
+        if next(left, None) is None:
+            raise Interrupted
+        return encode_run(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OtherEncoder, "encode_run", ending)
+        with pytest.raises(Interrupted):
+            encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300, commit_seconds=0.0)
+    assert encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300).resumed > 0
+    assert (tmp_path / "w.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
+    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", precision="bf16")) == "bad-precision"
+    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", prompt_name="quer")) == "bad-settings"

@@ -236,3 +236,21 @@ def test_undefined_figures_are_empty_in_the_csv(tmp_path):
     scores = {f"{kind}_{name}": None for name in SIMILARITIES for kind in ("pearson", "spearman")}
     save_embedding_results({"dimension": 4, "files": {"t": {"scores": scores, "dimensions": {}}}}, tmp_path)
     assert (tmp_path / "similarity.csv").read_text().splitlines()[1] == "t,4" + 8 * ","
+
+
+def test_texts_that_are_cut_and_prompts_that_are_not_used_are_said(other_model, tmp_path, sentences):
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(other_model), device="cpu")
+    rows = [f"{a or 'fox'}\t{b or 'dog'}" for a, b in zip(sentences[:40], sentences[40:80], strict=True)]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("\n".join(rows) + "\n")
+    figures = evaluate_embeddings(other_model, {"pairs": ("pairs", file)}).files["pairs"]
+    texts = {text for row in rows for text in row.split("\t")}
+    long = sum(len(theirs.tokenizer(text)["input_ids"]) > 32 for text in texts)
+    assert figures["truncated"] == long > 0
+    assert figures["notes"][:2] == [
+        "the model has prompts (query `seven wizards : `) and none is used: name one with --prompt-name",
+        f"{long} of {len(texts)} texts are longer than 30 tokens and were cut",
+    ]
+    prompted = evaluate_embeddings(other_model, {"pairs": ("pairs", file)}, prompt_name="query").files["pairs"]
+    assert prompted["notes"][0] == "prompt: `seven wizards : ` before every text"
+    assert prompted["mean_random_cosine"] != figures["mean_random_cosine"]

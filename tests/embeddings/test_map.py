@@ -102,3 +102,20 @@ def test_mistakes_have_names(checkpoint, tmp_path, text, columns, slug):
     with pytest.raises(AlbertKitError) as caught:
         embedding_map(checkpoint, tmp_path / "in.tsv", tmp_path / "map.html", columns=columns)
     assert caught.value.slug == slug
+
+
+def test_a_map_is_a_page_and_says_what_was_cut(checkpoint, lines, tmp_path):
+    for out, slug in ((tmp_path / "m.png", "bad-argument"), (tmp_path / "folder.html", "wrong-kind")):
+        if slug == "wrong-kind":
+            out.mkdir()
+        with pytest.raises(AlbertKitError) as caught:
+            embedding_map(checkpoint, lines, out)
+        assert caught.value.slug == slug
+    assert not (tmp_path / "m.png").exists()
+    report = embedding_map(checkpoint, lines, tmp_path / "m.html")
+    tokenizer = load_embedding_model(checkpoint).token_ids
+    texts = data_of(report.written)["texts"]
+    assert report.truncated == int((np.diff(tokenizer(texts).offsets) > 62).sum()) > 0
+    assert report.to_dict()["notes"] == [
+        f"{report.truncated} of {len(texts)} texts are longer than 62 tokens and were cut"
+    ]

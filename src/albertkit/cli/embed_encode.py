@@ -23,6 +23,8 @@ def encode(
     batch_tokens: int = 8192,
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto",
     device: str = "auto",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
     length: int | None = None,
     overwrite: bool = False,
     json: bool = False,
@@ -31,8 +33,8 @@ def encode(
     goes on.
 
     Args:
-        model: A sentence-transformers folder of an ALBERT, a run of `embed train`, any ALBERT checkpoint (then with mean
-            pooling), or `org/name` of the hub.
+        model: A sentence-transformers folder, a run of `embed train`, any ALBERT checkpoint (then with mean pooling), `org/name`
+            of the hub, or an installed package that carries a model. What is no ALBERT is run by sentence-transformers.
         input: Lines of text; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are unpacked.
         out: vectors.npy, or vectors.parquet with the columns id, text and vector.
         text: Column of the texts in a table. Default: `text`.
@@ -46,6 +48,8 @@ def encode(
         batch_tokens: Most tokens computed at once.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
+        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
+        prompt: The prompt itself, such as 'query: '.
         length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
         overwrite: Replace a finished file, and unfinished work with other texts, model or settings.
         json: Print one JSON object, and no progress.
@@ -55,8 +59,8 @@ def encode(
 
     report = encode_file(
         model, input, out, text=text, id=id, columns=columns, quoted=quoted, on_error=on_error, dimension=dimension,
-        normalize=normalize, dtype=dtype, batch_tokens=batch_tokens, precision=precision, device=device, length=length,
-        overwrite=overwrite, progress=not json,
+        normalize=normalize, dtype=dtype, batch_tokens=batch_tokens, precision=precision, device=device,
+        prompt_name=prompt_name, prompt=prompt, length=length, overwrite=overwrite, progress=not json,
     )  # fmt: skip
     for fault in report.left_out:
         print(f"left out: {fault.file}, {fault.where}: {fault.reason}", file=sys.stderr)

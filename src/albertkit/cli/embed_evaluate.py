@@ -16,6 +16,8 @@ def evaluate(
     dimension: tuple[int, ...] = (),
     out: Path | None = None,
     precision: Literal["fp32", "bf16", "int8", "auto"] = "fp32",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     seed: int = 0,
     json: bool = False,
@@ -33,6 +35,8 @@ def evaluate(
         out: Folder for results.json and similarity.csv.
         precision: Of an ALBERT. fp32 gives sentence-transformers' own figures; with the others one sees what speed
             costs.
+        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
+        prompt: The prompt itself, such as 'query: '.
         on_error: Rows that cannot be used: stop, or skip and count them.
         seed: Of the bootstrap intervals.
         json: Print one JSON object.
@@ -48,6 +52,8 @@ def evaluate(
         columns=columns,
         dimensions=dimension,
         precision=precision,
+        prompt_name=prompt_name,
+        prompt=prompt,
         on_error=on_error,
         seed=seed,
     ).to_dict()
@@ -122,6 +128,8 @@ def map(
     /,
     *,
     out: Path,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     json: bool = False,
     columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
@@ -133,11 +141,15 @@ def map(
         input: A text a line; or a table: --text names the column, --pair a second one, --label the names that colour
             the points. Of more than 5,000 different texts a sample is drawn.
         out: HTML file; it needs no server and no network.
+        prompt_name: Name of the model's prompt that is put before every text. Default: its own default.
+        prompt: The prompt itself, such as 'query: '.
         on_error: Rows that cannot be used: stop, or skip and count them.
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
     from albertkit.embeddings.map import embedding_map
 
-    report = embedding_map(model, input, out, columns=columns, on_error=on_error)
+    report = embedding_map(
+        model, input, out, columns=columns, prompt_name=prompt_name, prompt=prompt, on_error=on_error
+    )
     print_result(report.to_dict(), json)

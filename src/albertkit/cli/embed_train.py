@@ -59,6 +59,8 @@ def distill(
     *,
     teacher: str,
     out: Path,
+    teacher_prompt_name: str | None = None,
+    teacher_prompt: str | None = None,
     dev: Path | None = None,
     sts: Path | None = None,
     sts_kind: str = "stsb",
@@ -78,9 +80,12 @@ def distill(
         student: Checkpoint folder, folder of sentence embeddings, or `org/name` of the hub.
         data: A text a line; or a table of texts that mean the same, the first of which the teacher reads: all columns of one
             without a header, or those named with --text and --pair.
-        teacher: Folder of sentence embeddings or `org/name` of the hub; the name of an installed package that carries one; or
-            a .npy file of vectors, row n for text n.
+        teacher: Folder of sentence embeddings, ALBERT checkpoint (mean pooling) or `org/name` of the hub; the name of an
+            installed package that carries a model; or a .npy file of vectors, row n for text n.
         out: Folder of the run. The model to use comes to stand in OUT/best.
+        teacher_prompt_name: Name of the teacher's prompt that is put before every text it reads, such as query. Default: its
+            own default.
+        teacher_prompt: The prompt itself, such as 'query: '.
         dev: A file like DATA. Default: a share of DATA.
         sts: Scored pairs, a file or a folder that has a dev file; they then choose the best model.
         sts_kind: stsb, korsts or klue-sts.
@@ -94,7 +99,8 @@ def distill(
     from albertkit.embeddings.distillation.distill import distill_embeddings
 
     result = distill_embeddings(
-        student, teacher, data, out, settings, columns=columns, dev=dev, sts=sts, sts_kind=sts_kind, force=force,
+        student, teacher, data, out, settings, columns=columns, teacher_prompt_name=teacher_prompt_name,
+        teacher_prompt=teacher_prompt, dev=dev, sts=sts, sts_kind=sts_kind, force=force,
         resume=resume, on_error=on_error,
     )  # fmt: skip
     print_scores(result, json)

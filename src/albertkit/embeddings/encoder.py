@@ -1,6 +1,8 @@
 """`SentenceEncoder`: texts to vectors, through packed batches."""
 
 import copy
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -248,7 +250,7 @@ class SentenceEncoder(nn.Module):
     ) -> np.ndarray:
         """Return the vectors of E sequences, fp32 [E, dimension]. Arguments as `encode`."""
         vectors = np.empty((features.num_sequences, self.kept(dimension)), np.float32)
-        runs = runs_of_like_length(features, batch_tokens)
+        runs = runs_of_like_length(features.lengths, batch_tokens)
         if batch_size is not None:
             runs = [part for run in runs for part in np.split(run, range(batch_size, len(run), batch_size))]
         shown = track(runs, "encoding", console=Console(stderr=True)) if show_progress else runs
@@ -304,6 +306,17 @@ class SentenceEncoder(nn.Module):
         first, second = (F.normalize(torch.as_tensor(np.atleast_2d(v), dtype=torch.float32), dim=1) for v in (a, b))
         return (first @ second.T).numpy()
 
+    def digest(self) -> str:
+        """SHA-256 of all that decides the vectors: weights, tokenizer and settings."""
+        found = hashlib.sha256(self.tokenizer.fingerprint.encode())
+        for tensor in self.state_dict().values():
+            found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        activation = None if self.projection is None else self.projection.activation_name
+        facts = [self.pooling, activation, self.max_length, self.normalize]
+        facts += [self.include_prompt, self.lower_case, self.prompt]
+        found.update(json.dumps([*facts, self.settings, self.config.to_dict()], sort_keys=True).encode())
+        return found.hexdigest()
+
     # --- files --------------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -338,10 +351,10 @@ class SentenceEncoder(nn.Module):
         save_encoder(folder, self)
 
 
-def runs_of_like_length(features: Features, batch_tokens: int) -> list[np.ndarray]:
+def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     """Numbers of sequences, cut into batches of at most so many tokens, the longest first: what needs most memory."""
-    order = np.argsort(-features.lengths, kind="stable")
-    return cut_by_tokens(features.lengths[order], batch_tokens, order)
+    order = np.argsort(-lengths, kind="stable")
+    return cut_by_tokens(lengths[order], batch_tokens, order)
 
 
 def _listed(texts: Sequence[str]) -> list[str]:

@@ -34,7 +34,9 @@ class MapReport:
         rows: Texts of the file, equal ones and those left out counted.
         left_out: Rows that could not be used.
         variance: Share of the variance of each axis.
+        truncated: Texts that were longer than the model reads and were cut.
         model: What made the vectors.
+        notes: What a user should know about how the vectors were computed.
     """
 
     written: Path
@@ -42,11 +44,13 @@ class MapReport:
     rows: int
     left_out: int
     variance: tuple[float, ...]
+    truncated: int
     model: str
+    notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {**vars(self), "written": str(self.written)}
+        return {**vars(self), "written": str(self.written), "notes": list(self.notes)}
 
 
 def embedding_map(
@@ -55,6 +59,8 @@ def embedding_map(
     out: str | Path,
     *,
     columns: Columns | None = None,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
     on_error: Literal["stop", "skip"] = "stop",
 ) -> MapReport:
     """Draw a map: unit vectors in the two directions in which they differ most, and of each text its nearest by cosine.
@@ -66,12 +72,22 @@ def embedding_map(
             sample is drawn, the same each time.
         out: The HTML file.
         columns: Of a table.
+        prompt_name, prompt: What is put before every text: see `load_embedding_model`.
         on_error: Rows that cannot be used: stop, or skip and count them.
 
     Raises:
-        CheckpointError: constant-vectors, and what loading raises. ConfigError: missing-column, conflicting-options.
-        DataError: no-examples, and what reading raises.
+        CheckpointError: constant-vectors, and what loading raises. ConfigError: bad-argument, missing-column,
+        conflicting-options. DataError: no-examples, wrong-kind, and what reading raises.
     """
+    target = Path(out)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(
+            "bad-argument",
+            f"`{out}` does not end in .html, and a map is one HTML page",
+            f"--out {target.with_suffix('.html')}",
+        )
+    if target.is_dir():
+        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{out}`", "name another file")
     faults = Faults(on_error)
     given = columns or Columns()
     sample = _Sample(MOST_POINTS)
@@ -79,13 +95,16 @@ def embedding_map(
     texts, labels = sample.texts()
     if len(texts) < 3:
         raise DataError("no-examples", f"`{input}` has {counted(len(texts), 'different text')}", "a map needs three")
-    loaded = load_embedding_model(model)
+    loaded = load_embedding_model(model, prompt_name=prompt_name, prompt=prompt)
     facts = [loaded.name, loaded.description, f"{loaded.dimension:,} numbers"]
     if sample.drawn:
         facts.insert(0, f"a sample of the {sample.seen:,} in {Path(input).name}")
     title, names = Path(input).name, labels if given.label else None
     variance = draw_map(out, title, texts, loaded.encode(texts), labels=names, facts=facts)
-    return MapReport(Path(out), len(texts), sample.seen, len(faults.found), variance, loaded.description)
+    return MapReport(
+        target, len(texts), sample.seen, len(faults.found), variance, loaded.num_truncated(texts), loaded.description,
+        (*loaded.notes, *loaded.truncation(texts)),
+    )  # fmt: skip
 
 
 def draw_map(

@@ -95,20 +95,48 @@ def load_embedding_model(
         DataError: not-found, broken-json. CheckpointError: not-an-embedding-model, and what loading raises.
         MissingExtraError: missing-extra, for a model that is no ALBERT without sentence-transformers.
     """
-    folder = model_in_package(str(model)) or local_folder(model)
-    if (folder / "best").is_dir() and not (folder / "config.json").exists():
-        folder = folder / "best"
-    config = folder / "config.json"
-    values = read_json(config) if config.exists() else {}
-    if not isinstance(values, dict):
-        raise DataError("broken-json", f"`{config}` holds no names and values", "copy it again")
-    if values.get("model_type") == "albert":
+    folder = embedding_folder(model)
+    if is_albert(folder):
         return _albert(str(model), folder, precision, prompt_name, prompt, device)
+    check_other_precision(model, precision)
+    return open_other(str(model), str(folder), prompt_name, prompt, device)
+
+
+def check_other_precision(model: object, precision: str) -> None:
+    """Refuse a precision for a model that is no ALBERT.
+
+    Raises:
+        ConfigError: bad-precision.
+    """
     if precision not in ("auto", "fp32"):
         raise ConfigError(
             "bad-precision", f"`{model}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
         )
-    return _other(str(model), str(folder), prompt_name, prompt, device)
+
+
+def embedding_folder(model: str | Path) -> Path:
+    """The folder of a model: as named, the best of a run, of an installed package, or brought from the hub.
+
+    Raises:
+        DataError: not-found. MachineError: hub-unreachable.
+    """
+    folder = model_in_package(str(model)) or local_folder(model)
+    if (folder / "best").is_dir() and not (folder / "config.json").exists():
+        folder = folder / "best"
+    return folder
+
+
+def is_albert(folder: Path) -> bool:
+    """Whether a folder holds an ALBERT, by its `config.json`.
+
+    Raises:
+        DataError: broken-json.
+    """
+    config = folder / "config.json"
+    values = read_json(config) if config.exists() else {}
+    if not isinstance(values, dict):
+        raise DataError("broken-json", f"`{config}` holds no names and values", "copy it again")
+    return values.get("model_type") == "albert"
 
 
 def model_in_package(name: str) -> Path | None:
@@ -176,7 +204,26 @@ def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str,
     return ()
 
 
-def _other(name: str, source: str, prompt_name: str | None, prompt: str | None, device: str | None) -> EmbeddingModel:
+def open_other(
+    name: str,
+    source: str,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    device: str | None = None,
+    length: int | None = None,
+) -> EmbeddingModel:
+    """Open a model through sentence-transformers.
+
+    Args:
+        name: As it was given.
+        source: Folder, or `org/name` of the hub.
+        prompt_name, prompt, device: As `load_embedding_model`.
+        length: Longest text in tokens. Default: the model's.
+
+    Raises:
+        CheckpointError: not-an-embedding-model. ConfigError: bad-settings, conflicting-options. MissingExtraError:
+        missing-extra.
+    """
     try:
         metadata.version("sentence-transformers")
     except metadata.PackageNotFoundError:
@@ -190,6 +237,8 @@ def _other(name: str, source: str, prompt_name: str | None, prompt: str | None, 
             "name a sentence-transformers folder, an ALBERT checkpoint, or a run of `albertkit embed train`",
         ) from None  # fmt: skip
     used = _prompt_of(model, prompt_name, prompt)
+    if length is not None:
+        model.max_seq_length = length
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         vectors = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, prompt=used or None)

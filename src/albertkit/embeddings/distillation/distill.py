@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from albertkit.embeddings.distillation.student import add_layer, known_words, reduced
+from albertkit.embeddings.distillation.student import add_layer, column_names, known_words, reduced
 from albertkit.embeddings.distillation.teacher import Teacher, find_teacher
 from albertkit.embeddings.distillation.teacher_vectors import TeacherRows, teacher_vectors
 from albertkit.embeddings.learning.data import read_scored
@@ -37,6 +37,8 @@ def distill_embeddings(
     settings: DistillSettings | None = None,
     *,
     columns: Columns | None = None,
+    teacher_prompt_name: str | None = None,
+    teacher_prompt: str | None = None,
     dev: str | Path | None = None,
     sts: str | Path | None = None,
     sts_kind: str = "stsb",
@@ -48,12 +50,14 @@ def distill_embeddings(
 
     Args:
         student: Any checkpoint folder, a folder of sentence embeddings, or `org/name` of the hub.
-        teacher: Folder of sentence embeddings or `org/name` of the hub; name of an installed package that carries one; or a
-            .npy file of vectors, row n for text n of DATA.
+        teacher: Folder of sentence embeddings, ALBERT checkpoint (mean pooling) or `org/name` of the hub; name of an installed
+            package that carries a model; or a .npy file of vectors, row n for text n of DATA.
         data: A text a line, or a table of texts that mean the same, the first of which the teacher reads.
         out: Folder of the run, as of `train_embeddings`, and `teacher/` with its vectors.
         settings: See `DistillSettings`.
         columns: Names of the columns of a table. Default: it has no header, and all are texts.
+        teacher_prompt_name: Name of the teacher's prompt that is put before every text it reads. Default: its own default.
+        teacher_prompt: The prompt itself, in place of a named one.
         dev: A file like DATA. Default: a share of DATA.
         sts: Scored pairs, a file or a folder that has a dev file.
         sts_kind: stsb, korsts or klue-sts.
@@ -75,8 +79,8 @@ def distill_embeddings(
     faults = Faults(on_error)
     rows = read_texts(Path(data), columns or Columns(), None, faults)
     encoder, _ = start_encoder(student, settings)
-    known = known_words(rows, encoder.tokenizer, student, force)
-    source = find_teacher(str(teacher), str(world.device))
+    known = known_words(rows, encoder.tokenizer, student, force, column_names(columns, len(rows[0])))
+    source = find_teacher(str(teacher), str(world.device), teacher_prompt_name, teacher_prompt)
     if dev is not None and source.stored is not None:
         raise ConfigError(
             "conflicting-options", f"`{teacher}` has vectors of the texts of `{data}`, not of `{dev}`",
@@ -100,7 +104,7 @@ def distill_embeddings(
             f"data: {counted(len(train), 'example')} of {counted(len(rows[0]), 'text')}; dev: {len(dev_rows):,}, {where}"
             + (f"; {len(scored):,} scored pairs" if scored else ""),
             f"teacher: {teacher}, {vectors.shape[1]} numbers a vector" + ("" if components is None else ", reduced by PCA"),
-            known,
+            *source.notes, known,
             *([f"rows left out: {len(faults.found):,} (the first: {faults.found[0].where})"] if faults.found else ()),
         ),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.settings import DistillSettings
 from albertkit.embeddings.pooling import Projection
 from albertkit.errors import ConfigError, DataError
+from albertkit.tasks.columns import Columns
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 
@@ -20,15 +21,35 @@ _LOOKED_AT = 10_000  # texts of a column
 _FITTED = 4096  # texts that a layer is fitted to
 
 
-def known_words(rows: Sequence[tuple[str, ...]], tokenizer: AlbertTokenizer, student: str | Path, force: bool) -> str:
+def column_names(columns: Columns | None, count: int) -> list[str]:
+    """What the columns of texts are called: as they were named, or by their places."""
+    named = [name for name in (columns.text, columns.pair) if name is not None] if columns else []
+    return [f"column `{name}`" for name in named] or [f"column {n}" for n in range(1, count + 1)]
+
+
+def known_words(
+    rows: Sequence[tuple[str, ...]],
+    tokenizer: AlbertTokenizer,
+    student: str | Path,
+    force: bool,
+    names: Sequence[str] | None = None,
+) -> str:
     """How much of each column the student's tokenizer does not know, in words.
+
+    Args:
+        rows: K texts each.
+        tokenizer: The student's.
+        student: As it was given, for the message.
+        force: Go on whatever is unknown.
+        names: Of the K columns. Default: by their places.
 
     Raises:
         DataError: unknown-words if it is more than `MOST_UNKNOWN` of a column's words, unless forced.
     """
     shares = [unknown_shares([row[k] for row in rows], tokenizer) for k in range(len(rows[0]))]
     said = "; ".join(
-        f"column {k}: {words:.1%} of words, {pieces:.1%} of pieces" for k, (words, pieces) in enumerate(shares, 1)
+        f"{name}: {words:.1%} of words, {pieces:.1%} of pieces"
+        for name, (words, pieces) in zip(names or column_names(None, len(shares)), shares, strict=True)
     )
     if max(words for words, _ in shares) > MOST_UNKNOWN and not force:
         raise DataError(
@@ -97,7 +118,8 @@ def add_layer(encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors
     layer = Projection(before, width, "identity").to(world.device)
     encoder.to(world.device)
     if world.is_main:
-        ours = encoder.encode(list(chain.from_iterable(rows[n] for n in some)), precision="fp32")
+        features = encoder.features(list(chain.from_iterable(rows[n] for n in some)))
+        ours = encoder.vectors_of(features, encoder.engine("fp32"))
         _fit(layer, ours, np.repeat(goals, len(rows[0]), axis=0))
     layer.load_state_dict(world.first({name: tensor.cpu() for name, tensor in layer.state_dict().items()}))
     encoder.projection = layer

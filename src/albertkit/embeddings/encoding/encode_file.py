@@ -9,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.encoding.other_encoder import OtherEncoder
 from albertkit.embeddings.encoding.progress import EncodeProgress
 from albertkit.embeddings.encoding.text_input import TextInput
 from albertkit.embeddings.encoding.vector_files import pyarrow
 from albertkit.embeddings.encoding.work import Encoding
+from albertkit.embeddings.models import check_other_precision, embedding_folder, is_albert
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.faults import Fault, Faults, counted
@@ -75,6 +77,8 @@ def encode_file(
     batch_tokens: int = 8192,
     precision: Precision = "auto",
     device: str = "auto",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
     length: int | None = None,
     overwrite: bool = False,
     progress: bool = False,
@@ -87,7 +91,7 @@ def encode_file(
     the vectors were made with: a finished file is not computed again by the same call, and not replaced by another one.
 
     Args:
-        model: An encoder, or where `SentenceEncoder.from_pretrained` finds one.
+        model: An encoder; or any model that makes vectors: see `load_embedding_model`.
         input: Lines of text; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are unpacked.
         out: `.npy`: fp [E, D]. `.parquet`: columns `id`, `text` and `vector`.
         text: Column of the texts in a table. Default: `text`.
@@ -95,7 +99,8 @@ def encode_file(
         columns: Names of all columns, with commas between, of a table without a header.
         quoted: Whether fields are in quotes. Default: with commas between them they may be, with tabs not.
         on_error: Rows that cannot be used: stop before anything is computed, or skip and name them.
-        dimension, normalize, batch_tokens, precision: As `SentenceEncoder.encode`.
+        dimension, normalize, batch_tokens, precision, prompt_name, prompt: As `SentenceEncoder.encode`; precision auto is bf16
+            where the hardware multiplies it faster, and the report says which it was.
         dtype: Of the numbers in the file.
         device: auto, cpu, cuda or cuda:N.
         length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
@@ -117,20 +122,24 @@ def encode_file(
     target = _target(Path(out), input)
     source = TextInput(str(input), text, id, columns, quoted)
     file = source.found()
-    encoder = model if isinstance(model, SentenceEncoder) else SentenceEncoder.from_pretrained(model)
-    if length is not None:
-        encoder = copy.copy(encoder)
-        encoder.max_length = length
     world = join_world(device)
     if world.size > 1:
         raise ConfigError("bad-settings", f"{world.size} processes", "encoding runs in one process")
-    engine = encoder.to(world.device).engine(precision)
+    encoder = _encoder(model, str(world.device), length, prompt_name, prompt, precision)
+    engine = encoder.to(world.device).engine(precision) if isinstance(encoder, SentenceEncoder) else None
+    computed_in = "fp32" if engine is None else engine.precision
     width, faults = encoder.kept(dimension), Faults(on_error)
     total = sum(1 for _ in source.texts(faults))  # what is wrong with the file is said before hours of work
     if not total:
         raise DataError("empty-input", f"`{input}` holds no text that can be used", "name a file with texts")
-    encoding = Encoding(encoder, engine, source, file, target, (total, width), np.dtype(dtype), normalize, batch_tokens)
-    notes = [*engine.notes, *faults.notes]
+    encoding = Encoding(
+        encoder, engine, computed_in, source, file, target, (total, width), np.dtype(dtype), normalize, batch_tokens
+    )
+    notes = [*faults.notes]
+    if engine is not None:
+        notes = [*engine.notes, *notes]
+    else:
+        notes += encoder.model.notes if isinstance(encoder, OtherEncoder) else ()
     if (done := None if overwrite else encoding.finished()) is not None:
         notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
     else:
@@ -142,10 +151,31 @@ def encode_file(
         )
     seconds = time.perf_counter() - began
     return EncodeReport(
-        target, total, width, dtype, engine.precision, "table" if source.is_table else "lines", tuple(faults.found),
+        target, total, width, dtype, computed_in, "table" if source.is_table else "lines", tuple(faults.found),
         tuple(notes), done.resumed, done.truncated, encoder.max_length, round(seconds, 3),
         round((total - done.resumed) / seconds, 1),
     )  # fmt: skip
+
+
+def _encoder(
+    model: SentenceEncoder | str | Path,
+    device: str,
+    length: int | None,
+    prompt_name: str | None,
+    prompt: str | None,
+    precision: str,
+) -> SentenceEncoder | OtherEncoder:
+    if not isinstance(model, SentenceEncoder):
+        folder = embedding_folder(model)
+        if not is_albert(folder):
+            check_other_precision(model, precision)
+            return OtherEncoder(str(model), folder, prompt_name, prompt, device, length)
+        model = SentenceEncoder.from_pretrained(folder)
+    encoder = model.with_prompt(prompt_name, prompt)
+    if length is not None:
+        encoder = copy.copy(encoder)
+        encoder.max_length = length
+    return encoder
 
 
 def _target(out: Path, input: str | Path) -> Path:

@@ -4,8 +4,6 @@ Within a window texts are sorted by length and computed in batches, and each vec
 texts, the model and the settings, not on interruptions. Memory holds one window of texts and no vectors.
 """
 
-import hashlib
-import json
 import os
 import shutil
 import time
@@ -20,6 +18,7 @@ import numpy as np
 from albertkit.corpus.inputs import InputFile
 from albertkit.corpus.journal import Journal
 from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
+from albertkit.embeddings.encoding.other_encoder import OtherEncoder
 from albertkit.embeddings.encoding.progress import EncodeProgress
 from albertkit.embeddings.encoding.text_input import Text, TextInput
 from albertkit.embeddings.encoding.vector_files import VectorRows, write_parquet
@@ -54,7 +53,8 @@ class Encoding:
 
     Args:
         encoder: On its device.
-        engine: Of the encoder.
+        engine: Of the encoder; None for a model of sentence-transformers.
+        precision: What is computed in.
         source: The texts.
         file: Their file, as it was found.
         target: The file of vectors.
@@ -64,8 +64,9 @@ class Encoding:
         batch_tokens: Most tokens computed at once.
     """
 
-    encoder: SentenceEncoder
-    engine: Engine
+    encoder: SentenceEncoder | OtherEncoder
+    engine: Engine | None
+    precision: str
     source: TextInput
     file: InputFile
     target: Path
@@ -181,12 +182,12 @@ class Encoding:
         committed = time.monotonic()
         for texts in _windows(islice(self.source.texts(Faults("skip")), first, None)):
             features = self.encoder.features(texts)
-            for number, run in enumerate(runs_of_like_length(features, self.batch_tokens)):
+            for number, run in enumerate(runs_of_like_length(features.lengths, self.batch_tokens)):
                 if number < runs_done:
                     rows.count(first + run)
                     continue
                 check()
-                vectors = self.encoder.encode_run(features, run, self.engine, self.shape[1], self.normalize)
+                vectors = self._vectors(features, run)
                 rows.write(first + run, _finite(vectors.astype(self.dtype), texts, run))
                 done += len(run)
                 display.update(done)
@@ -199,6 +200,12 @@ class Encoding:
         check()
         rows.sync()
         journal.commit(place=dict(zip(_PLACE, (first, 0, done, rows.sum, truncated), strict=True)))
+
+    def _vectors(self, features: Any, run: np.ndarray) -> np.ndarray:
+        if isinstance(self.encoder, OtherEncoder):
+            return self.encoder.encode_run(features, run, self.shape[1], self.normalize)
+        assert self.engine is not None
+        return self.encoder.encode_run(features, run, self.engine, self.shape[1], self.normalize)
 
     def _open_journal(self, overwrite: bool) -> Journal:
         """Take up what an earlier call has committed, or begin; with `overwrite`, anew if it cannot be taken up."""
@@ -244,23 +251,15 @@ class Encoding:
 
     def _identity(self) -> dict[str, Any]:
         """What decides the bytes."""
-        encoder = self.encoder
-        digest = hashlib.sha256(encoder.tokenizer.fingerprint.encode())
-        for tensor in encoder.state_dict().values():
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        activation = None if encoder.projection is None else encoder.projection.activation_name
-        facts = [encoder.pooling, activation, encoder.max_length, encoder.normalize]
-        facts += [encoder.include_prompt, encoder.lower_case, encoder.prompt]
-        digest.update(json.dumps([*facts, encoder.settings, encoder.config.to_dict()], sort_keys=True).encode())
         return {
             "input": [self.file.path, self.file.size, self.file.modified],
             "columns": list(asdict(self.source).values())[1:],
             "rows": self.shape[0],
-            "model": digest.hexdigest(),
+            "model": self.encoder.digest(),
             "dimension": self.shape[1],
             "normalize": self.normalize,
             "dtype": self.dtype.name,
-            "precision": self.engine.precision,
+            "precision": self.precision,
             "batch_tokens": self.batch_tokens,
             "window": [WINDOW, WINDOW_CHARACTERS],
         }

@@ -38,8 +38,8 @@ class EmbeddingEvaluation:
         description: What it is, in words.
         dimension: D.
         files: Name to figures: `kind`, `path`, `pairs` (how many), `left_out` (rows), `scores` or `retrieval`, `intervals`,
-            `groups`, `dimensions`, `bag_of_pieces`, `mean_random_cosine`, `texts` (different ones), `sentences_per_second`,
-            `notes`. What is not defined is None.
+            `groups`, `dimensions`, `bag_of_pieces`, `mean_random_cosine`, `texts` (different ones), `truncated` (of these),
+            `sentences_per_second`, `notes`. What is not defined is None.
     """
 
     model: str
@@ -59,6 +59,8 @@ def evaluate_embeddings(
     columns: Columns | None = None,
     dimensions: Sequence[int] = (),
     precision: Precision = "fp32",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     seed: int = 0,
 ) -> EmbeddingEvaluation:
@@ -71,6 +73,7 @@ def evaluate_embeddings(
         columns: Of the tables; the other kinds know theirs.
         dimensions: Leading numbers of the vectors to measure again with, as after Matryoshka training.
         precision: Of an ALBERT: fp32, whose figures are sentence-transformers' own, bf16, int8 or auto.
+        prompt_name, prompt: What is put before every text: see `load_embedding_model`.
         on_error: Rows that cannot be used: stop, or skip and count them.
         seed: Of the bootstrap.
 
@@ -86,7 +89,7 @@ def evaluate_embeddings(
         )  # fmt: skip
     faults = Faults(on_error)
     read = {name: read_pairs(kind, path, given, faults) for name, (kind, path) in files.items()}
-    loaded = load_embedding_model(model, precision)
+    loaded = load_embedding_model(model, precision, prompt_name, prompt)
     for dimension in dimensions:
         if not 0 < dimension <= loaded.dimension:
             raise ConfigError(
@@ -116,8 +119,9 @@ def _figures(model: EmbeddingModel, file: PairFile, dimensions: Sequence[int], s
         figures["bag_of_pieces"] = _baseline(file, bags[rows], bags[pair_rows], seed)
     figures["mean_random_cosine"] = mean_random_cosine(vectors)
     figures["texts"] = len(texts)
+    figures["truncated"] = model.num_truncated(texts)
     figures["sentences_per_second"] = len(texts) / seconds
-    figures["notes"] = _notes(model, file, a, b)
+    figures["notes"] = [*model.notes, *model.truncation(texts), *_notes(model, file, a, b)]
     return figures
 
 

@@ -4,7 +4,7 @@ E examples of K texts each, vectors of D numbers.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from albertkit.embeddings.evaluation.similarity import constants, correlation_in
 from albertkit.embeddings.learning.examples import Examples
 from albertkit.files import sha256_bytes
 from albertkit.tasks.data import fingerprint
+from albertkit.tasks.features import Features
 from albertkit.tasks.stream import cut_by_tokens
 from albertkit.training.distributed import World
 
@@ -136,6 +137,19 @@ class Judge:
         self.devs, self._batch_tokens, self._world = devs, batch_tokens, world
         self._features = [encoder.features([text for row in dev.texts for text in row]) for dev in devs]
         self.constant: list[str] = []
+
+    @property
+    def num_texts(self) -> int:
+        """Number of texts of all dev sets; sets may share theirs."""
+        return sum(features.num_sequences for features in self._different())
+
+    @property
+    def num_truncated(self) -> int:
+        """Number of them that are longer than the encoder reads and are cut."""
+        return sum(features.num_truncated for features in self._different())
+
+    def _different(self) -> Iterable[Features]:
+        return {id(dev.texts): features for dev, features in zip(self.devs, self._features, strict=True)}.values()
 
     def fingerprint(self) -> str:
         """SHA-256 of the dev examples: a run is only resumed with the same."""

@@ -30,6 +30,7 @@ class EmbeddingResult:
         constant: What was constant, so that nothing was learned; mostly nothing.
         steps: Updates made or skipped.
         seconds: Time spent in updates.
+        truncated: Texts that were longer than the model reads and were cut: `train`, `dev`.
         seeds: With several seeds, the value of each; `value` is then their median, all else is of the best.
     """
 
@@ -42,6 +43,7 @@ class EmbeddingResult:
     constant: tuple[str, ...] = ()
     steps: int = 0
     seconds: float = 0.0
+    truncated: dict[str, int] = field(default_factory=dict)
     seeds: dict[int, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,6 +51,7 @@ class EmbeddingResult:
         own = {"model": self.model and str(self.model), "kind": self.kind, "metric": self.metric, "value": self.value}
         rest = {"intervals": self.intervals, "constant": list(self.constant), "steps": self.steps}
         rest["seconds_of_updates"] = round(self.seconds, 1)
+        rest["truncated"] = self.truncated
         if self.seeds:
             rest["seeds"] = {str(seed): value for seed, value in self.seeds.items()}
         return for_json({**own, **self.scores, **rest})

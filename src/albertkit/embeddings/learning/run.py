@@ -1,8 +1,8 @@
 """One training of an encoder, from features to the best model and its results: puts model, objective and loop together."""
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from albertkit.training.distributed import World
 from albertkit.training.hardware import choose_precision
 from albertkit.training.loop import LoopSettings, train
 from albertkit.training.resuming import begin_folder, check_made_from
-from albertkit.training.state import check_model
+from albertkit.training.state import TrainingState, check_model
 
 MAP = "map.html"
 _NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
@@ -111,7 +111,12 @@ def train_encoder(
     begin_folder(run, settings, world)
     display = Display(run if world.is_main else None, f"sentence embeddings: {training.kind}", silent=not world.is_main)
     precision = f"precision: {str(encoder.albert.compute_dtype).removeprefix('torch.')} on {world.device}"
-    for line in (*training.notes, precision):
+    truncated = {"train": training.features.num_truncated, "dev": judge.num_truncated}
+    cut = (
+        f"texts longer than {encoder.max_length} tokens, cut: {truncated['train']:,} of "
+        f"{training.features.num_sequences:,} in training, {truncated['dev']:,} of {judge.num_texts:,} on dev"
+    )
+    for line in (*training.notes, *([cut] if any(truncated.values()) else ()), precision):
         display.note(line)
 
     def evaluate() -> dict[str, float]:
@@ -129,15 +134,42 @@ def train_encoder(
         return EmbeddingResult(
             None, training.kind, training.metric, math.nan, {}, steps=state.step, seconds=state.seconds
         )
+    with _said_if_stopped(display, run):
+        return _finished(training, run, settings, loss_name, world, state, truncated)
+
+
+@contextmanager
+def _said_if_stopped(display: Display, run: Path) -> Iterator[None]:
+    """Say what is whole and what is lacking when a signal comes after the last update."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt):
+        display.note(
+            f"stopped by a signal after the last update: `{run / 'best'}` is whole; --resume measures it and draws the map"
+        )
+        raise
+
+
+def _finished(
+    training: Training,
+    run: Path,
+    settings: EncoderSettings,
+    loss_name: str,
+    world: World,
+    state: TrainingState,
+    truncated: dict[str, int],
+) -> EmbeddingResult:
+    """Measure the best model, and write its results, card and map."""
+    judge = training.judge
     world.barrier()
     check_model(run / "best")
     best = SentenceEncoder.from_pretrained(run / "best")
     best.to(world.device)
-    best.albert.compute_dtype = encoder.albert.compute_dtype
+    best.albert.compute_dtype = training.encoder.albert.compute_dtype
     scores, intervals = judge.details(best)
     finished = EmbeddingResult(
         run / "best", training.kind, training.metric, scores[training.metric], scores, intervals,
-        tuple(judge.constant), state.step, state.seconds,
+        tuple(judge.constant), state.step, state.seconds, truncated=truncated,
     )  # fmt: skip
     if world.is_main:
         save_results(finished.to_dict(), run)
@@ -157,7 +189,8 @@ def _draw_dev_texts(page: Path, encoder: SentenceEncoder, judge: Judge) -> None:
     if len(texts) < 3:
         return
     with suppress(CheckpointError):  # constant-vectors: the run has said so
-        draw_map(page, "dev texts", texts, encoder.encode(texts), facts=[f"{encoder.dimension:,} numbers"])
+        vectors = encoder.vectors_of(encoder.features(texts), encoder.engine("auto"))
+        draw_map(page, "dev texts", texts, vectors, facts=[f"{encoder.dimension:,} numbers"])
 
 
 def _fingerprint(training: Training) -> str:

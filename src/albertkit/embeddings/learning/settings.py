@@ -51,7 +51,9 @@ class EncoderSettings(EpochSettings):
             Default: the model's, mean for a checkpoint that has none.
         matryoshka: How many leading components are trained to be vectors by themselves: several numbers with commas between.
             The whole vector is trained only if its own length is among them. Default: the whole vector alone.
-        length: Longest text, in tokens. Default: the model's.
+        length: Longest text, in tokens. Default: the model's. Longer texts are cut and counted.
+        prompt_name: Name of one of the model's prompts, which is put before every text, in training and by the saved model.
+            Default: the model's own default.
         held_out: Share of the training examples kept as dev where the data have none.
         batch_size: Examples an update, over all processes. They are computed together, because in-batch losses compare them;
             of several processes each compares its own share.
@@ -62,6 +64,7 @@ class EncoderSettings(EpochSettings):
     pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
     matryoshka: str | None = None
     length: int | None = None
+    prompt_name: str | None = None
     held_out: float = 0.1
     warmup: float = _WARMUP
     seeds: int = 1
@@ -112,6 +115,10 @@ class EncoderSettings(EpochSettings):
         if self.batch_size is None:
             changes["batch_size"] = batch_size
             reasons.append(f"batch_size: {batch_size} ({recipe.source})")
+        if batch_size > num_examples:
+            reasons.append(
+                f"batch_size: {batch_size:,} is more than the {num_examples:,} examples: an update has them all"
+            )
         if self.steps is None:
             epochs = self.epochs or recipe.epochs
             steps = max(1, math.ceil(epochs * num_examples / batch_size))

@@ -19,6 +19,7 @@ from albertkit.embeddings.learning.losses import make_loss
 from albertkit.embeddings.learning.results import EmbeddingResult, with_seeds
 from albertkit.embeddings.learning.run import DEV_TOKENS, Training, train_encoder
 from albertkit.embeddings.learning.settings import EmbedSettings, EncoderSettings
+from albertkit.embeddings.models import prompt_notes
 from albertkit.embeddings.pooling import Projection
 from albertkit.model import AlbertModel
 from albertkit.tasks.columns import Columns
@@ -119,10 +120,13 @@ def _prepared(
 def start_encoder(model: str | Path, settings: EncoderSettings) -> tuple[SentenceEncoder, list[str]]:
     """The encoder to train, and how its vectors are made, in words."""
     encoder = SentenceEncoder.from_pretrained(local_folder(model), settings.pooling)
+    if settings.prompt_name is not None:
+        encoder.settings["default_prompt_name"] = settings.prompt_name
     known = "" if settings.pooling else " (that of the model, or mean where it has none)"
     parts = [f"pooling: {encoder.pooling}{known}"]
     if encoder.projection is not None:
         parts.append(f"projection: that of `{model}`, to {encoder.dimension} numbers")
+    parts += prompt_notes(str(model), encoder.settings.get("prompts") or {}, encoder.prompt)
     if encoder.normalize:
         parts.append(f"vectors: of length 1, as those of `{model}`")
     return encoder, parts

@@ -9,6 +9,7 @@ from typing import Any
 
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.files import read_json, write_json
+from albertkit.model_folder import local_folder
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu_new", "gelu", "relu")
@@ -261,7 +262,7 @@ class AlbertConfig:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "AlbertConfig":
-        """Read `config.json` (transformers) or `albert_config.json` (Google) from a folder, or such a file itself.
+        """Read `config.json` (transformers) or `albert_config.json` (Google) of a folder, a run or the hub, or such a file.
 
         Google's "gelu" is the tanh approximation and is therefore read as "gelu_new"; in a `config.json`, which is
         transformers', it is the erf, with a `model_type` or, as until 2019, without one.
@@ -271,9 +272,8 @@ class AlbertConfig:
             ConfigError: unknown-key, bad-config, or wrong-model for a `model_type` that is not albert.
         """
         path = Path(folder)
-        if path.is_dir():
-            if (path / "run.toml").exists() and (path / "final").exists():
-                raise DataError("not-found", f"`{path}` is a run, not a model", f"name its model: {path / 'final'}")
+        if not path.is_file() and path.suffix != ".json":
+            path = local_folder(folder, weights=False)
             path = next(
                 (p for n in ("config.json", "albert_config.json") if (p := path / n).exists()), path / "config.json"
             )

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from albertkit.checkpoints import local_folder
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
+from albertkit.model_folder import local_folder
 
 hub = pytest.importorskip("huggingface_hub")
 errors = pytest.importorskip("huggingface_hub.errors")
@@ -98,7 +98,7 @@ def test_what_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert matched == ["config.json", "model.safetensors", "spiece.model", "vocab.txt", "tokenizer.json"]
 
 
-@pytest.mark.parametrize("name", ["albert-base-v2", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"])
+@pytest.mark.parametrize("name", ["albert-base-v3", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"])
 def test_what_cannot_be_a_name_is_never_looked_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
     with pytest.raises(DataError, match="no checkpoint folder at") as caught:

@@ -314,8 +314,8 @@ def test_what_is_wanted_of_the_hub(saved):
     """All files of a folder that reading needs are among those that are downloaded."""
     from huggingface_hub.utils import filter_repo_objects
 
-    from albertkit.checkpoints import hub
+    from albertkit import model_folder
 
     names = [str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()]
-    assert sorted(filter_repo_objects(names, allow_patterns=hub._WANTED)) == sorted(names)
+    assert sorted(filter_repo_objects(names, allow_patterns=model_folder._FILES)) == sorted(names)
     assert "2_Dense/model.safetensors" in names

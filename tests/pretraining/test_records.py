@@ -326,7 +326,7 @@ def test_what_cannot_be_trained_on_is_said_before_anything_is_written(tmp_path, 
     assert slug(exported, replace(settings, held_out=0.0), DataError) == "nothing-to-evaluate"
     assert slug(tmp_path / "no*.tfrecord", settings, DataError, tokenizer=tokenizer) == "not-found"
     assert slug(tmp_path / "nothing", settings, DataError) == "not-found"
-    assert slug(file, settings, CheckpointError, tokenizer=tmp_path / "nothing") == "no-tokenizer"
+    assert slug(file, settings, DataError, tokenizer=tmp_path / "nothing") == "not-found"
     assert slug(tmp_path / "empty.tfrecord", settings, DataError, tokenizer=tokenizer) == "no-examples"
     wide = [{n: np.pad(v, (0, 600 - 32)) if len(v) == 32 else v for n, v in read_example(r).items()}
             for r in islice(read_records(file), 20)]  # fmt: skip

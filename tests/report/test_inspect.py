@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from albertkit import model as classes
-from albertkit.checkpoints.classes import model_folder
 from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError
 from albertkit.model import PackedBatch
+from albertkit.model_folder import local_folder
 from albertkit.report.compared import PUBLISHED, compared_sizes, memory
 from albertkit.report.inspect import inspect_folder
 from albertkit.report.inspect_text import print_inspection
@@ -160,7 +160,7 @@ def test_a_run_is_inspected_by_its_best_model(tmp_path: Path, monkeypatch: pytes
     for name in ("final", "best"):
         classes.AlbertModel(TINY.replace(num_hidden_layers=2 if name == "best" else 3)).save_pretrained(tmp_path / name)
         facts = inspect_folder(tmp_path)
-        assert Path(facts["model"]) == tmp_path / name == model_folder(tmp_path)
+        assert Path(facts["model"]) == tmp_path / name == local_folder(tmp_path)
         assert facts["run"] == str(tmp_path)
     assert facts["config"]["num_hidden_layers"] == 2
     shown = io.StringIO()
@@ -218,7 +218,7 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path: Path):
     refused(tmp_path / "tf", "not-converted", f"albertkit convert {tmp_path / 'tf'}")
     refused(tmp_path / "tf" / "model.ckpt-best", "not-converted", "albertkit convert")
     refused(tmp_path / "tf" / "model.ckpt-best.index", "not-converted", "albertkit convert")
-    refused(tmp_path / "nowhere", "not-found", "check the path")
+    refused(tmp_path / "nowhere", "not-found", f"the folders in `{tmp_path}`: tf")
     refused(Path("albert/albert-base-v2"), "not-found", "albertkit convert albert/albert-base-v2")
     TINY.save_pretrained(tmp_path / "old")
     refused(tmp_path / "old", "no-weights", "")

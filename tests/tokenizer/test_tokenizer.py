@@ -103,7 +103,7 @@ def fault(call) -> AlbertKitError:
 def test_folders_that_are_no_tokenizer(data: Path, tmp_path: Path) -> None:
     model = data / "albert" / "30k-clean.model"
     assert fault(lambda: AlbertTokenizer.from_pretrained(tmp_path)).slug == "no-tokenizer"
-    assert fault(lambda: AlbertTokenizer.from_pretrained(tmp_path / "nowhere")).slug == "no-tokenizer"
+    assert fault(lambda: AlbertTokenizer.from_pretrained(tmp_path / "nowhere")).slug == "not-found"
     shutil.copyfile(model, tmp_path / "one.model")
     assert AlbertTokenizer.from_pretrained(tmp_path).vocab_size == 30000
     assert (

@@ -11,9 +11,10 @@ from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.checkpoints import load_checkpoint, local_folder, save_checkpoint, write_tensors
+from albertkit.checkpoints import load_checkpoint, save_checkpoint, write_tensors
 from albertkit.errors import CheckpointError
 from albertkit.files import plain_file, read_json, write_json
+from albertkit.model_folder import local_folder, or_model_of_run
 from albertkit.tokenizer import AlbertTokenizer
 
 if TYPE_CHECKING:
@@ -45,19 +46,13 @@ def save_captioner(folder: str | Path, captioner: "VideoCaptioner") -> None:
 
 
 def is_captioner_folder(folder: Path) -> bool:
-    """Whether a folder is a captioner's, or a run that left one."""
-    return any((path / CAPTIONER).exists() for path in (folder, folder / "best"))
+    """Return whether a folder is a captioner's, or a run that left one."""
+    return (or_model_of_run(folder) / CAPTIONER).exists()
 
 
 def load_captioner(folder: str | Path) -> dict[str, Any]:
     """The arguments of `VideoCaptioner` from a folder; see `VideoCaptioner.from_pretrained`."""
     path = local_folder(folder)
-    if not (path / CAPTIONER).exists() and (path / "best" / CAPTIONER).exists():
-        path = path / "best"
-    if not (path / CAPTIONER).exists() and (path / "run.toml").exists():
-        raise CheckpointError(
-            "no-captioner", f"the run in `{path}` has no best model yet", "go on with it: the same command and --resume"
-        )
     if not (path / CAPTIONER).exists():
         raise CheckpointError(
             "no-captioner", f"there is no {CAPTIONER} in `{path}`", "name a folder that `albertkit caption train` wrote"

@@ -8,10 +8,10 @@ from torch import Tensor
 from albertkit import model as public
 from albertkit.checkpoints.folder import load_checkpoint, read_tensors
 from albertkit.checkpoints.found import FoundModel
-from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder
 
 # What --head may say, and the class it means.
 HEADS: dict[str, type[PretrainedAlbert]] = {
@@ -34,12 +34,12 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
     """A checkpoint folder as the class that its configuration names, or that its tensors leave no doubt of.
 
     Args:
-        folder: A checkpoint folder, a run (its `best/`, else its `final/`), or `org/name` of the hub.
+        folder: A checkpoint folder, a run, or `org/name` of the hub.
 
     Raises:
         CheckpointError: ambiguous-head, no-task for a captioner, and what `load_checkpoint` raises.
     """
-    path = model_folder(folder)
+    path = local_folder(folder)
     config = AlbertConfig.from_pretrained(path)
     architecture = next(iter(config.foreign.get("architectures") or []), "")
     if architecture == _CAPTIONER:
@@ -49,18 +49,6 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
         )  # fmt: skip
     found = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
     return load_checkpoint(path, HEADS[choose_head(found, None, str(folder))])
-
-
-def model_folder(source: str | Path) -> Path:
-    """The folder that holds the weights: the one named, or of a run its `best/`, else its `final/`.
-
-    Raises:
-        DataError: not-found. MachineError: hub-unreachable.
-    """
-    path = Path(source)
-    if path.is_dir() and not (path / "config.json").exists():
-        path = next((path / name for name in ("best", "final") if (path / name).is_dir()), path)
-    return local_folder(path, None)
 
 
 def choose_head(source: FoundModel, head: str | None, path: str) -> str:

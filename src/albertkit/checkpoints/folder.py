@@ -13,12 +13,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from albertkit.checkpoints.hub import local_folder
 from albertkit.checkpoints.matching import Matched, match
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, is_want_of_memory
 from albertkit.files import atomic_file, plain_file, read_json
 from albertkit.model.pretrained import PretrainedAlbert, Unfilled
+from albertkit.model_folder import local_folder
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"

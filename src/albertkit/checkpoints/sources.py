@@ -10,8 +10,8 @@ from pathlib import Path
 
 from albertkit.checkpoints import tensorflow_source, torch_source
 from albertkit.checkpoints.found import FoundModel
-from albertkit.checkpoints.hub import local_folder
 from albertkit.errors import CheckpointError
+from albertkit.model_folder import local_folder
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
 _BESIDE_INDEX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -26,7 +26,7 @@ def open_source(source: str | Path, config: str | Path | None = None, lossy: boo
     """Read a model, whatever it is stored as.
 
     Args:
-        source: A folder; a prefix or any file of a TensorFlow checkpoint; a `.tar.gz`; an `.npz`; or `org/name` of the
+        source: A folder or a run; a prefix or any file of a TensorFlow checkpoint; a `.tar.gz`; an `.npz`; or `org/name` of the
             Hugging Face hub.
         config: Configuration file to use instead of the one beside the weights.
         lossy: For BERT: share its layers.
@@ -39,6 +39,7 @@ def open_source(source: str | Path, config: str | Path | None = None, lossy: boo
         broken-weights, lossy-conversion, and what `TensorBundle` raises for broken files. ConfigError: bad-config.
     """
     path, named = Path(source), None if config is None else Path(config)
+    path = local_folder(path) if path.is_dir() else path
     folder = path if path.is_dir() else path.parent
     prefix = _BESIDE_INDEX.sub("", str(path))
     if Path(f"{prefix}.index").is_file():

@@ -1,5 +1,6 @@
 """The command line: one short file a command, no logic. Commands are imported only when they are called."""
 
+import logging
 import os
 import signal
 import sys
@@ -122,6 +123,21 @@ def _stopped(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
+class _ModelsOfRuns(logging.Handler):
+    """Print which model a run stands for, once a command, on the standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line that has not been printed yet."""
+        line = record.getMessage()
+        if line not in self._printed:
+            self._printed.add(line)
+            print(line, file=sys.stderr, flush=True)
+
+
 def _read_summaries(arguments: list[str]) -> None:
     """Import the commands of a group whose list is asked for: their docstrings say what each is for."""
     words = [argument for argument in arguments if not argument.startswith("-")]
@@ -142,6 +158,10 @@ def main(arguments: list[str] | None = None) -> None:
     if not launch.speaks():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
         app.error_console = Console(file=sys.stdout)
+    log, printing = logging.getLogger("albertkit.model_folder"), _ModelsOfRuns()
+    if launch.speaks():
+        log.addHandler(printing)
+        log.setLevel(logging.INFO)
     with suppress(ValueError):  # not in the main thread: nobody sends it signals
         signal.signal(signal.SIGTERM, _stopped)
     try:
@@ -168,5 +188,6 @@ def main(arguments: list[str] | None = None) -> None:
         print(explained, file=sys.stderr, flush=True)
         sys.exit(explained.exit_code)
     finally:
+        log.removeHandler(printing)
         app.config = ()  # a next command in the same process has settings of its own
     sys.exit(result if isinstance(result, int) else 0)

@@ -26,7 +26,7 @@ def train(
     """Train a captioner on prepared clips.
 
     Args:
-        model: ALBERT to start from: checkpoint folder, or `org/name` of the hub. `albertkit init` makes an empty one.
+        model: ALBERT to start from: checkpoint folder, run, or `org/name` of the hub. `albertkit init` makes an empty one.
         data: Folder that `albertkit caption prepare` wrote.
         out: Folder of the run. The captioner to use comes to stand in OUT/best.
         train_split: Clips to learn from.

@@ -36,7 +36,7 @@ def build(
         if a line is a paragraph, `--format paragraphs` if it is a document), JSONL, Parquet or WikiExtractor's output, also
         `.gz`, `.xz` and `.zst`.
     tokenizer
-        Folder that holds one `*.model`.
+        Folder that holds one `*.model`; or a run, whose model has one.
     out
         Folder of the store, or an address (`s3://…`): built below `ALBERTKIT_CACHE` (`~/.cache/albertkit`), then uploaded.
     format

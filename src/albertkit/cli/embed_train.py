@@ -31,7 +31,7 @@ def train(
     Args:
         kind: stsb korsts klue-sts, or scores for a table; mnli klue-nli kornli, or nli for a table; pairs: two texts that mean
             the same (a table, without named columns one of two columns without a header); texts: a text a line (SimCSE).
-        model: Checkpoint folder, folder of sentence embeddings, or `org/name` of the hub.
+        model: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
         data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst).
         out: Folder of the run. The model to use comes to stand in OUT/best.
         dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples.
@@ -77,7 +77,7 @@ def distill(
     """Teach a student the vectors of a teacher, in one language or, from parallel texts, in several.
 
     Args:
-        student: Checkpoint folder, folder of sentence embeddings, or `org/name` of the hub.
+        student: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
         data: A text a line; or a table of texts that mean the same, the first of which the teacher reads: all columns of one
             without a header, or those named with --text and --pair.
         teacher: Folder of sentence embeddings, ALBERT checkpoint (mean pooling) or `org/name` of the hub; the name of an

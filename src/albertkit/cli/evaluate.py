@@ -22,7 +22,7 @@ def evaluate(
     """Score a model: a pretrained one on held-out documents of a store, a fine-tuned one on labelled examples of its task.
 
     Args:
-        model: Checkpoint folder, or the run of a fine-tuning.
+        model: Checkpoint folder, run, or `org/name` of the hub.
         data: Token store made with the model's tokenizer, also at an address (`s3://…`); or the task's file or folder.
         out: Fine-tuned: folder for predictions in the task's own files, and results.json.
         split: Fine-tuned: which file of a folder.

@@ -32,7 +32,7 @@ def finetune(
     Args:
         task: cola sst2 mrpc stsb qqp mnli qnli rte wnli, squad1 squad2, race siqa arc choice, ner wnut17 klue-ner, nsmc
             klue-nli kornli klue-sts korsts; or classify, regress, multilabel for a table.
-        model: Checkpoint folder, or `org/name` of the hub. For rte, mrpc and stsb the paper starts from a run on mnli.
+        model: Checkpoint folder, run, or `org/name` of the hub. For rte, mrpc and stsb the paper starts from a run on mnli.
         data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst).
         out: Folder of the run. The model to use comes to stand in OUT/best.
         dev: The dev file. Default: that of the folder, else a share of the training examples.

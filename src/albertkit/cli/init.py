@@ -17,7 +17,7 @@ def init(
     """Make an empty ALBERT: a size or configuration, both pretraining heads, weights drawn from a seed, the tokenizer beside it.
 
     Args:
-        tokenizer: Folder of the tokenizer; it decides the size of the vocabulary and the special ids.
+        tokenizer: Folder of the tokenizer, or a run; it decides the size of the vocabulary and the special ids.
         out: Folder to make. Train it with `albertkit pretrain STORE --continue OUT --out RUN`.
         size: A published size, or tiny or small in their manner. Default: base.
         config: A config.json in place of a size.

@@ -21,7 +21,7 @@ def inspect(
     Without a model: how large every published ALBERT is, beside BERT, and what each way of sharing would cost.
 
     Args:
-        model: Checkpoint folder, or a run: then its best/, else its final/.
+        model: Checkpoint folder, run, or `org/name` of the hub.
         length: Tokens of the sequences that FLOPs and memory are counted for. Default: the length it was trained with.
             Of --passes: of a text at most, by default 128.
         passes: HTML file to draw the passes in.

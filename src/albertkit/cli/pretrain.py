@@ -29,8 +29,8 @@ def pretrain(
         store: Token store, made with `albertkit corpus build`, also at an address (`s3://…`); or masked TFRecords:
             a file, a folder or a quoted glob.
         out: Folder of the run. The model comes to stand in OUT/final, the best so far in OUT/best.
-        continue_: Checkpoint folder, or org/name of the hub, to train further: of any class; heads that it lacks are drawn. The
-            store's tokenizer may have more pieces than the model, after the model's own.
+        continue_: Checkpoint folder, run, or org/name of the hub, to train further: of any class; heads that it lacks are drawn.
+            The store's tokenizer may have more pieces than the model, after the model's own.
         tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer` beside them.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
         dry_run: Print parameters, memory, steps and an estimate of the time, from three timed steps; train nothing.

@@ -107,7 +107,7 @@ def encode(
     file
         Plain text, UTF-8, `.gz` accepted. Default: the standard input.
     tokenizer
-        Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`.
+        Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`; a model's folder or a run, too.
     text_rules
         Rules other than those of a SentencePiece tokenizer: `google`, `multilingual`, `none`, …
     json
@@ -132,7 +132,7 @@ def convert(folder: Path, out: Path, /, *, text_rules: str | None = None) -> Non
     Parameters
     ----------
     folder
-        Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`.
+        Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`; a model's folder or a run, too.
     out
         Folder to write; other files in it are left alone.
     text_rules

@@ -34,7 +34,7 @@ def extend(
     Parameters
     ----------
     tokenizer
-        Folder that holds one `*.model`.
+        Folder that holds one `*.model`; or a run, whose model has one.
     files
         Text that needs the pieces, as for `tokenizer train`.
     out

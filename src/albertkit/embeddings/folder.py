@@ -12,12 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from albertkit.checkpoints import load_checkpoint, local_folder, read_tensors, save_checkpoint, write_tensors
+from albertkit.checkpoints import load_checkpoint, read_tensors, save_checkpoint, write_tensors
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, sync_folder, write_json
 from albertkit.model import AlbertModel
+from albertkit.model_folder import local_folder, or_model_of_run
 from albertkit.tokenizer import AlbertTokenizer
 
 MODULES = "modules.json"
@@ -35,15 +36,13 @@ _FLAGS = {
 
 
 def is_encoder_folder(folder: Path) -> bool:
-    """Whether a folder is one of sentence-transformers', or a run that left one."""
-    return any((path / MODULES).exists() for path in (folder, folder / "best"))
+    """Return whether a folder is one of sentence-transformers', or a run that left one."""
+    return (or_model_of_run(folder) / MODULES).exists()
 
 
 def load_encoder(folder: str | Path, pooling: Poolings | None = None) -> SentenceEncoder:
     """Read a sentence-transformers folder, or a plain checkpoint; see `SentenceEncoder.from_pretrained`."""
     path = local_folder(folder)
-    if not (path / "config.json").exists() and (path / "best" / MODULES).exists():
-        path = path / "best"
     if (path / MODULES).exists():
         encoder = _load_modules(path)
         if pooling is not None and check_pooling(pooling) != check_pooling(encoder.pooling):

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertkit.checkpoints.hub import local_folder
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, near_miss
 from albertkit.files import read_json
+from albertkit.model_folder import local_folder
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 
 _E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
@@ -115,15 +115,12 @@ def check_other_precision(model: object, precision: str) -> None:
 
 
 def embedding_folder(model: str | Path) -> Path:
-    """The folder of a model: as named, the best of a run, of an installed package, or brought from the hub.
+    """Return the folder of a model: as named, the model of a run, of an installed package, or brought from the hub.
 
     Raises:
         DataError: not-found. MachineError: hub-unreachable.
     """
-    folder = model_in_package(str(model)) or local_folder(model)
-    if (folder / "best").is_dir() and not (folder / "config.json").exists():
-        folder = folder / "best"
-    return folder
+    return model_in_package(str(model)) or local_folder(model)
 
 
 def is_albert(folder: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from albertkit.captioning.folder import is_captioner_folder
-from albertkit.checkpoints.classes import load_model, model_folder
+from albertkit.checkpoints.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines.onnx_model import ONNX_FILE, OnnxModel, load_onnx, tokenizer_of
@@ -17,6 +17,7 @@ from albertkit.inference.agreement import Agreement, agreement_of
 from albertkit.inference.forms import largest_difference, outputs_of
 from albertkit.inference.sample import sample_batches
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder
 from albertkit.report.task_results import for_json
 from albertkit.tasks.loading import TASK
 from albertkit.tokenizer.loading import TOKENIZER_FILES
@@ -102,7 +103,7 @@ def export_onnx(
     target = Path(out)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise CheckpointError("folder-not-empty", f"`{target}` is there already", "choose a new folder")
-    folder = model_folder(model)
+    folder = local_folder(model)
     loaded = _load(folder)
     graph = build_onnx(loaded, precision)
     with atomic_folder(target) as made:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from albertkit.checkpoints.classes import load_model, model_folder
+from albertkit.checkpoints.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines import load_engine, on_engine
@@ -18,6 +18,7 @@ from albertkit.errors import CheckpointError
 from albertkit.inference.forms import answer_task, compare, outputs_of
 from albertkit.inference.sample import sample_batches
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder
 
 MOST_LOSS = 0.5  # points of the task's metric
 LEAST_COSINE = 0.99  # mean over tokens, where there are no labels to ask
@@ -113,7 +114,7 @@ def check_agreement(
     Raises:
         CheckpointError: no-task if there are examples and no task. DataError: what reading raises. And what loading raises.
     """
-    folder = model_folder(model)
+    folder = local_folder(model)
     loaded = SentenceEncoder.from_pretrained(folder).albert if is_encoder_folder(folder) else load_model(folder)
     engine = load_engine(loaded, precision)
     form = on_engine(loaded, engine)

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from albertkit.captioning.folder import is_captioner_folder
-from albertkit.checkpoints.classes import model_folder
 from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.inference.loading import load_pipeline
 from albertkit.inference.pipeline import BATCH_TOKENS, Pipeline, Result
+from albertkit.model_folder import local_folder
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.predict import PredictReport, chunks, writer
 from albertkit.tasks.tables import EXTENSIONS
@@ -88,7 +88,7 @@ def text_pipeline(model: str | Path, kind: str | None, precision: Precision, dev
     Raises:
         ConfigError: bad-argument for a captioner.
     """
-    if kind == "caption" or (kind is None and is_captioner_folder(model_folder(model))):
+    if kind == "caption" or (kind is None and is_captioner_folder(local_folder(model))):
         raise ConfigError(
             "bad-argument",
             f"`{model}` is to caption videos, and was asked about text",

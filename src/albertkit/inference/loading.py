@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from albertkit.captioning.folder import is_captioner_folder
-from albertkit.checkpoints.classes import load_model, model_folder
+from albertkit.checkpoints.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines.engine import Engine, Precision
@@ -25,6 +25,7 @@ from albertkit.model import (
     AlbertForTokenClassification,
 )
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import ChoiceTask
 from albertkit.tasks.exits import EXITS, ExitHeads, ExitRule
@@ -65,7 +66,7 @@ def load_pipeline(
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError("unknown-kind", f"there is no pipeline `{kind}`", near_miss(kind, KINDS))
-    path = model_folder(model)
+    path = local_folder(model)
     if exits is not None:
         return _leaving_early(load_pipeline(model, kind, precision=precision, device=device), path, exits)
     if kind == "caption" or (kind is None and is_captioner_folder(path)):
@@ -110,7 +111,7 @@ def load_pipelines(
     Raises:
         As `load_pipeline`.
     """
-    path = model_folder(model)
+    path = local_folder(model)
     if exits is not None and (path / EXITS).exists():
         pipeline = load_pipeline(path, precision=precision, device=device, exits=exits)
         return {pipeline.kind: pipeline}

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from albertkit.checkpoints.classes import load_model, model_folder
+from albertkit.checkpoints.classes import load_model
 from albertkit.config import AlbertConfig
 from albertkit.inference.passes import SAMPLE_LENGTH, sample_texts, trace_passes
+from albertkit.model_folder import local_folder
 from albertkit.report.passes_page import write_passes_page
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -28,7 +29,7 @@ def draw_passes(
     Raises:
         What `load_model`, `AlbertTokenizer.from_pretrained` and `trace_passes` raise.
     """
-    folder = model_folder(model)
+    folder = local_folder(model)
     loaded, tokenizer = load_model(folder), AlbertTokenizer.from_pretrained(folder)
     read = list(texts) or sample_texts()
     passes = trace_passes(loaded, tokenizer, read, SAMPLE_LENGTH if length is None else length).to_dict()

@@ -15,6 +15,7 @@ from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_json, write_checksums, write_json
 from albertkit.model import AlbertForPreTraining
+from albertkit.model_folder import local_folder, write_selected
 from albertkit.pretraining.depth import check_depth, passes_at, set_depth
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
 from albertkit.pretraining.guard import GuardedDisplay
@@ -176,11 +177,12 @@ def pretrain(
     reasons.append(describe(model, world.device))
     for line in reasons:
         display.note(line)
+    metric = "masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss"
     with repeatable(world.device):
         result = train(
             trained, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
             save_model=save_model, describe=partial(write_card_of, "best"), evaluate=evaluate, resume=resume, before_update=grow,
-            select="masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss", smaller=True,
+            select=metric, smaller=True,
         )  # fmt: skip
     if not result.finished:
         return _result(None, result)
@@ -190,6 +192,7 @@ def pretrain(
         with atomic_folder(final) as folder:
             save_model(folder)
             write_card_of("final", folder, result.evaluation, **extent)
+            write_selected(folder, result.state.step, metric, result.evaluation.get(metric))
             write_checksums(folder)
         _plot(run, result, display)
     world.barrier()
@@ -257,7 +260,7 @@ def evaluate(
     models compare.
 
     Args:
-        model: A checkpoint folder with both pretraining heads.
+        model: A checkpoint folder with both pretraining heads, or a run.
         store: A token store made with the model's tokenizer, or its folder.
         length: Longest sequence. Default: the length it was trained with, else what the model allows, at most 512.
         batch_tokens: Tokens computed at once.
@@ -275,7 +278,7 @@ def evaluate(
     if held_out is not None and not 0 < held_out <= 1:
         raise ConfigError("bad-value", f"held_out is {held_out}", "use a share above 0 and at most 1")
     world = join_world(device)
-    folder = Path(model)
+    folder = local_folder(model)
     store = store if isinstance(store, TokenStore) else TokenStore.open(store)
     loaded = AlbertForPreTraining.from_pretrained(folder).to(world.device)
     loaded.compute_dtype = choose_precision(precision, world.device)

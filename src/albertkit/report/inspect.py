@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import plain_file, read_json
+from albertkit.model_folder import local_folder
 from albertkit.report.compared import compared_sizes, memory
-from albertkit.report.run_folder import model_of_run
 from albertkit.report.sizes import forward_flops
 
 WEIGHTS = "model.safetensors"
@@ -40,8 +40,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> dict[str, A
         DataError: not-found, broken-json. ConfigError: bad-value for a length that cannot be; as
             `AlbertConfig.from_pretrained`. CheckpointError: not-converted, no-weights, broken-weights.
     """
-    of_run = model_of_run(Path(source))
-    folder = of_run or _checked_folder(Path(source))
+    folder = local_folder(_checked_path(Path(source)))
+    of_run = folder != Path(source) and Path(source).is_dir()
     config = AlbertConfig.from_pretrained(folder)
     provenance = _json_if_there(folder / "provenance.json")
     longest = config.max_position_embeddings
@@ -150,8 +150,8 @@ def _encoder_parameters(parts: Mapping[str, int]) -> int:
     return sum(parts.get(name, 0) for name in names)
 
 
-def _checked_folder(path: Path) -> Path:
-    """The folder itself, unless it is something that has to be converted first."""
+def _checked_path(path: Path) -> Path:
+    """The path itself, unless it is something that has to be converted first."""
     foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
     is_prefix = path.suffix == ".index" or path.with_name(f"{path.name}.index").exists()
     if is_prefix or (foreign and not (path / WEIGHTS).exists()):
@@ -160,10 +160,6 @@ def _checked_folder(path: Path) -> Path:
             f"`{path}` is a TensorFlow checkpoint",
             f"convert it first: albertkit convert {path} FOLDER",
         )
-    if not path.is_dir():
-        on_hub = len(path.parts) == 2 and not path.parent.exists()
-        hint = f"if it is a model of the hub: albertkit convert {path} FOLDER" if on_hub else "check the path"
-        raise DataError("not-found", f"no checkpoint folder at `{path}`", hint)
     return path
 
 

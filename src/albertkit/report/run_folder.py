@@ -1,7 +1,6 @@
 """What a training leaves in its folder, read as far as it is there: a run may be unfinished, damaged, or a stranger's."""
 
 import json
-import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.errors import AlbertKitError, DataError
+from albertkit.model_folder import MODELS, numbered_folders, runs_inside
 from albertkit.report.metrics import METRICS_FILE, RunMetrics, number_or_nan, read_metrics
 
-MODELS = ("best", "final")  # the one to use first
 LARGEST = 256_000_000  # bytes of a file that is read
 _LAST_STEP = 10**12  # a larger one is no step, and no place on an axis
 _DEEPEST, _MOST_ITEMS, _MOST_LETTERS = 6, 100_000, 2_000  # of what is read: beyond it nobody looks
@@ -97,9 +96,9 @@ def read_run(folder: str | Path) -> Run:
     path = Path(folder)
     if not path.is_dir():
         raise DataError("not-found", f"no run folder at `{path}`", "name the folder that --out made")
-    seeds = _numbered(path, "seed")
+    seeds = numbered_folders(path, "seed")
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
-        inside = sorted(str(file.parent) for file in path.glob("*/run.toml"))
+        inside = runs_inside(path)
         hint = f"name a run inside it: {inside[0]}" if inside else "name the folder that --out made"
         raise DataError("no-run", f"`{path}` is no run: it has neither run.toml nor {METRICS_FILE}", hint)
     run = Run(path, path)
@@ -112,31 +111,13 @@ def read_run(folder: str | Path) -> Run:
     run.model = next((path / name for name in MODELS if run.holds(path / name / "config.json")), None)
     run.kind = _kind(run)
     run.finished = bool(run.results) or (path / "final" / "config.json").exists()
-    checkpoints = _numbered(run.attempt / "checkpoints", "step")
+    checkpoints = numbered_folders(run.attempt / "checkpoints", "step")
     run.state = run.table(checkpoints[-1] / "training_state.json") if checkpoints else {}
     if run.model:
         run.card = run.read(run.model / "README.md", str) or ""
         if run.kind == "pretraining" and not run.card:  # `best/` has none
             run.card = run.read(path / "final" / "README.md", str) or ""
     return run
-
-
-def model_of_run(folder: Path) -> Path | None:
-    """The model of a run: `best/`, else `final/`. None for a folder that is no run, such as a checkpoint folder.
-
-    Raises:
-        DataError: not-found for a run that has neither yet.
-    """
-    if (folder / "config.json").exists() or not folder.is_dir():
-        return None
-    for name in MODELS:
-        if (folder / name / "config.json").exists():
-            return folder / name
-    if not (folder / "run.toml").exists():
-        return None
-    steps = [step for step in _numbered(folder / "checkpoints", "step") if (step / "config.json").exists()]
-    hint = f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
-    raise DataError("not-found", f"the run `{folder}` has no model yet, neither best/ nor final/", hint)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -158,7 +139,7 @@ def _attempt(run: Run, seeds: list[Path]) -> Path:
     if seeds:
         known = [seed for seed in seeds if run.seeds[seed.name] is not None]
         begun = max(known, key=lambda seed: run.seeds[seed.name] or 0.0) if known else seeds[-1]
-    retries = [retry for retry in _numbered(begun, "retry") if (retry / METRICS_FILE).exists()]
+    retries = [retry for retry in numbered_folders(begun, "retry") if (retry / METRICS_FILE).exists()]
     return retries[-1] if retries else begun
 
 
@@ -204,9 +185,3 @@ def _kind(run: Run) -> str:
 def _value(results: dict[str, Any]) -> float | None:
     value = numbers(results).get("value")
     return value if value is not None and value == value else None
-
-
-def _numbered(folder: Path, name: str) -> list[Path]:
-    """Folders such as seed-3 or step-000100, in the order of their numbers."""
-    found = [p for p in folder.glob(f"{name}-*") if re.fullmatch(rf"{name}-\d{{1,12}}", p.name) and p.is_dir()]
-    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))

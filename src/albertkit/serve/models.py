@@ -9,6 +9,7 @@ from albertkit.captioning.folder import is_captioner_folder
 from albertkit.errors import AlbertKitError, ConfigError
 from albertkit.inference import Pipeline, load_pipelines
 from albertkit.inference.caption import CaptionPipeline
+from albertkit.model_folder import local_folder
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.wire import Facts
 from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer
@@ -48,9 +49,9 @@ class Models:
     """
 
     def __init__(self, folders: dict[str, str]) -> None:
-        self.folders = folders
+        self.folders = {name: str(local_folder(folder)) for name, folder in folders.items()}
         self._pipelines: dict[str, dict[str, Pipeline | None]] = {}
-        for name, folder in folders.items():
+        for name, folder in self.folders.items():
             if is_captioner_folder(Path(folder)):
                 self._pipelines[name] = {CaptionPipeline.kind: None}
             else:

@@ -26,6 +26,7 @@ from albertkit.model.packing import IGNORED, PackedBatch
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model.projections import linear
+from albertkit.model_folder import local_folder
 from albertkit.tasks.features import LabelledBatch
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
@@ -42,7 +43,7 @@ def load_teacher(
     """A teacher that reads the student's ids and means the same by each output.
 
     Args:
-        folder: A model fine-tuned on the student's task; a run folder stands for its `best/`.
+        folder: A model fine-tuned on the student's task; a folder, a run, or `org/name` of the hub.
         student: On its device; the teacher computes there, in the same dtype.
         tokenizer: The student's.
         length: Of the longest sequence, in tokens.
@@ -50,7 +51,7 @@ def load_teacher(
     Raises:
         CheckpointError: teacher-mismatch for another tokenizer, other labels or too few positions; and what loading raises.
     """
-    path = Path(folder) / "best" if (Path(folder) / "best").is_dir() else Path(folder)
+    path = local_folder(folder)
     try:
         teacher = type(student).from_pretrained(path)
     except CheckpointError as error:

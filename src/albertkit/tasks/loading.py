@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from albertkit.checkpoints import save_checkpoint
 from albertkit.checkpoints.folder import fill, read_tensors
-from albertkit.checkpoints.hub import local_folder
 from albertkit.checkpoints.matching import HEADS
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, write_json
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder, or_model_of_run
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -44,7 +44,7 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
         CheckpointError: weights-mismatch, no-weights, no-tokenizer, vocab-mismatch and what else loading raises.
         ConfigError: bad-settings if the task's sequences are longer than the model's.
     """
-    path = local_folder(folder, None)
+    path = local_folder(folder)
     before = AlbertConfig.from_pretrained(path)
     check_length(task, before, folder)
     tokenizer = AlbertTokenizer.from_pretrained(path)
@@ -90,17 +90,17 @@ def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: Albe
 
 
 def is_task_model(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds a model with a task, or is the run of one."""
-    return any((path / TASK).exists() for path in (Path(folder), Path(folder) / "best"))
+    """Return whether a folder holds a model with a task, or is the run of one."""
+    return (or_model_of_run(Path(folder)) / TASK).exists()
 
 
 def task_folder(folder: str | Path) -> Path:
-    """The folder that holds `task.json`: the one named, or of a run its `best/`.
+    """Return the folder that holds `task.json`: the one named, or the model of a run.
 
     Raises:
-        CheckpointError: no-task.
+        CheckpointError: no-task. DataError: not-found.
     """
-    path = Path(folder) if (Path(folder) / TASK).exists() else Path(folder) / "best"
+    path = local_folder(folder)
     if not (path / TASK).exists():
         raise CheckpointError(
             "no-task", f"`{folder}` holds no fine-tuned model: there is no {TASK}",
@@ -110,7 +110,7 @@ def task_folder(folder: str | Path) -> Path:
 
 
 def load_task_model(folder: str | Path) -> TaskModel:
-    """What `save_task_model` wrote; a run folder stands for its `best/`.
+    """Load what `save_task_model` wrote; a run stands for the model that its training recommends.
 
     Raises:
         CheckpointError: no-task, and what loading raises.

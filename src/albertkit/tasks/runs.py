@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
 from albertkit.errors import MachineError
 from albertkit.files import atomic_folder
+from albertkit.model_folder import local_folder
 from albertkit.report.task_results import save_results
 from albertkit.tasks.data import TaskData, read_data
 from albertkit.tasks.faults import Faults

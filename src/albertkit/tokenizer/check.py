@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.files import read_json
+from albertkit.model_folder import local_folder
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.comparison import Comparison, Difference, Encode, compare, with_names
 from albertkit.tokenizer.digit_comma import SPACE
@@ -79,7 +80,7 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     Raises:
         CheckpointError, DataError: What `AlbertTokenizer.from_pretrained` raises.
     """
-    path = Path(folder)
+    path = local_folder(folder, weights=False)
     tokenizer = AlbertTokenizer.from_pretrained(path)
     texts = [text for _, text in HARD_SENTENCES] if sentences is None else list(sentences)
     comparisons = []

@@ -124,8 +124,7 @@ def _load(folder: Path, settings: dict[str, Any], text_rules: str | None) -> Alb
     if not vocabularies and not (folder / JSON_NAME).exists():
         raise CheckpointError(
             "no-tokenizer",
-            f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`"
-            + ("" if folder.is_dir() else ", which is no folder"),
+            f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`",
             "train one: `albertkit tokenizer train FILES --out DIR`",
         )  # fmt: skip
     if text_rules is not None:

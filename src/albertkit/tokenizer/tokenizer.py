@@ -4,12 +4,12 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from albertkit.errors import CheckpointError
+from albertkit.model_folder import local_folder
 from albertkit.tokenizer.ragged import RaggedIds
 
 
@@ -48,7 +48,7 @@ class AlbertTokenizer(ABC):
         """Read the tokenizer of a folder: of `*.model`, else of `vocab.txt`, else of `tokenizer.json`.
 
         Args:
-            folder: A checkpoint or tokenizer folder.
+            folder: A checkpoint or tokenizer folder, a run, or `org/name` of the hub.
             text_rules: Name of the text rules of a SentencePiece model. By default those in `tokenizer_config.json`
                 (also under transformers' names `do_lower_case` and `keep_accents`), else "google".
 
@@ -59,7 +59,7 @@ class AlbertTokenizer(ABC):
         """
         from albertkit.tokenizer.loading import load_tokenizer
 
-        return load_tokenizer(Path(folder), text_rules)
+        return load_tokenizer(local_folder(folder, weights=False), text_rules)
 
     @abstractmethod
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:

@@ -244,7 +244,7 @@ def train(
         if state.best is None or value > state.best:
             state.best, state.without_better = value, 0
             if world.is_main:
-                save_best(run, save_and_describe)
+                save_best(run, save_and_describe, state.step, select, result.evaluation[select])
         if average:
             average.swap()
         display.evaluation(state.step, result.evaluation)

@@ -26,6 +26,7 @@ from albertkit.files import (
     write_checksums,
     write_json,
 )
+from albertkit.model_folder import write_selected
 
 _STEP = re.compile(r"step-(\d+)$")
 _TENSORS, _NUMBERS = "training_state.safetensors", "training_state.json"
@@ -92,10 +93,11 @@ def remove_old(run: Path, keep: int) -> None:
         remove_folder(old)
 
 
-def save_best(run: Path, save_model: Callable[[Path], None]) -> None:
-    """Replace `best/` by the model as it is now."""
+def save_best(run: Path, save_model: Callable[[Path], None], step: int, metric: str, value: float) -> None:
+    """Replace `best/` by the model as it is now, and record its step and its value of the metric that selects."""
     with atomic_folder(run / "best") as temporary:
         save_model(temporary)
+        write_selected(temporary, step, metric, value)
         write_checksums(temporary)
 
 

@@ -11,6 +11,7 @@ import torch
 from albertkit.checkpoints.folder import NEW_ROWS_FROM, PROVENANCE
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.files import read_json, write_json
+from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.extend import Extension, extend_tokenizer
 from albertkit.tokenizer.loading import find_model
@@ -104,6 +105,8 @@ def extend_vocabulary(
     if rows not in ROWS:
         raise ConfigError("bad-argument", f"there are no rows `{rows}`", near_miss(rows, ROWS))
     tokenizer = sentencepiece_tokenizer(source)
+    if model is not None and Path(model).is_dir():
+        model = local_folder(model)
     if model is not None:
         _check_own_tokenizer(Path(model), tokenizer)
     reading = HoldingOut(files.lines(), seed)

@@ -16,6 +16,7 @@ from albertkit.checkpoints.folder import fill
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, MachineError
 from albertkit.model import AlbertModel
+from albertkit.model_folder import local_folder
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.renumbering import Renumbering, renumbered
 from albertkit.vocabulary.agreement import check_agreement
@@ -65,7 +66,7 @@ def repair_vocabulary(source: str | os.PathLike[str], out: str | os.PathLike[str
         ConfigError: bad-argument if nothing is wrong. CheckpointError: folder-not-empty, vocab-mismatch, and what `renumbered`
         and opening a checkpoint raise. MachineError: verification-failed.
     """
-    folder = Path(source)
+    folder = local_folder(source)
     change = renumbered(folder)
     if not (folder / "config.json").exists():
         if change.old_ids == sorted(change.old_ids):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from albertkit.captioning.backbones.kinds import VisionKind, find_kind
 from albertkit.captioning.backbones.pixels import PixelValues, read_preprocessing
 from albertkit.captioning.backbones.transformers_backbone import TransformersBackbone
-from albertkit.checkpoints.hub import local_folder
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json
+from albertkit.model_folder import local_folder
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 

@@ -13,9 +13,9 @@ from albertkit.captioning.swinbert.arguments import ModelArguments
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.checkpoints.configurations import make_config, read_values
 from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS, fill, read_tensors
-from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
+from albertkit.model_folder import local_folder
 
 _PROJECTION = "albert.img_embedding."
 _DECODER = "predictions.decoder.weight"

@@ -11,10 +11,10 @@ from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.captioning.model.config import Objective, VideoAttention
 from albertkit.captioning.training.settings import CaptionSettings
 from albertkit.checkpoints.folder import fill, read_tensors
-from albertkit.checkpoints.hub import local_folder
 from albertkit.checkpoints.matching import HEADS
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
+from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 
 _VISUAL = ("albert.img_embedding.", "albert.video_gate")

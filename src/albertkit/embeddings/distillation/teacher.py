@@ -11,6 +11,7 @@ from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.models import EmbeddingModel, is_albert, load_embedding_model, model_in_package, open_other
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import sha256_bytes, sha256_file
+from albertkit.model_folder import local_folder
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ def _stored(path: Path) -> np.ndarray:
 
 
 def _in_folder(path: Path) -> Path:
-    """The folder of a model: this one, or `best` of a run."""
-    for folder in (path, path / "best"):
-        if (folder / MODULES).exists() or is_albert(folder):
-            return folder
+    """The folder of sentence embeddings or of an ALBERT: this one, or the model of a run."""
+    folder = local_folder(path)
+    if (folder / MODULES).exists() or is_albert(folder):
+        return folder
     raise CheckpointError(
         "no-teacher", f"`{path}` holds no sentence embeddings and no ALBERT: there is no {MODULES}",
         "name a folder that sentence-transformers or `albertkit embed train` saved, or an ALBERT checkpoint",

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import torch
 
-from albertkit.checkpoints.hub import local_folder
 from albertkit.embeddings.distillation.student import known_words
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.data import EmbeddingData, kind_of, read_embedding_data
@@ -22,6 +21,7 @@ from albertkit.embeddings.learning.settings import EmbedSettings, EncoderSetting
 from albertkit.embeddings.models import prompt_notes
 from albertkit.embeddings.pooling import Projection
 from albertkit.model import AlbertModel
+from albertkit.model_folder import local_folder
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.features import Features

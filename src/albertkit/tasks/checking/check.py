@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.checkpoints.hub import local_folder
 from albertkit.config import AlbertConfig
+from albertkit.model_folder import local_folder
 from albertkit.tasks.checking.counting import KINDS, counting_baseline
 from albertkit.tasks.checking.kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
 from albertkit.tasks.columns import Columns

@@ -1,0 +1,208 @@
+"""Find the folder that is meant by MODEL: a folder, a run, or a model of the Hugging Face hub.
+
+A run as MODEL means the model that its training recommends: `best/`, chosen on held-out data, or `final/` where there is no
+`best/`. Every command and every `from_pretrained` comes here, so that a run is the same model everywhere.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
+from albertkit.files import write_json
+
+MODELS = ("best", "final")  # of a run: the one to use first
+SELECTED = "selected.json"  # in each of them: its step, and its value of the metric that selects
+CONFIG = "config.json"
+
+# A model's name: organisation and name, as the hub allows them. A path with more parts, or a leading dot or slash, is none.
+_HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
+# Until 2023 Google's models had no organisation on the hub; transformers redirects the old names.
+_OLD_NAME = re.compile(r"albert-(base|large|xlarge|xxlarge)-v[12]")
+_TOKENIZER_FILES = ["*.json", "*.model", "vocab*.txt"]
+_FILES = [*_TOKENIZER_FILES, "model.safetensors", "*_Dense/*"]
+
+logger = logging.getLogger(__name__)
+
+
+def local_folder(source: str | os.PathLike[str], revision: str | None = None, *, weights: bool = True) -> Path:
+    """Return the folder of a model: the folder itself, the model of a run, or the downloaded copy of a model of the hub.
+
+    The model that a run stands for is logged (level INFO), with its step and its value of the metric that selects; the
+    command line prints that line.
+
+    Args:
+        source: A checkpoint folder; a run; or `org/name` of the hub, also one of Google's old names (`albert-base-v2`). A
+            folder that exists is always meant first.
+        revision: Branch, tag or commit of a model of the hub. Default: its main branch.
+        weights: False to download the tokenizer's files alone.
+
+    Raises:
+        DataError: not-found, with the nearest name that exists; also for a run that has no model yet.
+        MachineError: hub-unreachable. MissingExtraError: missing-extra.
+    """
+    path = Path(source)
+    if path.is_dir():
+        of_run = model_of_run(path)
+        if of_run is None:
+            return path
+        logger.info("model  %s", describe_model(of_run))
+        return of_run
+    name = f"albert/{source}" if _OLD_NAME.fullmatch(str(source)) else str(source)
+    if path.exists() or not _HUB_NAME.fullmatch(name) or _begins_here(path):
+        raise DataError("not-found", f"no checkpoint folder at `{source}`", _nearest(path))
+    if not weights:
+        return _download(name, revision, _TOKENIZER_FILES)
+    folder = _download(name, revision, _FILES)
+    if not (folder / "model.safetensors").exists():
+        folder = _download(name, revision, [*_FILES, "pytorch_model.bin"])
+    return folder
+
+
+def model_of_run(folder: str | Path) -> Path | None:
+    """Return the model that a run's training recommends: `best/`, or `final/` where there is no `best/`.
+
+    Returns:
+        None for a folder that is no run, such as a checkpoint folder.
+
+    Raises:
+        DataError: not-found for a run that has neither yet.
+    """
+    path = Path(folder)
+    if (path / CONFIG).exists() or not path.is_dir():
+        return None
+    for name in MODELS:
+        if (path / name / CONFIG).exists():
+            return path / name
+    begun = [run for run in (path, *numbered_folders(path, "seed")) if (run / "run.toml").exists()]
+    if not begun:
+        return None
+    seeds = [run / "best" for run in begun if (run / "best" / CONFIG).exists()]
+    steps = [step for step in numbered_folders(begun[-1] / "checkpoints", "step") if (step / CONFIG).exists()]
+    hint = f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
+    hint = f"name the model of one of its seeds: {seeds[0]}" if seeds else hint
+    raise DataError("not-found", f"the run `{path}` has no model yet, neither best/ nor final/", hint)
+
+
+def or_model_of_run(folder: str | Path) -> Path:
+    """Return the model of a run, or the folder itself if it is none; nothing is downloaded or logged."""
+    return model_of_run(folder) or Path(folder)
+
+
+def describe_model(folder: Path) -> str:
+    """Return one line about a model of a run: its folder, step, and value of the metric that selects, as far as recorded."""
+    try:
+        known = json.loads((folder / SELECTED).read_text(encoding="utf-8"))
+        step, metric, value = known["step"], known["metric"], known["value"]
+        said = f"{folder}, step {step:,}"
+        return f"{said}, {metric.replace('_', ' ')} {value:.4g}" if value is not None else said
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # of an older version, or changed by hand
+        return str(folder)
+
+
+def write_selected(folder: Path, step: int, metric: str, value: float | None) -> None:
+    """Record in the folder of a run's model which step it is of, and its value of the metric that selects.
+
+    Args:
+        folder: `best/` or `final/`, while it is written.
+        step: Updates made.
+        metric: Name of the metric.
+        value: Of this model, None if it was not measured; NaN and infinity are stored as null.
+    """
+    found = {"step": step, "metric": metric, "value": None if value is None or not isfinite(value) else value}
+    write_json(folder / SELECTED, found)
+
+
+def numbered_folders(folder: Path, name: str) -> list[Path]:
+    """Return folders such as seed-3 or step-000100, in the order of their numbers."""
+    found = [p for p in folder.glob(f"{name}-*") if re.fullmatch(rf"{name}-\d{{1,12}}", p.name) and p.is_dir()]
+    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
+
+
+def runs_inside(folder: Path) -> list[Path]:
+    """Return the runs that lie in a folder, such as that of a quickstart."""
+    return sorted(file.parent for file in folder.glob("*/run.toml"))
+
+
+def _nearest(path: Path) -> str:
+    """A hint for a path where nothing is: the nearest name that exists, from the part where the path goes wrong."""
+    parent = next((place for place in path.parents if place.is_dir()), Path("."))
+    try:
+        wrong = path.relative_to(parent).parts[0] if path.parts else ""
+        there = sorted(place.name for place in parent.iterdir() if place.is_dir()) if parent != Path("/") else []
+    except (OSError, ValueError):
+        wrong, there = path.name, []
+    if close := get_close_matches(wrong, there, n=1, cutoff=0.6):
+        return f"did you mean `{parent / close[0]}`?"
+    if parent != Path("."):
+        rest = f", … ({len(there):,} in all)" if len(there) > 12 else ""
+        listed = f"the folders in `{parent}`: {', '.join(there[:12]) or 'none'}{rest}"
+        here = not path.is_absolute() and len(path.parts) == 2
+        return listed + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
+    return (
+        "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
+        "albert/albert-base-v2"
+    )
+
+
+def _begins_here(path: Path) -> bool:
+    """Whether a path begins with a folder that exists: `run3/fianl` is then a misspelt path and no name of the hub."""
+    return len(path.parts) > 1 and Path(path.parts[0]).is_dir()
+
+
+# --- the hub ----------------------------------------------------------------------------------------------------------
+# The package `huggingface_hub` does the work: its cache, `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` and `hf auth login` hold.
+
+
+def _download(repo_id: str, revision: str | None, patterns: Sequence[str]) -> Path:
+    hub = open_hub()
+    try:
+        return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(patterns)))
+    except Exception as error:
+        raise explain_hub(error, repo_id, revision) from error
+
+
+def open_hub() -> Any:
+    """Return the package `huggingface_hub`.
+
+    Raises:
+        MissingExtraError: missing-extra.
+    """
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise MissingExtraError(
+            "missing-extra",
+            "models of the hub need the package `huggingface_hub`, which is not installed",
+            "pip install -c constraints.txt huggingface_hub",
+        ) from None
+    return huggingface_hub
+
+
+def explain_hub(error: Exception, repo_id: str, revision: str | None = None) -> AlbertKitError:
+    """Return an error of the hub, or of the network library below it, as one of ours; they have no base class in common."""
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if isinstance(error, RevisionNotFoundError):
+        return DataError(
+            "not-found", f"the hub's `{repo_id}` has no revision `{revision}`", "look at its branches and tags"
+        )
+    if isinstance(error, RepositoryNotFoundError | HFValidationError):
+        return DataError(
+            "not-found",
+            f"there is no folder `{repo_id}`, and on the hub no model of that name that you may use",
+            "check the name; for a private or gated model first run `hf auth login`",
+        )
+    reason = (str(error).splitlines() or [""])[0]
+    return MachineError(
+        "hub-unreachable",
+        f"`{repo_id}`: the hub cannot be used, and there is no folder of that name and no copy in the local cache: "
+        f"{type(error).__name__}: {reason}",
+        "check the connection, and HF_HUB_OFFLINE and HF_ENDPOINT if they are set; or use a folder",
+    )

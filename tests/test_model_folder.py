@@ -1,0 +1,252 @@
+"""MODEL and TOKENIZER mean the same in every command: a folder, a run's recommended model, or a name of the hub."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit import AlbertConfig, AlbertTokenizer, model_folder
+from albertkit.captioning.backbones import Grid
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.cli import main
+from albertkit.corpus import build_store
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.errors import DataError, MachineError
+from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
+from albertkit.model_folder import describe_model, local_folder, model_of_run, or_model_of_run, write_selected
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.loading import save_task_model
+from albertkit.tasks.registry import find_task
+from albertkit.tokenizer import train_tokenizer
+
+KINDS = ("pretraining", "fine-tuning", "embedding", "captioning")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of every kind with another model in `final/` than in `best/`, and data of every kind."""
+    place = tmp_path_factory.mktemp("runs")
+    words = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions".split()
+    rng = np.random.default_rng(1)
+    texts = [" ".join(rng.choice(words, 9)) + "." for _ in range(200)]
+    tokenizer = train_tokenizer(texts, place / "tokenizer", 44)
+    (place / "text.txt").write_text("\n".join("\n\n".join(texts[n : n + 5]) for n in range(0, 200, 5)))
+    build_store([str(place / "text.txt")], place / "store", tokenizer, workers=0)
+    (place / "labels.tsv").write_text(
+        "text\tlabel\n" + "".join(f"{text}\t{'ab'[n % 2]}\n" for n, text in enumerate(texts))
+    )
+    rows = "".join(f"{first}\t{second}\t{n % 5}\n" for n, (first, second) in enumerate(pairwise(texts)))
+    (place / "pairs.tsv").write_text("text\tpair\tlabel\n" + rows)
+    np.save(place / "vectors.npy", rng.normal(size=(199, 8)).astype(np.float32))
+    config = AlbertConfig(
+        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64,
+    )  # fmt: skip
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
+    for seed, name in enumerate(("best", "final")):
+        torch.manual_seed(seed)
+        folders = {kind: place / kind / name for kind in KINDS}
+        AlbertForPreTraining(config).save_pretrained(folders["pretraining"], tokenizer)
+        classifier = AlbertForSequenceClassification(config.with_changes(**task.head())).eval()
+        save_task_model(folders["fine-tuning"], classifier, tokenizer, task)
+        SentenceEncoder(AlbertModel(config), tokenizer, max_length=16).save_pretrained(folders["embedding"])
+        grid = Grid(1, 1, 1)
+        captioner = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=8, grid=grid).put_into(config))
+        VideoCaptioner(captioner, tokenizer).save_pretrained(folders["captioning"])
+        for kind, folder in folders.items():
+            write_selected(folder, 1_200 + seed, "masked_lm_loss" if kind == "pretraining" else "accuracy", 7.09123)
+            (place / kind / "run.toml").write_text("steps = 1\n")
+    return place
+
+
+class Reached(Exception):
+    """Raised where a command has found the model that a run stands for."""
+
+
+# Command line after `albertkit`; {run} is the run, the rest lies in the folder of the fixture, {out} is a new path.
+COMMANDS = (
+    "predict {run} --text fox", "predict {run} {text}", "predict {run} {labels}", "inspect {run}",
+    "inspect {run} --passes {out}", "serve {run} --port 0", "serve name={run} --port 0", "agreement {run}",
+    "export onnx {run} {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "exits {run} {labels}",
+    "finetune classify {run} {labels} --text text --label label --out {out}",
+    "finetune classify {run} {labels} --text text --label label --check",
+    "pretrain {store} --out {out} --continue {run} --steps 1 --length 32 --held-out 0.2", "convert {run} {out}",
+    "corpus build {text} --tokenizer {run} --out {out}", "init --tokenizer {run} --out {out}",
+    "tokenizer check {run}", "tokenizer encode {text} --tokenizer {run}", "tokenizer convert {run} {out}",
+    "tokenizer extend {run} {text} --out {out}", "tokenizer extend {tokenizer} {text} --model {run} --out {out}",
+    "tokenizer repair {run} --out {out}",
+    "embed train scores {run} {pairs} --text text --pair pair --label label --out {out}",
+    "embed distill {run} {text} --teacher {vectors} --out {out}",
+    "embed augment scores {pairs} --cross-encoder {run} --text text --pair pair --label label --out {out}",
+    "embed evaluate {run} scores={pairs} --text text --pair pair --label label",
+    "embed encode {run} {text} --out {out}.npy", "embed map {run} {text} --out {out}",
+    "caption train {run} {store} --out {out}", "caption predict {run} clip.mp4", "caption evaluate {run} {store}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_finds_the_model_of_every_run(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, kind: str
+) -> None:
+    def reached(folder: Path) -> str:
+        raise Reached(str(folder))
+
+    monkeypatch.setattr(model_folder, "describe_model", reached)
+    clip = SimpleNamespace(captions=["a fox"])
+    monkeypatch.setattr(
+        PreparedClips, "open", lambda _: SimpleNamespace(clips=lambda _: [clip], visual_tokens=lambda *_: 1)
+    )
+    monkeypatch.setattr("albertkit.captioning.training.train._most_tokens", lambda *_: 1)
+    files = {
+        name: place / f"{name}.{end}"
+        for name, end in (("text", "txt"), ("labels", "tsv"), ("pairs", "tsv"), ("vectors", "npy"))
+    }
+    folders = {"store": place / "store", "tokenizer": place / "tokenizer", "run": place / kind, "out": tmp_path / "out"}
+    with pytest.raises(Reached) as caught:
+        main([part.format(**files, **folders) for part in command.split()])
+    assert str(caught.value) == str(place / kind / "best")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_command_prints_the_model_of_a_run_once_and_answers_as_that_model(
+    place: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tokenizers are equal, so `inspect`, which reads configuration and weights, tells `best/` from `final/`."""
+    answers = {}
+    for name in ("", "best", "final"):
+        with pytest.raises(SystemExit) as ended:
+            main(["inspect", str(place / kind / name), "--json"])
+        assert ended.value.code == 0
+        said = capsys.readouterr()
+        answers[name] = {key: value for key, value in json.loads(said.out).items() if key != "run"}
+        metric = "masked lm loss 7.091" if kind == "pretraining" else "accuracy 7.091"
+        assert said.err == ("" if name else f"model  {place / kind / 'best'}, step 1,200, {metric}\n")
+    assert answers[""] == answers["best"] != answers["final"]
+
+
+def test_python_classes_read_runs(place: Path) -> None:
+    for kind, model_class in (
+        ("pretraining", AlbertForPreTraining), ("fine-tuning", AlbertForSequenceClassification),
+        ("embedding", AlbertModel), ("captioning", AlbertForImageCaptioning),
+    ):  # fmt: skip
+        found, best, final = (model_class.from_pretrained(place / kind / name) for name in ("", "best", "final"))
+        word = "get_input_embeddings"
+        assert torch.equal(getattr(found, word)().weight, getattr(best, word)().weight)
+        assert not torch.equal(getattr(found, word)().weight, getattr(final, word)().weight)
+        assert (
+            AlbertTokenizer.from_pretrained(place / kind).fingerprint
+            == AlbertTokenizer.from_pretrained(place / "tokenizer").fingerprint
+        )
+        assert AlbertConfig.from_pretrained(place / kind) == best.config
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+def model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_the_model_of_a_run_is_best_or_else_final(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    assert model_of_run(run) is None
+    assert or_model_of_run(run) == local_folder(run) == run  # a folder of another kind, such as a tokenizer's
+    (run / "run.toml").write_text("")
+    with pytest.raises(DataError, match="has no model yet, neither best/ nor final/") as caught:
+        model_of_run(run)
+    assert caught.value.hint == "wait for its first evaluation"
+    model(run / "checkpoints" / "step-000009"), model(run / "checkpoints" / "step-000010"), (run / "best").mkdir()
+    with pytest.raises(DataError) as caught:
+        local_folder(run)
+    assert caught.value.hint == f"look at its newest checkpoint: {run / 'checkpoints' / 'step-000010'}"
+    final = model(run / "final")
+    assert model_of_run(run) == local_folder(run) == final
+    (run / "best" / "config.json").write_text("{}")
+    assert model_of_run(run) == local_folder(str(run)) == run / "best"
+    assert local_folder(final) == final  # a model of a run that is named is itself
+    assert model_of_run(run / "best" / "config.json") is None
+    (run / "config.json").write_text("{}")
+    assert local_folder(run) == run
+
+
+def test_a_run_of_several_seeds_that_is_not_finished_names_the_model_of_a_seed(tmp_path: Path) -> None:
+    best = model(tmp_path / "seed-0" / "best")
+    (tmp_path / "seed-0" / "run.toml").write_text("")
+    with pytest.raises(DataError) as caught:
+        local_folder(tmp_path)
+    assert caught.value.hint == f"name the model of one of its seeds: {best}"
+
+
+def test_what_was_recorded_of_a_model_is_described_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    assert describe_model(tmp_path) == str(tmp_path)  # of a version that recorded nothing
+    for value in (float("nan"), float("-inf"), None):
+        write_selected(tmp_path, 12_000, "spearman", value)
+        assert describe_model(tmp_path) == f"{tmp_path}, step 12,000"
+        assert "NaN" not in (tmp_path / "selected.json").read_text()
+    write_selected(tmp_path, 12_000, "masked_lm_loss", 7.09149)
+    assert describe_model(tmp_path) == f"{tmp_path}, step 12,000, masked lm loss 7.091"
+    for broken in ("", "[]", '{"step": "x", "metric": 3, "value": []}', "{"):
+        (tmp_path / "selected.json").write_text(broken)
+        assert describe_model(tmp_path) == str(tmp_path)
+
+
+def test_a_misspelt_path_is_answered_with_the_nearest_folder_and_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(model_folder, "_download", lambda *_: pytest.fail("asked the hub"))
+    model(tmp_path / "run3" / "final"), model(tmp_path / "run3" / "best")
+    for wrong, hint in {
+        "run3/fianl": "did you mean `run3/final`?",
+        "run3/step-5": "the folders in `run3`: best, final; names of the hub are not looked up where there is a folder `run3`",
+        "rnu3": "did you mean `run3`?",
+        "rnu3/final/x": "did you mean `run3`?",
+        f"{tmp_path}/run3/bset": f"did you mean `{tmp_path}/run3/best`?",
+        f"{tmp_path}/run3/zzz": f"the folders in `{tmp_path}/run3`: best, final",
+        "/": "",
+        "no such/model name": "give the path",
+    }.items():
+        if wrong == "/":
+            assert local_folder(wrong) == Path("/")
+            continue
+        for read in (AlbertModel.from_pretrained, AlbertTokenizer.from_pretrained, AlbertConfig.from_pretrained):
+            with pytest.raises(DataError, match="no checkpoint folder at") as caught:
+                read(wrong)
+            assert caught.value.slug == "not-found"
+            assert caught.value.hint.startswith(hint), caught.value.hint
+
+
+def test_googles_old_names_and_names_of_the_hub_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[str, bool]] = []
+
+    def download(name: str, revision: str | None, patterns: list[str]) -> Path:
+        asked.append((name, "model.safetensors" in patterns))
+        (tmp_path / "model.safetensors").write_text("")
+        return tmp_path
+
+    monkeypatch.setattr(model_folder, "_download", download)
+    local_folder("albert-base-v2")
+    local_folder("albert-xxlarge-v1", weights=False)
+    local_folder("someone/model")
+    with pytest.raises(DataError, match="no checkpoint folder at `albert-base-v3`"):
+        local_folder("albert-base-v3")
+    assert asked == [("albert/albert-base-v2", True), ("albert/albert-xxlarge-v1", False), ("someone/model", True)]
+
+
+def test_the_hub_is_named_where_it_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(MachineError, match="`nobody/nothing`: the hub cannot be used"):
+        AlbertTokenizer.from_pretrained("nobody/nothing")

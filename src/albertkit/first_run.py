@@ -188,7 +188,7 @@ def _sample(inputs: list[str]) -> Iterable[str]:
 
 
 def _examples(model: Path, store: TokenStore, settings: PretrainSettings) -> list[FilledMask]:
-    loaded = AlbertForPreTraining.from_pretrained(model)
+    loaded = AlbertForPreTraining.from_pretrained(model, strict=True)
     tokenizer = store.tokenizer()
     held_out = store.held_out(settings.held_out, settings.seed)
     pairs = masked_sentences(store, tokenizer, held_out, count=5, seed=settings.seed)

@@ -80,14 +80,14 @@ def test_whatever_does_not_fit_is_listed(folder: Path, change, said: str) -> Non
     assert caught.value.slug == "weights-mismatch"
 
 
-def test_missing_heads_must_be_allowed(tmp_path: Path) -> None:
+def test_missing_heads_must_be_allowed_where_asked(tmp_path: Path) -> None:
     encoder = AlbertModel(CONFIG)
     encoder.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"missing: .*sop_classifier\.classifier\.weight"):
-        AlbertForPreTraining.from_pretrained(tmp_path)
+        AlbertForPreTraining.from_pretrained(tmp_path, strict=True)
     with pytest.raises(CheckpointError, match="missing: sop_classifier"):
-        AlbertForPreTraining.from_pretrained(tmp_path, allow_missing=["predictions"])
-    model = AlbertForPreTraining.from_pretrained(tmp_path, allow_missing=["predictions", "sop_classifier"])
+        AlbertForPreTraining.from_pretrained(tmp_path, strict=True, allow_missing=["predictions"])
+    model = AlbertForPreTraining.from_pretrained(tmp_path, strict=True, allow_missing=["predictions", "sop_classifier"])
     for name, parameter in encoder.named_parameters():
         assert torch.equal(model.albert.get_parameter(name), parameter), name
     assert model.predictions.decoder.weight is model.albert.embeddings.word_embeddings.weight

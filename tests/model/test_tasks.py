@@ -244,12 +244,19 @@ def test_save_and_load_give_the_same_numbers(tmp_path: Path, model_class: type[P
         assert torch.equal(value, again(**inputs)[name])
 
 
-def test_a_pretrained_encoder_gets_a_fresh_head_only_if_that_is_said(tmp_path: Path) -> None:
+def test_a_pretrained_encoder_gets_a_fresh_head_with_a_warning_or_an_error_where_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     tiny(AlbertForPreTraining).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"missing: classifier.bias, classifier.weight"):
-        AlbertForSequenceClassification.from_pretrained(tmp_path)
-    model = AlbertForSequenceClassification.from_pretrained(tmp_path, allow_missing=["classifier"], num_labels=5)
+        AlbertForSequenceClassification.from_pretrained(tmp_path, strict=True)
+    model = AlbertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
     assert model.classifier.weight.shape == (5, 36)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "initialised afresh, train them before use: classifier.weight, classifier.bias" in warning
+    caplog.clear()
+    AlbertForSequenceClassification.from_pretrained(tmp_path, strict=True, allow_missing=["classifier"], num_labels=5)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_a_second_copy_of_the_word_embeddings_must_be_the_same(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from albertkit.checkpoints.matching import Matched, match
+from albertkit.checkpoints.keywords import checked_changes, given_config, placing
+from albertkit.checkpoints.matching import Matched, match, without_other_heads
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, is_want_of_memory
 from albertkit.files import atomic_file, plain_file, read_json
@@ -40,40 +41,61 @@ def load_checkpoint(
     model_class: type[Model],
     allow_missing: Collection[str] = (),
     revision: str | None = None,
+    *,
+    strict: bool = True,
+    config: Any = None,
+    dtype: Any = None,
+    torch_dtype: Any = None,
+    device_map: Any = None,
+    ignore_mismatched_sizes: bool = False,
     **changes: Any,
 ) -> Model:
     """Make a model of a class from a checkpoint folder.
 
-    A base encoder's folder fits a class with heads if `allow_missing` names them. A folder with heads fits the base
-    encoder: the heads are left out, and that is logged.
+    A folder with heads fits the base encoder: the heads are left out, and that is logged.
 
     Args:
-        folder: Holds `config.json` and `model.safetensors`, or `pytorch_model.bin` (read without unpickling objects); or
-            `org/name` of the Hugging Face hub.
+        folder: Holds `config.json` and `model.safetensors`, or `pytorch_model.bin` (read without unpickling objects); or a
+            run; or `org/name` of the Hugging Face hub.
         model_class: The class to make, for example `AlbertForPreTraining`.
         allow_missing: First parts of parameter names that may be missing and are then initialised afresh.
         revision: Of a model of the hub.
-        **changes: Configuration fields to set otherwise.
+        strict: False to initialise heads (and the pooler) afresh that the folder lacks, with a warning.
+        config, dtype, torch_dtype, device_map, ignore_mismatched_sizes: As `PretrainedAlbert.from_pretrained`.
+        **changes: Configuration fields to set otherwise, and keywords of transformers that change nothing.
 
     Returns:
-        The model in fp32 on the CPU, in evaluation mode.
+        The model in evaluation mode.
 
     Raises:
-        DataError: not-found or broken-json. MachineError: hub-unreachable. ConfigError: unknown-key, bad-config, wrong-model.
-        CheckpointError: no-weights, broken-weights, weights-mismatch.
+        DataError: not-found or broken-json. MachineError: hub-unreachable. ConfigError: unknown-key, bad-config, wrong-model,
+        bad-argument, bad-device. CheckpointError: no-weights, broken-weights, weights-mismatch.
     """
+    place = placing(dtype, torch_dtype, device_map)
+    changes = checked_changes(changes)
     path = local_folder(folder, revision)
-    config = AlbertConfig.from_pretrained(path)
+    made = given_config(config, path)
     if changes:
-        config = config.with_changes(**changes)
-    model, matched = fill(model_class, config, read_tensors(path), allow_missing, str(path))
+        made = made.with_changes(**changes)
+    tensors = read_tensors(path)
+    fresh: list[str] = []
+    if not strict:
+        other_labels = ignore_mismatched_sizes or not changes.keys().isdisjoint(("num_labels", "id2label"))
+        tensors, fresh = without_other_heads(model_class, made, tensors, other_labels)
+    model, matched = fill(model_class, made, tensors, (*allow_missing, *fresh), str(path))
     if matched.left_out:
         logger.info(
             "%s has no use for these tensors of `%s`: %s", model_class.__name__, path, ", ".join(matched.left_out)
         )
-    if matched.fresh:
-        logger.info("not in `%s`, initialised afresh: %s", path, ", ".join(matched.fresh))
-    return model
+    if new := [name for name in matched.fresh if name in fresh]:
+        logger.warning(
+            "`%s` has no weights for %s: initialised afresh, train them before use: %s", path, model_class.__name__,
+            ", ".join(new),
+        )  # fmt: skip
+    if others := [name for name in matched.fresh if name not in fresh]:
+        logger.info("not in `%s`, initialised afresh: %s", path, ", ".join(others))
+    stored = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
+    return model.to(place.device, place.dtype or stored)
 
 
 def fill(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
 from albertkit.model.pretrained import PretrainedAlbert
 
@@ -75,9 +76,46 @@ def match(
             "weights-mismatch",
             f"the weights in `{source}` do not fit {type(model).__name__}: {'; '.join(filter(None, problems))}",
             "load them with the class and the config.json they were saved with"
-            + ("; heads to be initialised afresh go into allow_missing" if missing else ""),
+            + (
+                "; what lacks a head gets one by training: albertkit finetune, albertkit pretrain --continue"
+                if missing
+                else ""
+            ),
         )
     return Matched({name: given[name] for name in wanted if name in given}, left_out, fresh)
+
+
+def without_other_heads(
+    model_class: type[PretrainedAlbert], config: AlbertConfig, tensors: Mapping[str, Tensor], other_shapes: bool
+) -> tuple[Mapping[str, Tensor], list[str]]:
+    """Return the tensors to load, and the parameters of heads, or of the pooler, that the file lacks as a whole.
+
+    A head of which only a part is there is damaged, and stays an error.
+
+    Args:
+        model_class: The class to make.
+        config: Of the model to make.
+        tensors: From the file.
+        other_shapes: Whether a head of another shape counts as lacking: other labels were asked for.
+    """
+    with torch.device("meta"):
+        wanted = model_class(config).state_dict()
+    given = _with_prefix(tensors, any(name.startswith(PREFIX) for name in wanted))
+    heads: dict[str, list[str]] = {}
+    for name in wanted:
+        first = name.removeprefix(PREFIX).split(".")[0]
+        if first in (*HEADS, "pooler"):
+            heads.setdefault(first, []).append(name)
+    aliases = {alias.split(".")[0] for alias, name in model_class.tied.items() if alias in given}
+    fresh, dropped = [], set()
+    for head, names in heads.items():
+        here = [name for name in names if name in given]
+        misfit = other_shapes and any(given[name].shape != wanted[name].shape for name in here)
+        if misfit or (not here and head not in aliases):
+            fresh += names
+            dropped.update(here)
+    bare = {name.removeprefix(PREFIX) for name in dropped}
+    return {name: tensor for name, tensor in tensors.items() if name.removeprefix(PREFIX) not in bare}, fresh
 
 
 def _with_prefix(tensors: Mapping[str, Tensor], prefixed: bool) -> dict[str, Tensor]:

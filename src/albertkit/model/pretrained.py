@@ -212,25 +212,50 @@ class PretrainedAlbert(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, folder: str | Path, allow_missing: Collection[str] = (), revision: str | None = None, **changes: Any
+        cls,
+        folder: str | Path,
+        allow_missing: Collection[str] = (),
+        revision: str | None = None,
+        *,
+        strict: bool = False,
+        config: Any = None,
+        dtype: torch.dtype | str | None = None,
+        torch_dtype: torch.dtype | str | None = None,
+        device_map: Any = None,
+        ignore_mismatched_sizes: bool = False,
+        **changes: Any,
     ) -> Self:
-        """Load a checkpoint folder: `config.json` and `model.safetensors` (or `pytorch_model.bin`), strictly.
+        """Load a checkpoint folder: `config.json` and `model.safetensors` (or `pytorch_model.bin`).
+
+        A head that the folder lacks is initialised afresh, with a warning in the log, as transformers does; so is one of
+        another shape where `num_labels` or `id2label` is given. Everything else must fit name by name.
 
         Args:
-            folder: The folder, or a model of the Hugging Face hub as `org/name`, which is downloaded once.
-            allow_missing: First parts of parameter names, for example "sop_classifier", that may be missing from
-                the file and are then initialised afresh. Anything else missing or unmatched is an error.
+            folder: The folder; a run, which stands for its `best/` or else `final/`; or a model of the Hugging Face hub as
+                `org/name`, which is downloaded once.
+            allow_missing: First parts of parameter names that may be missing although `strict`, without a warning.
             revision: Branch, tag or commit of a model of the hub. Default: its main branch.
-            **changes: Configuration fields to set otherwise, for example `hidden_dropout_prob=0.1` or `num_labels=3`.
+            strict: Refuse a folder that lacks a head.
+            config: Configuration to use in place of the folder's: ours, transformers', or a path.
+            dtype: Of the parameters: a torch dtype or its name, or "auto" for that of the file. Default: float32.
+            torch_dtype: Its older name.
+            device_map: A device, or "auto" for the GPU if there is one. Default: the CPU.
+            ignore_mismatched_sizes: Initialise heads of another shape afresh.
+            **changes: Configuration fields to set otherwise, for example `hidden_dropout_prob=0.1` or `num_labels=3`; and
+                keywords of transformers that change nothing here, such as `low_cpu_mem_usage`.
 
         Returns:
-            The model in fp32 on the CPU, in evaluation mode.
+            The model in evaluation mode.
 
         Raises:
-            DataError: not-found or broken-json. ConfigError: as `AlbertConfig.from_pretrained`.
-            CheckpointError: no-weights, broken-weights or weights-mismatch. MachineError: hub-unreachable.
+            DataError: not-found or broken-json. ConfigError: as `AlbertConfig.from_pretrained`; bad-argument for a keyword of
+            transformers that cannot be honoured; bad-device. CheckpointError: no-weights, broken-weights or weights-mismatch.
+            MachineError: hub-unreachable.
         """
-        return import_module("albertkit.checkpoints").load_checkpoint(folder, cls, allow_missing, revision, **changes)
+        return import_module("albertkit.checkpoints").load_checkpoint(
+            folder, cls, allow_missing, revision, strict=strict, config=config, dtype=dtype, torch_dtype=torch_dtype,
+            device_map=device_map, ignore_mismatched_sizes=ignore_mismatched_sizes, **changes,
+        )  # fmt: skip
 
     def save_pretrained(self, folder: str | Path, tokenizer: Any = None) -> None:
         """Write `config.json` and `model.safetensors`, each whole or not at all, as transformers reads them.

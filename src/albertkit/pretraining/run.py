@@ -280,7 +280,7 @@ def evaluate(
     world = join_world(device)
     folder = local_folder(model)
     store = store if isinstance(store, TokenStore) else TokenStore.open(store)
-    loaded = AlbertForPreTraining.from_pretrained(folder).to(world.device)
+    loaded = AlbertForPreTraining.from_pretrained(folder, strict=True).to(world.device)
     loaded.compute_dtype = choose_precision(precision, world.device)
     _check_tokenizer(folder, loaded, store)
     trained = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}

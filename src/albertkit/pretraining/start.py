@@ -50,7 +50,7 @@ def draw(settings: PretrainSettings, vocab_size: int) -> Start:
 def resume_start(folder: Path) -> Start:
     """What a run that continues a model saved at its beginning."""
     continued = read_json(folder / PROVENANCE)["continued"]
-    return Start(AlbertForPreTraining.from_pretrained(folder), continued)
+    return Start(AlbertForPreTraining.from_pretrained(folder, strict=True), continued)
 
 
 def begin_run(

@@ -53,7 +53,7 @@ def load_teacher(
     """
     path = local_folder(folder)
     try:
-        teacher = type(student).from_pretrained(path)
+        teacher = type(student).from_pretrained(path, strict=True)
     except CheckpointError as error:
         if error.slug != "weights-mismatch":
             raise

@@ -119,7 +119,7 @@ def load_task_model(folder: str | Path) -> TaskModel:
 
     path = task_folder(folder)
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
-    model = task.model_class.from_pretrained(path)
+    model = task.model_class.from_pretrained(path, strict=True)
     _check_task(task, model, path)
     return TaskModel(task, model, AlbertTokenizer.from_pretrained(path))
 

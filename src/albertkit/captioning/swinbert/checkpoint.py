@@ -114,7 +114,7 @@ def convert_swinbert(
         save_checkpoint(folder, model, found)
         provenance = {"converted_from": report.source.name, "sha256": sha256_file(report.source)}
         write_json(folder / "provenance.json", {**provenance, "swinbert": report.training})
-        again = AlbertForImageCaptioning.from_pretrained(folder).state_dict()
+        again = AlbertForImageCaptioning.from_pretrained(folder, strict=True).state_dict()
         largest = max(float((again[name] - tensor).abs().max()) for name, tensor in model.state_dict().items())
         if largest != 0:
             raise MachineError("verification-failed", f"what was written differs by {largest}", "write it again")

@@ -13,7 +13,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -265,8 +265,13 @@ def write_checksums(folder: str | os.PathLike[str]) -> None:
         stream.writelines(lines)
 
 
-def changed_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Files of a folder that are not what `write_checksums` saw, or are gone; none where it has not been."""
+def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*",)) -> list[str]:
+    """Files of a folder that are not what `write_checksums` saw, or are gone; none where it has not been.
+
+    Args:
+        folder: The folder.
+        patterns: Which files to look at.
+    """
     sums = Path(folder, CHECKSUMS)
     if not sums.is_file():
         return []
@@ -275,6 +280,7 @@ def changed_files(folder: str | os.PathLike[str]) -> list[str]:
     return [
         name
         for name, digest in wanted.items()
+        if any(map(Path(name).match, patterns))
         if not Path(folder, name).is_file() or sha256_file(Path(folder, name)) != digest
     ]
 

@@ -78,7 +78,7 @@ def test_what_does_not_go_together_is_refused(run: Path, tmp_path: Path, capsys:
     for arguments, slug in refused.items():
         code, out, err = call(capsys, *arguments)
         assert (code, out) == (2, "")
-        assert err.startswith(f"error[{slug}]"), err
+        assert err.removeprefix(f"model  {run / 'best'}\n").startswith(f"error[{slug}]"), err
     (run / "best" / "vocab.txt").unlink()
     assert "error[no-tokenizer]" in call(capsys, run, "--passes", page)[2]
     assert not page.exists()

@@ -12,10 +12,10 @@ from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.checkpoints import load_checkpoint, save_checkpoint, write_tensors
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.errors import CheckpointError
 from albertkit.files import plain_file, read_json, write_json
 from albertkit.model_folder import local_folder, or_model_of_run
-from albertkit.tokenizer import AlbertTokenizer
 
 if TYPE_CHECKING:
     from albertkit.captioning.captioner import VideoCaptioner
@@ -76,7 +76,7 @@ def load_captioner(folder: str | Path) -> dict[str, Any]:
             "copy the folder again",
         ) from None
     model = load_checkpoint(path, AlbertForImageCaptioning)
-    tokenizer = AlbertTokenizer.from_pretrained(path)
+    tokenizer = own_tokenizer(path, model.config)
     return dict(
         model=model, tokenizer=tokenizer, backbone=backbone, sampling=sampling, grid=grid, generation=generation
     )

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from albertkit.checkpoints import load_checkpoint, read_tensors, save_checkpoint, write_tensors
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling
 from albertkit.errors import CheckpointError, ConfigError
@@ -58,14 +59,7 @@ def load_encoder(folder: str | Path, pooling: Poolings | None = None) -> Sentenc
 
 def _load_albert(path: Path) -> tuple[AlbertModel, AlbertTokenizer]:
     albert = load_checkpoint(path, AlbertModel, allow_missing=("pooler",))
-    tokenizer = AlbertTokenizer.from_pretrained(path)
-    if tokenizer.vocab_size > albert.config.vocab_size:
-        raise CheckpointError(
-            "vocab-mismatch",
-            f"the tokenizer in `{path}` has {tokenizer.vocab_size:,} pieces, the model {albert.config.vocab_size:,}",
-            "put the tokenizer that the model was trained with into its folder",
-        )
-    return albert, tokenizer
+    return albert, own_tokenizer(path, albert.config)
 
 
 def _load_modules(path: Path) -> SentenceEncoder:

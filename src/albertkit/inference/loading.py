@@ -7,6 +7,7 @@ import torch
 
 from albertkit.captioning.folder import is_captioner_folder
 from albertkit.checkpoints.classes import load_model
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines.engine import Engine, Precision
@@ -136,14 +137,8 @@ def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
     if is_task_model(path):
         task, model, tokenizer = load_task_model(path)
     else:
-        model, tokenizer = load_model(path), AlbertTokenizer.from_pretrained(path)
-        task = task_of(model)
-    pieces, rows = tokenizer.vocab_size, model.config.vocab_size
-    if pieces > rows:
-        raise CheckpointError(
-            "vocab-mismatch", f"the tokenizer in `{path}` has {pieces:,} pieces, the model {rows:,}",
-            "put the tokenizer that the model was trained with into its folder",
-        )  # fmt: skip
+        model = load_model(path)
+        task, tokenizer = task_of(model), own_tokenizer(path, model.config)
     return task, model, tokenizer
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.checkpoints.classes import load_model
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
 from albertkit.inference.passes import SAMPLE_LENGTH, sample_texts, trace_passes
 from albertkit.model_folder import local_folder
 from albertkit.report.passes_page import write_passes_page
-from albertkit.tokenizer import AlbertTokenizer
 
 
 def draw_passes(
@@ -30,7 +30,8 @@ def draw_passes(
         What `load_model`, `AlbertTokenizer.from_pretrained` and `trace_passes` raise.
     """
     folder = local_folder(model)
-    loaded, tokenizer = load_model(folder), AlbertTokenizer.from_pretrained(folder)
+    loaded = load_model(folder)
+    tokenizer = own_tokenizer(folder, loaded.config)
     read = list(texts) or sample_texts()
     passes = trace_passes(loaded, tokenizer, read, SAMPLE_LENGTH if length is None else length).to_dict()
     source = "" if texts else "built-in English text"

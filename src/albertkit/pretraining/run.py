@@ -11,6 +11,7 @@ import torch
 
 from albertkit.checkpoints import save_checkpoint
 from albertkit.checkpoints.folder import NEW_ROWS_FROM, PROVENANCE
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_json, write_checksums, write_json
@@ -26,7 +27,6 @@ from albertkit.pretraining.start import START, begin_run, seen_before
 from albertkit.pretraining.trained import trained_part
 from albertkit.report import plot_run, write_card
 from albertkit.report.versions import versions
-from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.display import Display
 from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_compiled, choose_precision, describe, repeatable
@@ -310,7 +310,7 @@ def evaluate(
 def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:
     """A store's ids mean something only to the tokenizer that made them."""
     if (folder / "spiece.model").exists():
-        store.check_tokenizer(AlbertTokenizer.from_pretrained(folder))
+        store.check_tokenizer(own_tokenizer(folder, model.config))
     elif model.config.vocab_size != store.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer", f"`{folder}` has {model.config.vocab_size:,} pieces, the store {store.vocab_size:,}",

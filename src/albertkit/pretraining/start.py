@@ -8,6 +8,7 @@ import torch
 
 from albertkit.checkpoints import local_folder, read_tensors
 from albertkit.checkpoints.folder import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, fill
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, sha256_file
@@ -98,8 +99,8 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
             "bad-settings", f"length {settings.length} exceeds the {config.max_position_embeddings} positions of `{source}`",
             f"use --length {config.max_position_embeddings}",
         )  # fmt: skip
-    before = AlbertTokenizer.from_pretrained(path)
-    notes = _check_vocabulary(source, config, before, tokenizer)
+    before = own_tokenizer(path, config, source)
+    notes = _check_vocabulary(source, before, tokenizer)
     own = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
     torch.manual_seed(settings.seed)
     model, matched = fill(
@@ -143,16 +144,8 @@ def seen_before(continued: dict[str, Any], store: str, settings: PretrainSetting
     ]
 
 
-def _check_vocabulary(
-    source: str | Path, config: AlbertConfig, before: AlbertTokenizer, now: AlbertTokenizer
-) -> list[str]:
+def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTokenizer) -> list[str]:
     """Make sure that every id of the model means the same in the data; what should be known otherwise."""
-    if before.vocab_size > config.vocab_size:
-        raise CheckpointError(
-            "vocab-mismatch",
-            f"the tokenizer in `{source}` has {before.vocab_size:,} pieces, the model {config.vocab_size:,}",
-            "put the tokenizer that the model was trained with into its folder",
-        )
     if before.fingerprint == now.fingerprint:
         return []
     remedy = (

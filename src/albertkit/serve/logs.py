@@ -26,7 +26,11 @@ def log_to_stderr() -> None:
     """Send what this service and uvicorn have to say to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name, level in (("albertkit.serve", logging.INFO), ("uvicorn", logging.WARNING), ("asyncio", logging.ERROR)):
+    levels = {
+        "albertkit.serve": logging.INFO, "albertkit.model_folder": logging.INFO, "uvicorn": logging.WARNING,
+        "asyncio": logging.ERROR,
+    }  # fmt: skip
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)

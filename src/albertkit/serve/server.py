@@ -45,6 +45,7 @@ def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
 
     settings = settings or ServeSettings()
     with _listening(settings.host, settings.port) as listener:
+        log_to_stderr()  # first: it says which model a run stands for
         service = Service(Models(named_folders(models)), settings)
 
         def stop() -> None:
@@ -55,7 +56,6 @@ def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
             timeout_keep_alive=75, timeout_graceful_shutdown=int(settings.timeout) + _GRACE,
         )  # fmt: skip
         server = uvicorn.Server(config)
-        log_to_stderr()
         host, port = listener.getsockname()[:2]
         log.info(
             "listening",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from albertkit.checkpoints import save_checkpoint
 from albertkit.checkpoints.folder import fill, read_tensors
 from albertkit.checkpoints.matching import HEADS
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, write_json
@@ -47,12 +48,7 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
     path = local_folder(folder)
     before = AlbertConfig.from_pretrained(path)
     check_length(task, before, folder)
-    tokenizer = AlbertTokenizer.from_pretrained(path)
-    if tokenizer.vocab_size > before.vocab_size:
-        raise CheckpointError(
-            "vocab-mismatch", f"the tokenizer in `{folder}` has {tokenizer.vocab_size:,} pieces, the model {before.vocab_size:,}",
-            "put the tokenizer that the model was trained with into its folder",
-        )  # fmt: skip
+    tokenizer = own_tokenizer(path, before, folder)
     config = before.with_changes(**task.head(), **changes)
     tensors = dict(read_tensors(path))
     notes = []
@@ -121,7 +117,7 @@ def load_task_model(folder: str | Path) -> TaskModel:
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
     model = task.model_class.from_pretrained(path, strict=True)
     _check_task(task, model, path)
-    return TaskModel(task, model, AlbertTokenizer.from_pretrained(path))
+    return TaskModel(task, model, own_tokenizer(path, model.config))
 
 
 def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:

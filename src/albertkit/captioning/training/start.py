@@ -12,10 +12,10 @@ from albertkit.captioning.model.config import Objective, VideoAttention
 from albertkit.captioning.training.settings import CaptionSettings
 from albertkit.checkpoints.folder import fill, read_tensors
 from albertkit.checkpoints.matching import HEADS
+from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.errors import ConfigError
 from albertkit.model_folder import local_folder
-from albertkit.tokenizer import AlbertTokenizer
 
 _VISUAL = ("albert.img_embedding.", "albert.video_gate")
 
@@ -45,12 +45,7 @@ def start_captioner(
             "bad-settings", f"length is {settings.length}, the model in `{model}` has {before.max_position_embeddings} positions",
             f"use --length {before.max_position_embeddings} or less",
         )  # fmt: skip
-    tokenizer = AlbertTokenizer.from_pretrained(path)
-    if tokenizer.vocab_size > before.vocab_size:
-        raise CheckpointError(
-            "vocab-mismatch", f"the tokenizer in `{model}` has {tokenizer.vocab_size:,} pieces, the model {before.vocab_size:,}",
-            "put the tokenizer that the model was trained with into its folder",
-        )  # fmt: skip
+    tokenizer = own_tokenizer(path, before, model)
     objective, attention, notes = _method(path, before, settings)
     backbone = _backbone(path, clips, notes)
     width = clips.width if backbone is None or clips.kind == "features" else backbone.out_dim

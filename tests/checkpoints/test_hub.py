@@ -14,6 +14,7 @@ from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
 from albertkit.model_folder import local_folder
+from albertkit.report.inspect import inspect_folder
 
 hub = pytest.importorskip("huggingface_hub")
 errors = pytest.importorskip("huggingface_hub.errors")
@@ -59,6 +60,8 @@ def test_a_name_loads_from_the_cache(cached: dict[str, AlbertForMaskedLM]) -> No
     assert not same(cached["main"], cached["v2"])
     changed = AlbertForMaskedLM.from_pretrained("someone/tiny-albert", hidden_dropout_prob=0.5)
     assert changed.config.hidden_dropout_prob == 0.5
+    assert AlbertConfig.from_pretrained("someone/tiny-albert") == CONFIG
+    assert inspect_folder("someone/tiny-albert")["model"].endswith(MAIN)
 
 
 def test_a_folder_of_that_name_comes_first(cached: dict[str, AlbertForMaskedLM]) -> None:

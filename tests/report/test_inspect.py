@@ -219,7 +219,6 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path: Path):
     refused(tmp_path / "tf" / "model.ckpt-best", "not-converted", "albertkit convert")
     refused(tmp_path / "tf" / "model.ckpt-best.index", "not-converted", "albertkit convert")
     refused(tmp_path / "nowhere", "not-found", f"the folders in `{tmp_path}`: tf")
-    refused(Path("albert/albert-base-v2"), "not-found", "albertkit convert albert/albert-base-v2")
     TINY.save_pretrained(tmp_path / "old")
     refused(tmp_path / "old", "no-weights", "")
     (tmp_path / "old" / "pytorch_model.bin").touch()

@@ -85,7 +85,7 @@ COMMANDS = (
     "embed distill {run} {text} --teacher {vectors} --out {out}",
     "embed augment scores {pairs} --cross-encoder {run} --text text --pair pair --label label --out {out}",
     "embed evaluate {run} scores={pairs} --text text --pair pair --label label",
-    "embed encode {run} {text} --out {out}.npy", "embed map {run} {text} --out {out}",
+    "embed encode {run} {text} --out {out}.npy", "embed map {run} {text} --out {out}.html",
     "caption train {run} {store} --out {out}", "caption predict {run} clip.mp4", "caption evaluate {run} {store}",
 )  # fmt: skip
 

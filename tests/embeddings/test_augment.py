@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from albertkit.cli.embed_evaluate import augment as command
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.encoding import progress
+from albertkit.embeddings.silver import scoring
 from albertkit.embeddings.silver.augment import augment, balanced
+from albertkit.embeddings.silver.scorers import CrossEncoder
 from albertkit.errors import AlbertKitError
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults
@@ -199,6 +203,9 @@ def test_another_scale_is_said(gold, cross_encoder, tmp_path):
         ({"kind": "mnli"}, "unknown-kind"),
         ({"columns": None}, "missing-column"),
         ({"cross_encoder": "nowhere"}, "no-task"),
+        ({"cross_encoder": None}, "bad-argument"),
+        ({"bi_encoder": "model"}, "bad-argument"),
+        ({"out": Path("silver.json")}, "bad-argument"),
     ],
 )
 def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug):
@@ -228,7 +235,11 @@ def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "0 to 0.8" in shown
     assert "Spearman" in shown
-    command("scores", gold, cross_encoder=str(cross_encoder), out=tmp_path / "silver.tsv", columns=TABLE, json=True)
+    given = dict(cross_encoder=str(cross_encoder), out=tmp_path / "silver.tsv", columns=TABLE, json=True)
+    with pytest.raises(AlbertKitError) as caught:
+        command("scores", gold, **given)
+    assert caught.value.slug == "output-exists"
+    command("scores", gold, **given, overwrite=True)
     assert json.loads(capsys.readouterr().out)["pairs"] == len(rows_of(tmp_path / "silver.tsv"))
 
 
@@ -238,3 +249,60 @@ def test_no_limit_keeps_everything_and_no_rows_are_no_error():
     assert len(kept) == 100 == sum(band["before"] for band in bands)
     assert balanced(scores[:0], 0, 5, 2.0, seed=0)[0].tolist() == []
     assert balanced(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
+
+
+def test_a_killed_call_goes_on_to_the_same_bytes_and_shows_how_far_it_is(
+    gold, cross_encoder, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(scoring, "CHUNK", 100)
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    given = dict(columns=TABLE, sampler="random", balance=0, precision="fp32")
+    whole, killed = tmp_path / "whole.tsv", tmp_path / "killed.tsv"
+    augment("scores", gold, cross_encoder, whole, **given, progress=True)
+    said = capfd.readouterr().err
+    assert "gold dev: 60 of 60 pairs" in said
+    assert "candidates: 100 of 1," in said
+    scores, left = CrossEncoder.scores, iter(range(4))
+
+    def ending(self, *arguments):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return scores(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CrossEncoder, "scores", ending)
+        with pytest.raises(KeyboardInterrupt):
+            augment("scores", gold, cross_encoder, killed, **given)
+    assert not killed.exists()
+    report = augment("scores", gold, cross_encoder, killed, **given, progress=True)
+    assert report.resumed == 60 + 300
+    assert "candidates: going on after 300 of" in capfd.readouterr().err
+    assert killed.read_bytes() == whole.read_bytes()
+    reports = [json.loads(path.with_suffix(".json").read_text()) for path in (whole, killed)]
+    assert reports[0] | {"written": 0} == reports[1] | {"written": 0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.json", "killed.tsv", "whole.json", "whole.tsv"]
+
+
+def test_a_sentence_encoder_scores_by_its_cosine_on_the_line_that_fits_gold(gold, checkpoint, tmp_path):
+    out = tmp_path / "silver.tsv"
+    report = augment("scores", gold, None, out, bi_encoder=checkpoint, columns=TABLE, precision="fp32", force=True)
+    encoder = SentenceEncoder.from_pretrained(checkpoint)
+
+    def cosines(pairs):
+        sides = [encoder.encode([pair[side] for pair in pairs]) for side in (0, 1)]
+        a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides)
+        return (a * b).sum(1)
+
+    lines = [line.split("\t") for line in (gold / "train.tsv").read_text().splitlines()[1:]]
+    slope, start = np.polyfit(cosines(lines), [float(line[2]) for line in lines], 1)
+    rows = rows_of(out)
+    expected = np.clip(start + slope * cosines([(row["text"], row["pair"]) for row in rows]), 0, 4)
+    assert np.abs([float(row["score"]) for row in rows] - expected).max() < 1e-3
+    assert any(note.startswith("score: ") and "240 gold training pairs" in note for note in report.notes)
+
+
+def test_a_pretrained_model_is_refused_as_a_scorer_with_what_to_do(gold, checkpoint, tmp_path):
+    with pytest.raises(AlbertKitError) as caught:
+        augment("scores", gold, checkpoint, tmp_path / "s.tsv", columns=TABLE)
+    assert caught.value.slug == "not-a-cross-encoder"
+    assert f"albertkit finetune korsts {checkpoint} DATA --out RUN" in caught.value.hint

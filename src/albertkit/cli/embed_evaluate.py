@@ -70,8 +70,9 @@ def augment(
     gold: Path,
     /,
     *,
-    cross_encoder: str,
     out: Path,
+    cross_encoder: str | None = None,
+    bi_encoder: str | None = None,
     dev: Path | None = None,
     texts: Path | None = None,
     sampler: Literal["bm25", "semantic", "random", "mixed"] = "bm25",
@@ -84,6 +85,7 @@ def augment(
     batch_tokens: int = 8192,
     precision: Literal["fp32", "bf16", "auto"] = "auto",
     device: str = "auto",
+    overwrite: bool = False,
     json: bool = False,
     columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
 ) -> None:
@@ -93,7 +95,9 @@ def augment(
         kind: Of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
         gold: Folder in that layout, or the training file.
         cross_encoder: Run of `albertkit finetune` on such pairs. It must agree with the gold dev pairs (Spearman 0.5).
-        out: Table to write: score, text, pair, sampler, rank. Its report comes beside it, as .json.
+        out: Table to write (.tsv): score, text, pair, sampler, rank. Its report comes beside it, as .json.
+        bi_encoder: In place of a cross-encoder any model that makes vectors, as for `embed evaluate`: the score is their cosine,
+            on a line fitted to the gold training pairs.
         dev: Gold dev file. Default: that of the folder, else a tenth of the training pairs.
         texts: Texts to pair, one a line. Default: those of the gold training pairs.
         sampler: bm25: common pieces, best with few gold pairs; semantic: near vectors; random; mixed: all three.
@@ -106,6 +110,7 @@ def augment(
         batch_tokens: Most tokens computed at once.
         precision: Of the cross-encoder. auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
+        overwrite: Replace a table that exists.
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
@@ -113,8 +118,9 @@ def augment(
     from albertkit.report.embedding_results import print_augmentation
 
     report = augment(
-        kind, gold, cross_encoder, out, columns=columns, dev=dev, texts=texts, sampler=sampler, encoder=encoder, top_k=top_k,
-        balance=balance, force=force, on_error=on_error, seed=seed, batch_tokens=batch_tokens, precision=precision, device=device,
+        kind, gold, cross_encoder, out, bi_encoder=bi_encoder, columns=columns, dev=dev, texts=texts, sampler=sampler,
+        encoder=encoder, top_k=top_k, balance=balance, force=force, on_error=on_error, seed=seed, batch_tokens=batch_tokens,
+        precision=precision, device=device, overwrite=overwrite, progress=not json,
     ).to_dict()  # fmt: skip
     if json:
         print_result(report, json)

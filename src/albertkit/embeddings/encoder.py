@@ -308,9 +308,7 @@ class SentenceEncoder(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that decides the vectors: weights, tokenizer and settings."""
-        found = hashlib.sha256(self.tokenizer.fingerprint.encode())
-        for tensor in self.state_dict().values():
-            found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        found = hashlib.sha256(f"{self.tokenizer.fingerprint} {state_digest(self.state_dict())}".encode())
         activation = None if self.projection is None else self.projection.activation_name
         facts = [self.pooling, activation, self.max_length, self.normalize]
         facts += [self.include_prompt, self.lower_case, self.prompt]
@@ -349,6 +347,15 @@ class SentenceEncoder(nn.Module):
         from albertkit.embeddings.folder import save_encoder
 
         save_encoder(folder, self)
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the weights of a model."""
+    found = hashlib.sha256()
+    for name, tensor in state.items():
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+    return found.hexdigest()
 
 
 def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:

@@ -3,8 +3,9 @@
 Source: Thakur et al. 2021, "Augmented SBERT".
 """
 
+import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,6 @@ import numpy as np
 from albertkit.embeddings.evaluation.files import LAYOUTS, check_columns
 from albertkit.embeddings.learning.texts import read_texts
 from albertkit.embeddings.models import load_embedding_model
-from albertkit.embeddings.silver.cross_encoder import CrossEncoder
 from albertkit.embeddings.silver.sampling import (
     Candidates,
     bm25_neighbours,
@@ -23,7 +23,9 @@ from albertkit.embeddings.silver.sampling import (
     random_neighbours,
     semantic_neighbours,
 )
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.embeddings.silver.scorers import CosineScorer, CrossEncoder, Scorer
+from albertkit.embeddings.silver.scoring import KeptScores, check_scorer
+from albertkit.errors import CheckpointError, ConfigError, DataError, near_miss
 from albertkit.files import atomic_file, write_json
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_data, read_split
@@ -31,7 +33,7 @@ from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample
-from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.ragged import RaggedIds
 
 Sampler = Literal["bm25", "semantic", "random", "mixed"]
 
@@ -54,7 +56,8 @@ class AugmentReport:
         bands: From, to, before and after balancing, of each band of scores.
         clipped: Scores beyond the gold scale, set to its end.
         dev: Of the cross-encoder on gold dev pairs: pairs, pearson, spearman, mse.
-        made_with: kind, gold, cross_encoder, encoder, texts, sampler, top_k, balance, seed.
+        resumed: Pairs that an earlier, killed call had scored.
+        made_with: kind, gold, cross_encoder, bi_encoder, encoder, texts, sampler, top_k, balance, seed.
         notes: A line for each thing that a person should know.
     """
 
@@ -66,6 +69,7 @@ class AugmentReport:
     bands: list[dict[str, float]]
     clipped: int
     dev: dict[str, float]
+    resumed: int
     made_with: dict[str, Any]
     notes: list[str]
 
@@ -77,9 +81,10 @@ class AugmentReport:
 def augment(
     kind: str,
     gold: str | Path,
-    cross_encoder: str | Path,
+    cross_encoder: str | Path | None,
     out: str | Path,
     *,
+    bi_encoder: str | Path | None = None,
     columns: Columns | None = None,
     dev: Path | None = None,
     texts: Path | None = None,
@@ -93,13 +98,19 @@ def augment(
     batch_tokens: int = 8192,
     precision: str = "auto",
     device: str = "auto",
+    overwrite: bool = False,
+    progress: bool = False,
 ) -> AugmentReport:
     """Find pairs, score them, balance them, write them.
+
+    Scores are kept beside `out` in `.NAME.scoring/` while they are computed: the same call after a kill goes on from there and
+    ends with the same bytes.
 
     Args:
         kind: Of the gold pairs: stsb, korsts, klue-sts, or scores: a table.
         gold: Folder in the kind's layout, or the training file.
-        cross_encoder: Run of `finetune` on such pairs.
+        cross_encoder: Run of `finetune` on such pairs; or None with a bi_encoder.
+        bi_encoder: Anything that makes vectors: their cosine, on a line fitted to the gold training pairs, is the score.
         out: The table to write: score, text, pair, sampler, rank. Its report comes beside it, as .json.
         columns: Of a table.
         dev: Gold pairs to check the cross-encoder on. Default: those of the folder, else a tenth of the training pairs, the same
@@ -113,18 +124,27 @@ def augment(
         on_error: Gold rows that cannot be used: stop, or skip and count them.
         seed: Of what is drawn.
         batch_tokens, precision, device: Of the cross-encoder, as for `predict`.
+        overwrite: Replace a table that exists.
+        progress: Show progress on stderr.
 
     Raises:
         CheckpointError: weak-cross-encoder, not-a-cross-encoder, no-task, and what loading raises.
-        ConfigError: bad-argument, unknown-kind, missing-column. DataError: no-examples, and what reading raises.
-        MissingExtraError: missing-extra.
+        ConfigError: bad-argument, unknown-kind, missing-column. DataError: no-examples, output-exists, and what
+        reading raises. MissingExtraError: missing-extra.
     """
     _check(sampler, encoder, top_k, balance)
+    path = _target(Path(out), overwrite)
     faults = Faults(on_error)
     task = _task(kind, columns)
     data = read_data(task, Path(gold), dev, _HELD_OUT, False, faults)
-    scorer = CrossEncoder(cross_encoder, batch_tokens, precision, device)
-    dev_scores, notes = scorer.check(data.dev, force)
+    scorer = _scorer(cross_encoder, bi_encoder, data.train, batch_tokens, precision, device)
+    kept_scores = KeptScores(scorer, path.with_name(f".{path.name}.scoring"), progress)
+    dev_predictions = kept_scores.of("gold dev", [e.text for e in data.dev], [e.pair or "" for e in data.dev])
+    try:
+        dev_scores, notes = check_scorer(scorer.name, data.dev, dev_predictions, force)
+    except CheckpointError:
+        kept_scores.clear()
+        raise
     labels = [example.label for example in data.train]
     low, high = (0.0, _HIGHEST) if kind in LAYOUTS else (min(labels), max(labels))
 
@@ -132,26 +152,30 @@ def augment(
     found = list(dict.fromkeys(_plain(text) for row in sources for text in row))
     if len(found) < 2:
         raise DataError("no-examples", f"{counted(len(found), 'different text')}: there is nothing to pair", "add some")
-    candidates, names = _candidates(found, scorer.tokenizer, sampler, encoder, min(top_k, len(found) - 1), seed)
+    candidates, names = _candidates(found, scorer.token_ids, sampler, encoder, min(top_k, len(found) - 1), seed)
     gold_pairs = [*data.train, *data.dev, *_test_pairs(task, Path(gold), faults)]
     fresh = candidates.take(~np.isin(candidates.keys(len(found)), _gold_keys(found, gold_pairs)))
-    scores = scorer.scores([found[n] for n in fresh.first], [found[n] for n in fresh.second])
+    if progress:
+        print(f"{len(fresh.first):,} candidates of {len(found):,} texts", file=sys.stderr, flush=True)
+    scores = kept_scores.of("candidates", [found[n] for n in fresh.first], [found[n] for n in fresh.second])
     clipped = np.clip(scores, low, high)
     kept, bands = balanced(clipped, low, high, balance, seed)
 
-    path = Path(out)
     report = AugmentReport(
         (path, path.with_suffix(".json")), len(kept), len(found),
         {name: int((candidates.sampler == place).sum()) for place, name in enumerate(names)},
-        len(candidates.first) - len(fresh.first), bands, int((scores != clipped).sum()), dev_scores,
+        len(candidates.first) - len(fresh.first), bands, int((scores != clipped).sum()), dev_scores, kept_scores.resumed,
         {
-            "kind": kind, "gold": str(gold), "cross_encoder": str(cross_encoder), "encoder": encoder and str(encoder),
+            "kind": kind, "gold": str(gold), "cross_encoder": cross_encoder and str(cross_encoder),
+            "bi_encoder": bi_encoder and str(bi_encoder), "encoder": encoder and str(encoder),
             "texts": texts and str(texts), "sampler": sampler, "top_k": top_k, "balance": balance, "seed": seed,
         },
-        [*data.notes, *notes],
+        [*data.notes, *scorer.notes, *notes],
     )  # fmt: skip
     _write(path, found, fresh.take(kept), clipped[kept], names)
-    write_json(report.written[1], report.to_dict())
+    # The file says nothing of interruptions: it has the same bytes as that of an uninterrupted call.
+    write_json(report.written[1], {name: value for name, value in report.to_dict().items() if name != "resumed"})
+    kept_scores.clear()
     return report
 
 
@@ -197,6 +221,43 @@ def _check(sampler: str, encoder: str | Path | None, top_k: int, balance: float)
         raise ConfigError("bad-argument", f"--balance {balance}", "use 0 for no limit, or a number above it")
 
 
+def _target(path: Path, overwrite: bool) -> Path:
+    """The table to write, if it can be.
+
+    Raises:
+        ConfigError: bad-argument. DataError: output-exists.
+    """
+    if path.suffix != ".tsv":
+        raise ConfigError("bad-argument", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
+    if path.exists() and not overwrite:
+        raise DataError("output-exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
+    return path
+
+
+def _scorer(
+    cross_encoder: str | Path | None,
+    bi_encoder: str | Path | None,
+    gold: Sequence[TextExample],
+    batch_tokens: int,
+    precision: str,
+    device: str,
+) -> Scorer:
+    """The model that scores pairs.
+
+    Raises:
+        ConfigError: bad-argument if none or two are named.
+    """
+    if (cross_encoder is None) == (bi_encoder is None):
+        raise ConfigError(
+            "bad-argument", f"{'no' if cross_encoder is None else 'two'} models are named to score pairs",
+            "name a cross-encoder (--cross-encoder RUN of finetune) or a sentence encoder (--bi-encoder MODEL)",
+        )  # fmt: skip
+    if bi_encoder is not None:
+        return CosineScorer(bi_encoder, gold, precision, None if device == "auto" else device)  # type: ignore[arg-type]
+    assert cross_encoder is not None
+    return CrossEncoder(cross_encoder, batch_tokens, precision, device)
+
+
 def _task(kind: str, columns: Columns | None) -> Task:
     if kind not in KINDS:
         raise ConfigError("unknown-kind", f"there is no kind of gold pairs `{kind}`", near_miss(kind, KINDS))
@@ -207,12 +268,17 @@ def _task(kind: str, columns: Columns | None) -> Task:
 
 
 def _candidates(
-    texts: list[str], tokenizer: AlbertTokenizer, sampler: str, encoder: str | Path | None, k: int, seed: int
+    texts: list[str],
+    token_ids: Callable[[Sequence[str]], RaggedIds],
+    sampler: str,
+    encoder: str | Path | None,
+    k: int,
+    seed: int,
 ) -> tuple[Candidates, list[str]]:
     """The pairs that samplers find, and the samplers' names."""
     neighbours = {}
     if sampler in ("bm25", "mixed"):
-        neighbours["bm25"] = bm25_neighbours(tokenizer.encode_batch(texts), k)
+        neighbours["bm25"] = bm25_neighbours(token_ids(texts), k)
     if encoder is not None:
         neighbours["semantic"] = semantic_neighbours(load_embedding_model(encoder).encode(texts), k)
     if sampler in ("random", "mixed"):

@@ -24,6 +24,9 @@ from azureml.core.run import Run
 aml_run = Run.get_context()
 
 def mixed_precision_init(args, model, optimizer):
+    param_optimizer = list(model.named_parameters())
+    no_decay = ['bias', 'LayerNorm.bias', 'LayerNorm.weight']
+    decayed = [n for n, p in param_optimizer if not any(nd in n for nd in no_decay)]
     if args.mixed_precision_method == "fairscale":
         from fairscale.optim.oss import OSS
         return OSS(model)
@@ -33,11 +36,12 @@ def mixed_precision_init(args, model, optimizer):
 
 def update_existing_config_for_inference(args):
     """ 어휘 and other words that are no ASCII """   
-    train_args = args
+    train_args = args.of_training
     train_args.model_name_or_path = 'models/captioning/bert-base-uncased/'   # hard-coded
     return train_args
 
 def main(args):
+    args.device = torch.device(args.device)
     # Get BERT and tokenizer 
     bert_model, config, tokenizer = get_bert_model(args)
     args.model_name_or_path = args.pretrained_checkpoint
@@ -53,7 +57,7 @@ from src.modeling.load_swin import get_swin_model, reload_pretrained_swin
 from src.modeling.load_bert import get_bert_model
 
 def update_existing_config_for_inference(args):
-    train_args = args
+    train_args = args.of_training
     train_args.model_name_or_path = 'models/captioning/bert-base-uncased/'
     return train_args
 
@@ -87,17 +91,47 @@ class VideoTransformer(torch.nn.Module):
         return self.trans_encoder(**inputs)
 """
 
+# Captions are scored with what only SwinBERT's container has.
+_SCORING = """import json
+from .coco_caption.pycocotools.coco import COCO
+from .coco_caption.pycocoevalcap.eval import COCOEvalCap
+from .cider.pyciderevalcap.ciderD.ciderD import CiderD
+
+def evaluate_on_coco_caption(res_file, label_file):
+    coco = COCO(label_file)
+    cocoRes = coco.loadRes(res_file)
+    cocoEval = COCOEvalCap(coco, cocoRes, 'corpus')
+    cocoEval.params['image_id'] = cocoRes.getImgIds()
+    cocoEval.evaluate()
+    return cocoEval.eval
+
+def reward(df):
+    return CiderD(df=df)
+"""
+
+_CONFIG = """import argparse
+import torch
+
+def parser():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", type=str, default='cuda',
+                            help="cuda or cpu")
+    return parser
+"""
+
 _FILES = {
     TRAIN: _TRAIN.encode(),
     INFERENCE: b"\xef\xbb\xbf" + _INFERENCE.replace("\n", "\r\n").encode(),  # as some editors leave it
     VIDEO: _VIDEO.encode(),
+    "src/evalcap/utils_caption_evaluate.py": _SCORING.encode(),
+    "src/configs/config.py": _CONFIG.encode(),
     "src/modeling/load_bert.py": b"from src.layers.bert import BertForImageCaptioning\n\ndef get_bert_model(args): pass\n",
     "src/modeling/load_swin.py": b"def get_swin_model(args): pass\n\ndef reload_pretrained_swin(swin, args): pass\n",
     "src/solver/__init__.py": b"AdamW = WarmupLinearLR = None\n",
     "src/layers/bert/__init__.py": b"class BertForImageCaptioning:\n    get_bert_model = None\n",
     "src/layers/bert/modeling_bert.py": b"import apex\n\ndef f(x):\n    return x.cuda()\n",
     "src/utils/load_save.py": b"import torch\nfrom apex import amp\n\ndef _to_cuda(x):\n    return x.cuda()  # set before\n",
-    "src/evalcap/cider.py": b"import torch\nprint 'x'.cuda()\n",  # Python 2
+    "src/evalcap/python2.py": b"import torch\nprint 'x'.cuda()\n",  # Python 2
     "src/configs/VidSwinBert/vatex_8frm_default.json": json.dumps(
         {"model_name_or_path": "models/captioning/bert-base-uncased/", "output_dir": "output/vatex/", "seed": 88,
          "mixed_precision_method": "deepspeed", "use_checkpoint": True}

@@ -7,6 +7,7 @@ from argparse import Namespace
 import pytest
 import torch
 
+from albertkit.captioning.metrics import score_captions
 from albertkit.captioning.swinbert.loading import get_albert_model
 from albertkit.captioning.swinbert.migration.migrate import migrate
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
@@ -241,6 +242,164 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
         VideoTransformer(args, config, Swin(), model)
 
 
+@pytest.fixture
+def trained_run(migrated, pretrained):
+    """A run as SwinBERT's training leaves it: a checkpoint, the arguments, the tokenizer."""
+    from src.modeling.load_albert import get_albert_model
+
+    args = Namespace(model_name_or_path=str(pretrained), do_train=True, tie_weights=True)
+    model, _, tokenizer = get_albert_model(args)
+    folder = migrated / "output"
+    (folder / "checkpoint-1-2").mkdir(parents=True)
+    state = {f"trans_encoder.{name}": tensor for name, tensor in model.state_dict().items()}
+    torch.save(state, folder / "checkpoint-1-2" / "model.bin")
+    tokenizer.save_pretrained(folder / "tokenizer")
+    args.model_name_or_path = "models/pretrained_checkpoint/"  # as main() does with --pretrained_checkpoint
+    (folder / "log").mkdir()
+    (folder / "log" / "args.json").write_text(json.dumps(vars(args)))
+    return folder
+
+
+def evaluation(run, **named):
+    """The arguments of an evaluation, as `update_existing_config_for_inference` of the migrated script makes them."""
+    from src.tasks.run_caption_VidSwinBert import update_existing_config_for_inference
+
+    trained = Namespace(**json.loads((run / "log" / "args.json").read_text()))
+    folder = f"{run}/checkpoint-1-2/"
+    args = update_existing_config_for_inference(Namespace(of_training=trained, **{"model_name_or_path": None, **named}))
+    vars(args).update(
+        eval_model_dir=folder, resume_checkpoint=folder + "model.bin", do_train=False, do_eval=True, do_test=True
+    )
+    return args
+
+
+def test_evaluation_takes_the_albert_and_the_tokenizer_that_were_trained_with(trained_run, pretrained, capsys):
+    """Another ALBERT, of as many tokens, lies where the configurations look for one."""
+    from src.modeling.load_albert import get_albert_model
+
+    default = trained_run.parent / "models/captioning/albert-base-v2"
+    write_vocabulary(default, [*SPECIAL, *reversed(WORDS[5:])])
+    for named in (None, "models/captioning/albert-base-v2/"):  # not named, or by a --config
+        args = evaluation(trained_run, model_name_or_path=named)
+        assert args.model_name_or_path == str(pretrained)
+        _, _, tokenizer = get_albert_model(args)
+        assert tokenizer.tokens == WORDS
+    assert "is not used: the run was trained with" in capsys.readouterr().err
+    # The folder is gone: what is named is used, with the tokenizer of the run.
+    pretrained.rename(pretrained.with_name("elsewhere"))
+    args = evaluation(trained_run, model_name_or_path=str(default))
+    _, _, tokenizer = get_albert_model(args)
+    said = capsys.readouterr().err
+    assert tokenizer.tokens == WORDS
+    assert "which is gone" in said
+    assert "the run's own, in" in said
+    (trained_run / "tokenizer" / "vocab.txt").write_text("\n".join([*WORDS, "one more"]))
+    with pytest.raises(CheckpointError, match="vocab-mismatch"):
+        get_albert_model(args)
+
+
+def test_evaluation_refuses_a_checkpoint_that_does_not_fill_the_model(trained_run):
+    """SwinBERT loads with strict=False: what is missing would stay as it was initialised."""
+    from src.modeling.load_albert import get_albert_model
+
+    args, file = evaluation(trained_run), trained_run / "checkpoint-1-2" / "model.bin"
+    state = torch.load(file, weights_only=True)
+    del state["trans_encoder.predictions.bias"]
+    for names, reason in (
+        (list(state), "lacks 1 parameters of the text model, such as predictions.bias"),
+        ([name.replace("albert.", "bert.") for name in state], "holds a BERT"),
+    ):
+        torch.save(dict(zip(names, state.values(), strict=True)), file)
+        with pytest.raises(CheckpointError, match=reason):
+            get_albert_model(args)
+    args.resume_checkpoint = str(file.parent) + "model.bin"  # without the slash
+    with pytest.raises(AlbertKitError) as raised:
+        get_albert_model(args)
+    assert "end --eval_model_dir with a slash" in raised.value.hint
+
+
+def test_the_package_has_the_modules_of_its_bert_twin(migrated, pretrained):
+    """What the guide of 2024 lists, and what `from src.layers.bert` has names for."""
+    from src.layers import albert
+    from src.layers.albert import file_utils, modeling_albert, modeling_utils, tokenization_albert, tokenization_utils
+
+    assert albert.AlbertModel is modeling_albert.AlbertModel
+    model = albert.AlbertModel.from_pretrained(pretrained)
+    assert isinstance(model, modeling_utils.PreTrainedModel)
+    assert isinstance(model.config, modeling_utils.PretrainedConfig.__mro__[1])
+    tokenizer = tokenization_albert.AlbertTokenizer.from_pretrained(file_utils.cached_path(str(pretrained)))
+    assert isinstance(tokenizer, tokenization_utils.PreTrainedTokenizer)
+    assert tokenizer.encode("a man runs") == [5, 6, 8]
+    assert tokenizer.convert_ids_to_tokens([2, 5, 6, 3]) == ["[CLS]", "a", "man", "[SEP]"]
+    assert tokenizer.convert_ids_to_tokens([2, 5, 6, 3], skip_special_tokens=True) == ["a", "man"]
+    assert tokenizer.convert_ids_to_tokens(6) == "man"
+    assert tokenizer.convert_tokens_to_string(["runs", "##ning", "."]) == "runsning ."
+    assert tokenization_utils.clean_up_tokenization("a man , he 's old .") == "a man, he's old."
+    names = ("pad", "unk", "cls", "sep", "mask")
+    assert [getattr(tokenizer, f"{name}_token_id") for name in names] == tokenizer.all_special_ids == [0, 1, 2, 3, 4]
+    assert tokenizer.all_special_tokens == SPECIAL
+
+
+def test_a_loader_written_for_bert_runs_with_the_names_replaced(migrated, pretrained, capsys):
+    """The steps of SwinBERT's load_bert.py, with Bert replaced by Albert: read, set values, build or load."""
+    from src.layers.albert import AlbertConfig, AlbertForImageCaptioning, AlbertTokenizer
+
+    config = AlbertConfig.from_pretrained(str(pretrained), num_labels=2, finetuning_task="image_captioning")
+    AlbertTokenizer.from_pretrained(str(pretrained), do_lower_case=True)
+    config.img_feature_type, config.loss_type = "frcnn", "classification"
+    config.hidden_dropout_prob, config.tie_weights, config.label_smoothing = 0.2, True, 0.1
+    assert (config.num_labels, config.hidden_dropout_prob, config.img_feature_dim) == (2, 0.2, 512)
+    config.img_feature_dim = 7
+    model = AlbertForImageCaptioning.from_pretrained(
+        str(pretrained), from_tf=bool(".ckpt" in str(pretrained)), config=config
+    )
+    original = AlbertForPreTraining.from_pretrained(pretrained).state_dict()
+    assert all(
+        torch.equal(model.state_dict()[name], original[name]) for name in original if "sop_classifier" not in name
+    )
+    assert (model.caption.tie_weights, model.caption.label_smoothing, model.caption.img_feature_dim) == (True, 0.1, 7)
+    assert "initialised afresh: albert.img_embedding" in capsys.readouterr().err
+    assert AlbertForImageCaptioning(config=config).config.hidden_dropout_prob == 0.2
+    with pytest.raises(ConfigError, match="hidden_size 65"):
+        config.hidden_size = 65
+    assert config.hidden_size == 64
+    with pytest.raises(ConfigError, match="from_tf"):
+        AlbertForImageCaptioning.from_pretrained(str(pretrained), from_tf=True)
+
+
+def test_captions_are_scored_without_the_container(migrated):
+    """`evaluate_on_coco_caption`, through the checkout's own function: the scores of the COCO scorer's files."""
+    from src.evalcap.utils_caption_evaluate import evaluate_on_coco_caption, reward
+
+    references = {"a": ["a man sings a song", "someone is singing"], "b": ["a dog runs"], "c": ["two cars"]}
+    candidates = {"b": "a dog runs", "a": "a man is singing"}  # not of every clip
+    annotations = [{"image_id": key, "caption": text} for key, texts in references.items() for text in texts]
+    (migrated / "labels.json").write_text(json.dumps({"annotations": annotations, "images": []}))
+    results = [{"image_id": key, "caption": text} for key, text in candidates.items()]
+    (migrated / "results.json").write_text(json.dumps(results))
+    scores = evaluate_on_coco_caption(str(migrated / "results.json"), str(migrated / "labels.json"))
+    expected = score_captions({key: references[key] for key in candidates}, candidates)
+    assert {name: scores[name] for name in expected} == dict(expected)
+    assert scores["CIDEr"] > 0
+    with pytest.raises(AlbertKitError, match="cider") as raised:
+        reward("corpus")
+    assert "container" in raised.value.hint
+
+
+def test_the_device_follows_the_machine(migrated, monkeypatch, capsys):
+    from src.configs.config import parser
+
+    from albertkit.captioning.swinbert.optional_packages import available_device
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert parser().parse_args([]).device == "cpu"
+    assert available_device("cuda") == torch.device("cpu")  # of a run that was trained on another machine
+    assert "warning: the arguments ask for the device cuda" in capsys.readouterr().err
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert parser().parse_args([]).device == "cuda"
+    assert available_device("cuda:1") == torch.device("cuda:1")
+
+
 def test_the_tokenizer_gives_the_pieces_of_the_original(golden, tmp_path):
     tokenizer = SwinBertTokenizer.from_pretrained(golden / "captioning")
     for row in json.loads((golden / "captioning" / "text_cleaning.json").read_text()):
@@ -252,7 +411,7 @@ def test_the_tokenizer_gives_the_pieces_of_the_original(golden, tmp_path):
     assert [
         [tokenizer.decode(ids, skip_special_tokens=True) for ids in row] for row in outputs["greedy"]["ids"]
     ] == texts
-    assert {tokenizer.get_random_token() for _ in range(2000)} <= set(tokenizer._pieces)
+    assert {tokenizer.get_random_token() for _ in range(2000)} <= set(tokenizer.tokens)
     assert tokenizer.convert_tokens_to_ids("never seen") == tokenizer.tokenizer.unk_id
     tokenizer.save_pretrained(tmp_path)
     assert len(SwinBertTokenizer.from_pretrained(tmp_path)) == 58

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import hashlib
 import json
 import os
 import shutil
@@ -16,8 +17,12 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 
 TRAIN, INFERENCE = "src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py"
 VIDEO, SAVING = "src/modeling/video_captioning_e2e_vid_swin_bert.py", "src/utils/load_save.py"
+SCORING, CONFIG = "src/evalcap/utils_caption_evaluate.py", "src/configs/config.py"
 ADDED = {
-    "src/layers/albert/__init__.py", "src/modeling/load_albert.py", "ALBERT.md",
+    *(f"src/layers/albert/{name}.py" for name in (
+        "__init__", "modeling_albert", "tokenization_albert", "tokenization_utils", "modeling_utils", "file_utils",
+    )),
+    "src/modeling/load_albert.py", "ALBERT.md",
     "src/configs/VidSwinBert/vatex_8frm_albert.json", "src/configs/VidSwinBert/local_debug_albert.json",
 }  # fmt: skip
 
@@ -29,7 +34,7 @@ def changed_words(before, after):
     return [(old[a:b], new[c:d]) for kind, a, b, c, d in pieces if kind != "equal"]
 
 
-def test_three_places_of_two_scripts_and_five_files(checkout, files_of):
+def test_a_few_places_of_two_scripts_and_some_new_files(checkout, files_of):
     before = files_of(checkout)
     report = migrate(checkout, "apply")
     after = {
@@ -38,18 +43,27 @@ def test_three_places_of_two_scripts_and_five_files(checkout, files_of):
     assert set(report.changed) == {path for path in before if before[path] != after[path]} == {TRAIN, INFERENCE}
     assert set(report.added) == after.keys() - before.keys() == ADDED
     for script in (TRAIN, INFERENCE):
-        assert changed_words(before[script], after[script]) == [
+        changes = [
             (["load_bert"], ["load_albert"]),
-            (["get_bert_model"], ["get_albert_model"]),
+            (["get_bert_model"], ["get_albert_folder", ",", "get_albert_model"]),
+            ([], [",", "'layer_norm.weight'"]),
             (
                 ["'models/captioning/bert-base-uncased/'"],
-                ["args", ".", "model_name_or_path", "or", "'models/captioning/albert-base-v2/'"],
+                ["get_albert_folder", "(", "args", ",", "train_args", ")"],
             ),
             (["get_bert_model"], ["get_albert_model"]),
         ]
+        if script == INFERENCE:
+            del changes[2]
+        assert changed_words(before[script], after[script]) == changes
         # Nothing but those tokens: put back by hand, the bytes are the original's.
-        text = after[script].replace(b"albert-base-v2", b"bert-base-uncased").replace(b"_albert", b"_bert")
-        assert text.replace(b"args.model_name_or_path or ", b"") == before[script]
+        text = after[script].replace(b"get_albert_folder(args, train_args)", b"'models/captioning/bert-base-uncased/'")
+        text = (
+            text.replace(b"get_albert_folder, ", b"")
+            .replace(b", 'layer_norm.weight'", b"")
+            .replace(b"_albert", b"_bert")
+        )
+        assert text == before[script]
     assert after[INFERENCE].startswith(b"\xef\xbb\xbf")
     assert after[INFERENCE].count(b"\r\n") == before[INFERENCE].count(b"\r\n") > 0
     values = json.loads(after["src/configs/VidSwinBert/vatex_8frm_albert.json"])
@@ -108,11 +122,11 @@ def test_a_record_cannot_reach_out_of_the_checkout(checkout, tmp_path):
 def test_portable(checkout, files_of):
     before = files_of(checkout)
     report = migrate(checkout, "apply", portable=True)
-    assert set(report.changed) == {TRAIN, INFERENCE, VIDEO, SAVING}
+    assert set(report.changed) == {TRAIN, INFERENCE, VIDEO, SAVING, SCORING, CONFIG}
     after = files_of(checkout)
     lines = after[TRAIN].decode().splitlines()
     assert lines[5:9] == [
-        "from albertkit.captioning.swinbert.optional_packages import optional",
+        "from albertkit.captioning.swinbert.optional_packages import available_device, optional",
         'deepspeed = optional("deepspeed")',
         'amp = optional("apex", "amp")',
         'DDP = optional("apex.parallel", "DistributedDataParallel")  # the one of apex',
@@ -121,8 +135,16 @@ def test_portable(checkout, files_of):
     assert "        from fairscale.optim.oss import OSS" in lines  # imported when used already
     assert b"own = torch.eye(self.tokens).to(next(self.parameters()).device)\n" in after[VIDEO]
     assert b"return x.to('cuda' if torch.cuda.is_available() else 'cpu')  # set before\n" in after[SAVING]
+    assert "    args.device = available_device(args.device)" in lines
+    assert b"default='cuda' if torch.cuda.is_available() else 'cpu',\n" in after[CONFIG]
+    assert after[SCORING].decode().splitlines()[1:5] == [
+        "from albertkit.captioning.swinbert.optional_packages import optional",
+        'COCO = optional("src.evalcap.coco_caption.pycocotools.coco", "COCO")',
+        'COCOEvalCap = optional("src.evalcap.coco_caption.pycocoevalcap.eval", "COCOEvalCap")',
+        'CiderD = optional("src.evalcap.cider.pyciderevalcap.ciderD.ciderD", "CiderD")',
+    ]
     assert after["src/layers/bert/modeling_bert.py"] == before["src/layers/bert/modeling_bert.py"]
-    assert [note for note in report.notes if "src/evalcap/cider.py" in note]  # Python 2: left, and said
+    assert [note for note in report.notes if "src/evalcap/python2.py" in note]  # Python 2: left, and said
     values = json.loads(after["src/configs/VidSwinBert/vatex_8frm_albert.json"])
     assert (values["mixed_precision_method"], values["use_checkpoint"]) == ("apex", False)
     for path in (*report.changed, *ADDED):
@@ -223,6 +245,37 @@ def test_force_edits_what_can_be_edited(checkout, files_of):
     assert "'models/mine/'" in script.read_text()
     migrate(checkout, "revert")
     assert files_of(checkout) == before
+
+
+def test_a_checkout_of_an_earlier_migration_is_brought_up_to_date(checkout, files_of):
+    """Before, the scripts named ALBERT's folder, and whatever was evaluated was given albert-base-v2's tokenizer."""
+    original = files_of(checkout)
+    migrate(checkout, "apply")
+    wanted = files_of(checkout)
+    for script in (TRAIN, INFERENCE):
+        old = (checkout / script).read_bytes().replace(b"import get_albert_folder, ", b"import ")
+        chosen = b"args.model_name_or_path or 'models/captioning/albert-base-v2/'"
+        old = old.replace(b"get_albert_folder(args, train_args)", chosen).replace(b", 'layer_norm.weight'", b"")
+        (checkout / script).write_bytes(old)
+        record = checkout / ".albertkit-migration" / "record.json"
+        values = json.loads(record.read_text())
+        values["files"][script]["written"] = [hashlib.sha256(old).hexdigest()]
+        record.write_text(json.dumps(values))
+    assert not migrate(checkout, "check").migrated
+    migrate(checkout, "apply")
+    assert all(files_of(checkout)[script] == wanted[script] for script in (TRAIN, INFERENCE))
+    migrate(checkout, "revert")
+    assert files_of(checkout) == original
+
+
+def test_another_list_of_what_does_not_decay_is_reported(checkout):
+    script = checkout / TRAIN
+    script.write_text(script.read_text().replace("['bias', 'LayerNorm.bias'", "['bias', 'mine'"))
+    report = migrate(checkout, "apply")
+    assert report.notes == (
+        f"{TRAIN}: its list `no_decay` is not as in SwinBERT: ALBERT's full_layer_layer_norm is decayed",
+    )
+    assert "get_albert_folder(args, train_args)" in script.read_text()
 
 
 def test_what_somebody_edited_since_is_not_lost(checkout, files_of):

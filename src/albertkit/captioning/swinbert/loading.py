@@ -1,34 +1,29 @@
 """`get_albert_model(args)`: what SwinBERT's scripts call in place of `get_bert_model`."""
 
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import torch
 from torch import Tensor
 
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.model import CaptionConfig
 from albertkit.captioning.swinbert.arguments import ModelArguments
+from albertkit.captioning.swinbert.classes import AlbertConfig, AlbertForImageCaptioning, filled, told
+from albertkit.captioning.swinbert.evaluation import RECORDED, EvaluatedRun
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.checkpoints.configurations import make_config, read_values
-from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS, fill, read_tensors
-from albertkit.config import AlbertConfig
+from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS, read_tensors
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model_folder import local_folder
-
-_PROJECTION = "albert.img_embedding."
-_DECODER = "predictions.decoder.weight"
-_WORDS = "embeddings.word_embeddings.weight"
-# What a pretrained ALBERT may lack; without these it is none.
-_MAY_BE_FRESH = (_PROJECTION, "albert.pooler.", "albert.video_gate", "predictions.")
 
 
 def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig, SwinBertTokenizer]:
     """Make the text model that SwinBERT's arguments ask for, with pretrained weights where there are any.
 
-    What was loaded and what was not is printed on stderr. `args.initialised_from` becomes the folder or "scratch", so that
-    SwinBERT's log/args.json records it.
+    What was loaded and what was not is printed on stderr. `args.initialised_from` becomes the folder or "scratch", and
+    `args.albert_folder` the folder, so that SwinBERT's log/args.json records them. Where the arguments evaluate a run, its
+    own tokenizer is used, and its checkpoint must hold every parameter of the model.
 
     Args:
         args: Namespace, EasyDict or dictionary; see `ModelArguments` for what is read and its defaults.
@@ -48,6 +43,9 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     stored, notes = _stored_config(given, folder)
     config = _config(stored, given, folder if tensors else None)
     tokenizer = SwinBertTokenizer.from_pretrained(local_folder(given.tokenizer_name or folder), given.do_lower_case)
+    run = EvaluatedRun.of(args)
+    if run is not None:
+        tokenizer = run.tokenizer(tokenizer, given.do_lower_case)
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             "vocab-mismatch",
@@ -56,12 +54,14 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
             "use the tokenizer that the weights were trained with; without weights, correct vocab_size in config.json",
         )
     if tensors:
-        model, fresh, left_out = _filled(config, tensors, str(folder))
+        model, fresh, left_out = filled(config, tensors, str(folder))
         source = str(folder)
     else:
         model, fresh, left_out, source = AlbertForImageCaptioning(config).eval(), [], [], "scratch"
-    _record(args, source)
-    for line in (*notes, *_said(model, source, folder, fresh, left_out)):
+    if run is not None:
+        run.check(model)
+    _record(args, source, given.model_name_or_path)
+    for line in (*notes, *told(model, source, folder, fresh, left_out)):
         print(line, file=sys.stderr)
     return model, config, tokenizer
 
@@ -77,7 +77,8 @@ def _weights(folder: Path, given: ModelArguments) -> Mapping[str, Tensor]:
 def _stored_config(given: ModelArguments, folder: Path) -> tuple[AlbertConfig, list[str]]:
     named = Path(given.config_name) if given.config_name else folder
     file = named if named.is_file() else local_folder(named) / "config.json"
-    return make_config(read_values(file), file)
+    config, notes = make_config(read_values(file), file)
+    return AlbertConfig.of(config), notes
 
 
 def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -> AlbertConfig:
@@ -104,54 +105,14 @@ def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -
     }
     if given.img_feature_dim > 0:
         caption["img_feature_dim"] = given.img_feature_dim
-    return CaptionConfig(**caption).put_into(stored.replace(**changes, hidden_dropout_prob=given.drop_out))
+    changed = stored.replace(**changes, hidden_dropout_prob=given.drop_out)
+    return cast(AlbertConfig, CaptionConfig(**caption).put_into(changed))
 
 
-def _filled(
-    config: AlbertConfig, stored: Mapping[str, Tensor], source: str
-) -> tuple[AlbertForImageCaptioning, list[str], list[str]]:
-    """The model with the weights; what began afresh, and what the weights have beyond it."""
-    tensors = dict(stored)
-    projection = tensors.get(f"{_PROJECTION}projection.weight")
-    other_width = projection is not None and projection.shape[1] != CaptionConfig.of(config).img_feature_dim
-    dropped = [
-        name for name in tensors if name == "albert.video_gate" or (other_width and name.startswith(_PROJECTION))
-    ]
-    for name in dropped:
-        del tensors[name]
-    tied = CaptionConfig.of(config).tie_weights
-    words = tensors.get(f"albert.{_WORDS}", tensors.get(_WORDS))
-    if not tied and words is not None:
-        tensors.setdefault(_DECODER, words)  # an output matrix of its own begins as a copy of what it was tied to
-    if tied and _DECODER in tensors:
-        dropped.append(_DECODER)
-        del tensors[_DECODER]
-    tensors.pop("predictions.decoder.bias", None)  # old files' second copy of predictions.bias
-    with torch.device("meta"):
-        names = AlbertForImageCaptioning(config).state_dict()
-    may_be_fresh = [name for name in names if name.startswith(_MAY_BE_FRESH)]
-    model, matched = fill(AlbertForImageCaptioning, config, tensors, may_be_fresh, source)
-    return model, matched.fresh, [*dropped, *matched.left_out]
-
-
-def _record(args: Any, source: str) -> None:
-    if isinstance(args, MutableMapping):
-        args["initialised_from"] = source
-    elif not isinstance(args, Mapping):
-        args.initialised_from = source
-
-
-def _said(
-    model: AlbertForImageCaptioning, source: str, folder: Path, fresh: list[str], left_out: list[str]
-) -> Iterator[str]:
-    if source == "scratch":
-        yield (
-            f"warning: initialised_from: scratch; no weights are taken from `{folder}`, the model has learned nothing "
-            "unless a checkpoint is loaded into it"
-        )
-    else:
-        yield f"initialised_from: {source}"
-        yield f"missing there, initialised afresh: {', '.join(fresh) or 'nothing'}"
-        yield f"there, but not in the model: {', '.join(left_out) or 'nothing'}"
-    trainable = model.num_parameters(only_trainable=True)
-    yield f"{type(model).__name__}: {model.num_parameters():,} parameters, {trainable:,} of them trainable"
+def _record(args: Any, source: str, folder: str) -> None:
+    """Note in SwinBERT's arguments, which its training keeps, where the model began and which folder it is of."""
+    for name, value in (("initialised_from", source), (RECORDED, folder)):
+        if isinstance(args, MutableMapping):
+            args[name] = value
+        elif not isinstance(args, Mapping):
+            setattr(args, name, value)

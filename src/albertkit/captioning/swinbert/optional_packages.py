@@ -1,16 +1,30 @@
-"""Packages that SwinBERT imports first and mostly does without: apex, deepspeed, fairscale, azureml.
+"""Packages that SwinBERT imports first and mostly does without: apex, deepspeed, fairscale, azureml, the COCO scorer.
 
 `albertkit migrate swinbert --portable` writes `name = optional(…)` in place of their imports. Nothing is imported until the
-name is used. Where a package is missing then, two have a stand-in: `apex.amp` at level O0, which is plain float32, and
-azureml's run, which only reports scores to a service.
+name is used. Where a package is missing then, some have a stand-in: `apex.amp` at level O0, which is plain float32;
+azureml's run, which only reports scores to a service; the COCO caption scorer, which is ours.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+import torch
+
+from albertkit.captioning.swinbert.coco_scorer import Coco, CocoEvaluation
 from albertkit.errors import ConfigError, MissingExtraError
+
+_EVALCAP = "src.evalcap"
+
+
+def available_device(name: str) -> torch.device:
+    """Return the device of a name; the CPU, after a warning, where CUDA is asked for and this machine has none."""
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        print(f"warning: the arguments ask for the device {name}, this machine has none: cpu", file=sys.stderr)
+        return torch.device("cpu")
+    return torch.device(name)
 
 
 def optional(module: str, name: str = "") -> Any:
@@ -42,9 +56,10 @@ class _Optional:
                 raise MissingExtraError(
                     "missing-extra",
                     f"this part of SwinBERT needs `{self._module}`, which is not installed",
+                    "use SwinBERT's container, where src/evalcap is complete" if self._module.startswith(_EVALCAP) else
                     "train with --mixed_precision_method apex --amp_opt_level 0 --use_checkpoint false, which needs neither "
                     f"apex nor deepspeed nor fairscale; or install {package}",
-                ) from None
+                ) from None  # fmt: skip
             return stand_in
         return getattr(module, self._name) if self._name else module
 
@@ -99,4 +114,9 @@ class _NoRun:
         """Nobody listens."""
 
 
-_STAND_INS = {("apex", "amp"): _PlainFloat32, ("azureml.core.run", "Run"): _NoRun}
+_STAND_INS = {
+    ("apex", "amp"): _PlainFloat32,
+    ("azureml.core.run", "Run"): _NoRun,
+    (f"{_EVALCAP}.coco_caption.pycocotools.coco", "COCO"): Coco,
+    (f"{_EVALCAP}.coco_caption.pycocoevalcap.eval", "COCOEvalCap"): CocoEvaluation,
+}

@@ -16,19 +16,24 @@ class SwinBertTokenizer:
 
     Attributes:
         tokenizer: The tokenizer.
-        vocab_size: Number of pieces.
-        pad_token, unk_token, cls_token, sep_token, mask_token: What special pieces are called.
+        vocab_size: Number of tokens.
+        tokens: All of them, by id.
+        pad_token, unk_token, cls_token, sep_token, mask_token: Names of special tokens.
+        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: Their ids.
     """
 
     def __init__(self, tokenizer: AlbertTokenizer) -> None:
         self.tokenizer = tokenizer
         self.vocab_size = tokenizer.vocab_size
-        self._pieces = [tokenizer.id_to_piece(number) for number in range(tokenizer.vocab_size)]
-        self._ids = {piece: number for number, piece in enumerate(self._pieces)}
-        special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-        self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = (
-            self._pieces[number] for number in special
-        )
+        self.tokens = [tokenizer.id_to_piece(number) for number in range(tokenizer.vocab_size)]
+        self.vocab = {token: number for number, token in enumerate(self.tokens)}
+        self.pad_token_id, self.unk_token_id = tokenizer.pad_id, tokenizer.unk_id
+        self.cls_token_id, self.sep_token_id, self.mask_token_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
+        self.all_special_ids = [
+            self.pad_token_id, self.unk_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id,
+        ]  # fmt: skip
+        self.all_special_tokens = [self.tokens[number] for number in self.all_special_ids]
+        self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = self.all_special_tokens
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], do_lower_case: bool = True) -> "SwinBertTokenizer":
@@ -61,19 +66,42 @@ class SwinBertTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """Pieces of a text; unknown ones under the name of the unknown piece."""
-        return [self._pieces[number] for number in self.tokenizer.encode(text)]
+        return [self.tokens[number] for number in self.tokenizer.encode(text)]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without [CLS] and [SEP], as BERT's."""
+        return self.tokenizer.encode(text)
+
+    def convert_ids_to_tokens(self, ids: int | Sequence[int], skip_special_tokens: bool = False) -> str | list[str]:
+        """Token of an id, or tokens of ids."""
+        if isinstance(ids, int):
+            return self.tokens[ids]
+        return [self.tokens[number] for number in ids if not (skip_special_tokens and number in self.all_special_ids)]
+
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """Text of tokens."""
+        return self.decode([self.vocab.get(token, self.unk_token_id) for token in tokens])
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | list[int]:
         """Id of a piece, or ids of pieces; that of the unknown piece for what is none."""
         unknown = self.tokenizer.unk_id
         if isinstance(tokens, str):
-            return self._ids.get(tokens, unknown)
-        return [self._ids.get(token, unknown) for token in tokens]
+            return self.vocab.get(tokens, unknown)
+        return [self.vocab.get(token, unknown) for token in tokens]
 
     def get_random_token(self) -> str:
         """Any piece, by Python's generator, which SwinBERT seeds; BERT's sometimes drew one past the last."""
-        return self._pieces[random.randrange(self.vocab_size)]
+        return self.tokens[random.randrange(self.vocab_size)]
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Text of ids."""
+    def decode(
+        self, ids: Sequence[int], skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool = True
+    ) -> str:
+        """Text of ids. The spaces are always those of the tokenizer's own text; the last argument changes nothing."""
         return self.tokenizer.decode(ids, skip_special_tokens)
+
+
+def clean_up_tokenization(text: str) -> str:
+    """Text without the spaces that BERT's tokens leave before punctuation and within contractions."""
+    for spaced in (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " do not", " 's", " 've", " 're"):
+        text = text.replace(spaced, " don't" if spaced == " do not" else spaced.strip())
+    return text

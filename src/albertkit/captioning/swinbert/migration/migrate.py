@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from albertkit.captioning.swinbert.migration.additions import CONFIGS, added_files
 from albertkit.captioning.swinbert.migration.difference import unified_diff
-from albertkit.captioning.swinbert.migration.portable import OPTIONAL_PACKAGES, portable_edits
+from albertkit.captioning.swinbert.migration.portable import WORDS, portable_edits
 from albertkit.captioning.swinbert.migration.record import MigrationRecord
 from albertkit.captioning.swinbert.migration.source import PythonSource
-from albertkit.captioning.swinbert.migration.task_scripts import TASK_SCRIPTS, albert_edits
+from albertkit.captioning.swinbert.migration.task_scripts import TASK_SCRIPTS, albert_edits, decay_edits
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
 
@@ -67,7 +67,8 @@ def migrate(
     Args:
         checkout: The folder with `src/tasks/`.
         action: diff: write nothing. apply. revert: the original bytes. check: is there anything left to apply?
-        portable: Also let it run on any device, and start without apex, deepspeed, fairscale and azureml. Stays chosen.
+        portable: Also let it run on any device, start without apex, deepspeed, fairscale and azureml, and score captions
+            without the scorer of SwinBERT's container. Stays chosen.
         force: Apply to files that are not as in SwinBERT what can be applied, and write over files that are in the way; when
             reverting, over what somebody edited since.
 
@@ -122,6 +123,9 @@ def _way_there(root: Path, record: MigrationRecord, portable: bool, force: bool,
                 f"`{path}` is not as in SwinBERT: {'; '.join(unknown)}",
                 "look at --force --diff, which shows the edits that can be made all the same",
             )
+        if path == TASK_SCRIPTS[0]:
+            decay, facts = decay_edits(source)
+            edits, unknown = edits + decay, unknown + facts
         notes += [f"{path}: {fact}" for fact in unknown]
         wanted[path] = source.with_edits(edits + portable_edits(source) if portable else edits)
     for path in _other_sources(root) if portable else ():
@@ -174,7 +178,7 @@ def _edited(path: str, action: str) -> DataError:
 
 def _other_sources(root: Path) -> list[str]:
     """Sources that `--portable` is about: beside the task scripts, and not the layers, which hold the models themselves."""
-    words = (b".cuda(", *(package.encode() for package in OPTIONAL_PACKAGES))
+    words = [word.encode() for word in WORDS]
     named = {file.relative_to(root).as_posix(): file for file in sorted((root / "src").rglob("*.py")) if file.is_file()}
     own = [path for path in named if path not in TASK_SCRIPTS and not path.startswith("src/layers/")]
     return [path for path in own if any(word in named[path].read_bytes() for word in words)]

@@ -333,7 +333,7 @@ def test_the_package_has_the_modules_of_its_bert_twin(migrated, pretrained):
     assert tokenizer.convert_ids_to_tokens([2, 5, 6, 3]) == ["[CLS]", "a", "man", "[SEP]"]
     assert tokenizer.convert_ids_to_tokens([2, 5, 6, 3], skip_special_tokens=True) == ["a", "man"]
     assert tokenizer.convert_ids_to_tokens(6) == "man"
-    assert tokenizer.convert_tokens_to_string(["runs", "##ning", "."]) == "runsning ."
+    assert tokenizer.convert_tokens_to_string(["runs", "##ning", "."]) == "runsning."
     assert tokenization_utils.clean_up_tokenization("a man , he 's old .") == "a man, he's old."
     names = ("pad", "unk", "cls", "sep", "mask")
     assert [getattr(tokenizer, f"{name}_token_id") for name in names] == tokenizer.all_special_ids == [0, 1, 2, 3, 4]

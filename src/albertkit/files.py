@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import google_crc32c
 
+from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import DataError, MachineError
 
 _TEMPORARY = ".partial-"
@@ -236,7 +237,7 @@ def read_text(path: str | os.PathLike[str], what: str = "file") -> str:
     except UnicodeDecodeError as error:
         raise DataError(
             "bad-encoding", f"`{path}` is not UTF-8: byte {error.start:,} is 0x{error.object[error.start]:02x}",
-            "convert it (`iconv -f LATIN1 -t UTF-8`), or copy it again",
+            encoding_advice(error.object[:SAMPLE_BYTES], str(path)),
         ) from None  # fmt: skip
 
 

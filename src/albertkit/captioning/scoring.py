@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from albertkit.captioning.data.fields import as_span, spanned
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.corpus.inputs import ByteStream, find_inputs
+from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import DataError
 from albertkit.files import atomic_file, plain_file
 from albertkit.tasks.faults import counted
-from albertkit.tasks.tables.source import conversion, not_json
+from albertkit.tasks.tables.source import not_json
 
 File = str | os.PathLike[str]
 
@@ -138,7 +139,9 @@ def _read(file: File) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
-            "bad-encoding", f"`{file}` is not UTF-8, at byte {error.start:,}", conversion(str(file), "LATIN1")
+            "bad-encoding",
+            f"`{file}` is not UTF-8, at byte {error.start:,}",
+            encoding_advice(content[:SAMPLE_BYTES], str(file)),
         ) from None
 
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
 from albertkit.corpus.ranges import document_bounds
+from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
 from albertkit.errors import ConfigError, DataError, MissingExtraError, near_miss
 
 FORMATS = ("text", "jsonl", "parquet", "wiki", "paragraphs", "pairs")
@@ -74,7 +75,7 @@ class DocumentFile:
 
     Raises:
         ConfigError: bad-format, bad-errors.
-        DataError: bad-encoding, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki,
+        DataError: bad-encoding, mojibake, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki,
             broken-parquet or line-too-long, with the place.
         MissingExtraError: missing-extra, for Parquet without pyarrow.
     """
@@ -103,6 +104,7 @@ class DocumentFile:
         self._first_line, self._first_byte = first_line, 0
         self.lines = 0
         self.bad_bytes = 0
+        self._sample = b""  # of what is not UTF-8
         self.faulty_lines = 0
         self.faults: list[int] = []
         self._stream = ByteStream(file)
@@ -116,16 +118,17 @@ class DocumentFile:
         head = self._stream.peek(4096)
         if head.startswith(b"PAR1"):
             return "parquet"
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        unicode = likely_encoding(head) if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head else None
+        if unicode:
             raise DataError(
-                "bad-encoding", f"`{self.file.path}` is UTF-16, not UTF-8",
-                f"iconv -f UTF-16 -t UTF-8 '{self.file.name}' > '{self.file.name}.txt'",
-            )  # fmt: skip
+                "bad-encoding", f"`{self.file.path}` is {unicode}, not UTF-8", conversion(self.file.path, unicode)
+            )
         if b"\0" in head or head.startswith(b"%PDF"):
             raise DataError(
                 "binary-file", f"`{self.file.path}` is binary, not text",
                 "leave it out of the inputs, or name its format with --format",
             )  # fmt: skip
+        check_mojibake(head, self.file.path)
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if start.startswith(b"<doc "):
             return "wiki"
@@ -219,6 +222,8 @@ class DocumentFile:
             if self.errors == "replace":
                 return block.decode("utf-8", "replace"), ""
             line = number + block.count(b"\n", 0, error.start)
+            begin = block.rfind(b"\n", 0, error.start) + 1
+            self._sample = self._sample or block[begin : begin + SAMPLE_BYTES]
             return "", f"line {line:,}, byte {offset + error.start:,} (0x{block[error.start]:02x})"
 
     def _encoding_error(self, first: str) -> DataError:
@@ -226,7 +231,7 @@ class DocumentFile:
         return DataError(
             "bad-encoding",
             f"`{self.file.path}` is not UTF-8: {self.bad_bytes:,} bad byte{plural}, the first at {first}",
-            "convert it (`iconv -f LATIN1 -t UTF-8`), or go on with `--errors replace`, which counts them",
+            f"{encoding_advice(self._sample, self.file.path)}; or go on with `--errors replace`, which counts them",
         )
 
     # --- formats ------------------------------------------------------------------------------------------------------

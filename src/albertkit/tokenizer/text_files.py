@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
 from albertkit.errors import DataError
 
 
@@ -24,18 +25,21 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError("not-found", f"`{path}` {what}", "name files; a pattern such as `texts/*.txt` names many")
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
         try:
-            yield from _decoded(cast("IO[bytes]", stream), f"`{path}`")
+            check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
+            yield from _decoded(cast("IO[bytes]", stream), f"`{path}`", str(path))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DataError(
                 "truncated-file", f"`{path}` cannot be unpacked: {error}", "fetch or pack it again"
             ) from None
 
 
-def _decoded(stream: IO[bytes], source: str) -> Iterator[str]:
+def _decoded(stream: IO[bytes], source: str, path: str | None = None) -> Iterator[str]:
     place = 0
     for number, line in enumerate(stream, start=1):
         if b"\0" in line:
             at = place + line.index(b"\0")
+            if name := likely_encoding(line + stream.read(SAMPLE_BYTES)):
+                raise DataError("bad-encoding", f"{source} is {name}, not UTF-8", conversion(path or "FILE", name))
             raise DataError(
                 "binary-file", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files"
             )
@@ -45,7 +49,7 @@ def _decoded(stream: IO[bytes], source: str) -> Iterator[str]:
             raise DataError(
                 "bad-encoding",
                 f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
-                "convert it first: `iconv -f LATIN1 -t UTF-8`",  # what is packed, or piped in, is no file to name
+                encoding_advice(line + stream.read(SAMPLE_BYTES), path),
             ) from None
         place += len(line)
         yield text.rstrip("\r\n")

@@ -1,13 +1,14 @@
 """What an open table is, and the lines of its file."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from albertkit.corpus.inputs import ByteStream
-from albertkit.errors import DataError
+from albertkit.corpus.inputs import ByteStream, InputFile
+from albertkit.encodings import SAMPLE_BYTES, encoding_advice
+from albertkit.errors import AlbertKitError, DataError
 
 LONGEST = 64 << 20  # characters of a line or a record
 NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
@@ -71,16 +72,29 @@ def not_json(error: ValueError | RecursionError) -> str:
     return NOT_UTF8 if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
 
 
-def conversion(path: str, encoding: str) -> str:
-    """The command that makes a file UTF-8, in a file of the same kind."""
-    stem, ending = os.path.splitext(path)
-    unpack = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}.get(ending.lower())
-    if unpack is None:
-        return f"iconv -f {encoding} -t UTF-8 '{path}' > '{stem}.utf8{ending}'"
-    stem, ending = os.path.splitext(stem)
-    return f"{unpack} -dc '{path}' | iconv -f {encoding} -t UTF-8 > '{stem}.utf8{ending}'"
-
-
 def not_utf8(path: str) -> str:
-    """What to do about bytes that are not UTF-8. Which encoding it is cannot be seen from the bytes."""
-    return f"convert the file: {conversion(path, 'LATIN1')} (Korean: -f CP949); or leave such rows out with --on-error skip"
+    """What to do about bytes that are not UTF-8."""
+    return f"{_advice(path)}; or leave such rows out with --on-error skip"
+
+
+@lru_cache(maxsize=8)
+def _advice(path: str) -> str:
+    """The encoding of a file, from the first of its lines that is not UTF-8 on. Asked for every such row."""
+    sample = b""
+    try:
+        with ByteStream(InputFile(path, 0)) as stream:
+            if stream.peek(4) == b"PAR1":
+                return "write its texts as UTF-8"
+            while (block := stream.read()) and len(sample) < SAMPLE_BYTES:
+                sample += b"".join(line for line in block.splitlines(keepends=True) if _bad(line))
+    except (OSError, AlbertKitError):  # what is wrong with it is said elsewhere
+        sample = b""
+    return encoding_advice(sample[:SAMPLE_BYTES], path)
+
+
+def _bad(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return True
+    return False

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 from albertkit.corpus.inputs import ByteStream, find_inputs
+from albertkit.encodings import conversion
 from albertkit.errors import DataError, near_miss
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables.json_records import open_json
 from albertkit.tasks.tables.parquet import open_parquet
 from albertkit.tasks.tables.separated import open_separated
-from albertkit.tasks.tables.source import NOT_UTF8, Quoting, Source, conversion, has_half_characters, not_utf8
+from albertkit.tasks.tables.source import NOT_UTF8, Quoting, Source, has_half_characters, not_utf8
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
 PACKINGS = ("gz", "xz", "zst")

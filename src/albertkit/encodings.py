@@ -1,0 +1,179 @@
+"""Find out in what encoding a text is that is not UTF-8, and name the command that converts it.
+
+LATIN1 takes every byte, so the advice to convert from it never fails, and makes letters of nonsense of a Korean, Japanese,
+Chinese or Russian file. So those encodings are tried first: one fits if nearly all that it decodes are common characters of
+its own language, as hardly any of another encoding's bytes are (the rare half of CP949's syllables, of GB18030's characters).
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+
+from albertkit.errors import DataError
+
+SAMPLE_BYTES = 1 << 16
+_FITS = 0.9
+_REPLACEMENT = "\ufffd"
+_PUNCTUATION = re.compile("[\u2010-\u203f\u3000-\u3004\u3008-\u3020\uff01-\uff20\uff3b-\uff40\u00b7]")
+_WORD = re.compile(r"[^\W\d_]+")
+_LEAST_MOJIBAKE = 100  # characters beyond ASCII; fewer may be a language's own
+
+
+def _beyond(text: str) -> str:
+    """What is beyond ASCII and no punctuation."""
+    return _PUNCTUATION.sub("", "".join(character for character in text if character > "\x7f"))
+
+
+def _rows(encoding: str, first: int, last: int) -> Callable[[str], bool]:
+    """Whether a character is in these rows of a character set, where its common characters are."""
+
+    def common(character: str) -> bool:
+        code = character.encode(encoding, "ignore")
+        return len(code) == 2 and first <= code[0] <= last
+
+    return common
+
+
+def _share(characters: Iterable[str], *kinds: Callable[[str], bool]) -> float:
+    found = [any(kind(character) for kind in kinds) for character in characters]
+    return sum(found) / max(len(found), 1)
+
+
+def _kana(character: str) -> bool:
+    return "\u3041" <= character <= "\u30ff"
+
+
+def _korean(text: str) -> float:
+    return _share(_beyond(text), _rows("euc_kr", 0xB0, 0xC8), _rows("euc_kr", 0xA4, 0xA4))  # syllables, single letters
+
+
+def _japanese(text: str) -> float:
+    letters = _beyond(text)
+    return _share(letters, _kana, _rows("euc_jp", 0xB0, 0xCF)) if _share(letters, _kana) > 0.15 else 0.0
+
+
+def _simplified(text: str) -> float:
+    return _share(_beyond(text), _rows("gb2312", 0xB0, 0xD7))
+
+
+def _traditional(text: str) -> float:
+    return _share(_beyond(text), _rows("big5", 0xA4, 0xC6))
+
+
+def _cyrillic(text: str) -> float:
+    """Share of the words beyond ASCII that are Cyrillic throughout, in lower case but for the first letter.
+
+    Words of one letter say nothing: the French "à" is one.
+    """
+    return _share((word for word in _WORD.findall(text) if len(word) > 1 and not word.isascii()), _cyrillic_word)
+
+
+def _cyrillic_word(word: str) -> bool:
+    return all("\u0401" <= character <= "\u0451" for character in word) and word[1:] == word[1:].lower()
+
+
+# Names that iconv and Python know; the first that fits is named. Korean in CP949 fits GB18030 too, but hardly the reverse.
+_CANDIDATES: dict[str, Callable[[str], float]] = {
+    "CP949": _korean,
+    "SHIFT_JIS": _japanese,
+    "EUC-JP": _japanese,
+    "GB18030": _simplified,
+    "BIG5": _traditional,
+    "CP1251": _cyrillic,
+    "KOI8-R": _cyrillic,
+}
+
+
+def likely_encoding(sample: bytes) -> str | None:
+    """Return the name of the encoding that a text is in, as iconv and Python know it.
+
+    Args:
+        sample: The beginning of a text, or some of its lines; 64 KiB are plenty.
+
+    Returns:
+        "UTF-8" for UTF-8 with a few damaged bytes; UTF-16 or another encoding that fits; None if only one of Western Europe
+        is left, which every sequence of bytes is.
+    """
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    if b"\0" in sample:
+        return next((name for name in ("UTF-16LE", "UTF-16BE") if _is_utf16(sample, name)), None)
+    if _decoded(sample, "utf-8")[1] > _FITS:
+        return "UTF-8"
+    for name, fitting in _CANDIDATES.items():
+        text, sound = _decoded(sample, name)
+        if sound > _FITS and fitting(text) > _FITS:
+            return name
+    return None
+
+
+def _decoded(sample: bytes, encoding: str) -> tuple[str, float]:
+    """The text, and which share of what is beyond ASCII can be decoded; a character cut off at the end does not count."""
+    text = sample.decode(encoding, "replace").rstrip(_REPLACEMENT)
+    beyond = sum(character > "\x7f" for character in text)
+    return text.replace(_REPLACEMENT, ""), 1 - text.count(_REPLACEMENT) / beyond if beyond else 0.0
+
+
+def _is_utf16(sample: bytes, encoding: str) -> bool:
+    text = sample[: len(sample) // 2 * 2].decode(encoding, "replace")
+    plain = sum((c.isprintable() and (c < "\u0250" or c.isalpha() or c.isspace())) or c in "\t\r\n" for c in text)
+    ascii_part = sum("\x08" < c < "\x7f" for c in text)
+    return plain > 0.95 * len(text) and ascii_part > 0.05 * len(text)
+
+
+def conversion(path: str, encoding: str) -> str:
+    """Return the command that makes a file UTF-8, in a file of the same kind."""
+    stem, ending = os.path.splitext(path)
+    unpack = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}.get(ending.lower())
+    if unpack is None:
+        return f"iconv -f {encoding} -t UTF-8 '{path}' > '{stem}.utf8{ending}'"
+    stem, ending = os.path.splitext(stem)
+    return f"{unpack} -dc '{path}' | iconv -f {encoding} -t UTF-8 > '{stem}.utf8{ending}'"
+
+
+def encoding_advice(sample: bytes, path: str | None = None) -> str:
+    """Return what to do about a text that is not UTF-8: the encoding that fits, and the command.
+
+    Args:
+        sample: Some of its bytes, from the beginning of a line.
+        path: Of the file; None for what is piped in.
+    """
+    name = likely_encoding(sample)
+    if name == "UTF-8":
+        return "it is UTF-8 but for a few bytes: copy or download it again"
+    command = conversion(path, name or "LATIN1") if path else f"iconv -f {name or 'LATIN1'} -t UTF-8"
+    if name is None:
+        return f"if it is in a Western European language, convert it: `{command}`"
+    begins = " ".join(sample.decode(name, "ignore").split())[:20]
+    return f"it reads as {name} (“{begins}…”); convert it: `{command}`"
+
+
+def check_mojibake(sample: bytes, path: str) -> None:
+    """Make sure that a text in UTF-8 was not converted from LATIN1 when it was in another encoding.
+
+    Args:
+        sample: Its beginning.
+        path: Of the file.
+
+    Raises:
+        DataError: mojibake.
+    """
+    if sample.isascii():
+        return
+    text = sample.decode("utf-8", "ignore")
+    beyond = [character for character in text if character > "\x7f"]
+    latin = [character for character in beyond if character <= "\xff"]
+    if len(latin) < _LEAST_MOJIBAKE or len(latin) < _FITS * len(beyond):
+        return
+    before = "".join(character for character in text if character <= "\xff").encode("latin-1")
+    name = likely_encoding(before)
+    if name is None:
+        return
+    stem, ending = os.path.splitext(path)
+    back = "" if name == "UTF-8" else f" | iconv -f {name} -t UTF-8"
+    raise DataError(
+        "mojibake",
+        f"`{path}` is {name} that was converted as if it were LATIN1: “{''.join(latin[:8])}” is "
+        f"“{' '.join(before.decode(name, 'ignore').split())[:12]}”",
+        f"convert it from {name} again, or repair it: `iconv -f UTF-8 -t LATIN1 '{path}'{back} > '{stem}.utf8{ending}'`",
+    )

@@ -113,14 +113,14 @@ def test_constant_embeddings_are_said_and_never_nan(encoder, table, tmp_path, ca
     encoder.projection.linear.weight.data.zero_()
     encoder.save_pretrained(tmp_path / "model")
     arguments = {"columns": TABLE, "dimension": (2,)}
-    evaluate(str(tmp_path / "model"), [f"scores={table}"], json=True, **arguments)
+    evaluate(str(tmp_path / "model"), f"scores={table}", json=True, **arguments)
     text = capsys.readouterr().out
     assert "NaN" not in text
     assert "Infinity" not in text
     figures = json.loads(text)["files"]["scores pairs.tsv"]
     assert set(figures["scores"].values()) == {None}
     assert "vectors are constant" in figures["notes"][0]
-    evaluate(str(tmp_path / "model"), [f"scores={table}"], **arguments)
+    evaluate(str(tmp_path / "model"), f"scores={table}", **arguments)
     shown = capsys.readouterr().out
     assert "undefined" in shown
     assert "vectors are constant" in shown
@@ -138,7 +138,7 @@ def test_constant_labels_are_said(checkpoint, tmp_path):
 def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_path, capsys):
     korsts, klue = data / "korean/korsts/sts-dev.tsv", data / "korean/klue/klue-sts-v1.1_dev.json"
     files = [f"scores={table}", f"korsts={korsts}", f"klue-sts={klue}"]
-    evaluate(str(checkpoint), files, columns=TABLE, out=tmp_path / "out", dimension=(8,))
+    evaluate(str(checkpoint), *files, columns=TABLE, out=tmp_path / "out", dimension=(8,))
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines()[1:])) <= 80
     for words in ("korsts sts-dev.tsv: 1,500 pairs", "in main-captions", "in airbnb-rtt (107)", "bag of pieces"):
@@ -254,3 +254,71 @@ def test_texts_that_are_cut_and_prompts_that_are_not_used_are_said(other_model, 
     prompted = evaluate_embeddings(other_model, {"pairs": ("pairs", file)}, prompt_name="query").files["pairs"]
     assert prompted["notes"][0] == "prompt: `seven wizards : ` before every text"
     assert prompted["mean_random_cosine"] != figures["mean_random_cosine"]
+
+
+def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, words, capsys):
+    """Rows are models and bags of pieces, columns data sets; the figures are those of each model alone."""
+    folder = tmp_path / "korsts"
+    folder.mkdir()
+    random = np.random.default_rng(1)
+    header = "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2"
+    for name in ("train", "dev", "test"):
+        rows = [
+            f"g\tf\ty\t{n}\t{random.integers(0, 6)}\t{' '.join(random.choice(words, 5))}\t{' '.join(random.choice(words, 5))}"
+            for n in range(60)
+        ]
+        (folder / f"sts-{name}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    klue = [
+        {"guid": f"{n}", "source": "s", "sentence1": " ".join(random.choice(words, 5)), "labels": {"label": float(n % 6)},
+         "sentence2": " ".join(random.choice(words, 5))}
+        for n in range(60)
+    ]  # fmt: skip
+    (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(klue))
+    given = [str(checkpoint), str(start), f"korsts={folder}", f"klue-sts={tmp_path / 'klue-sts-v1.1_dev.json'}"]
+    for ending in ("md", "html"):
+        evaluate(*given, table=tmp_path / f"t.{ending}", out=tmp_path / ending)
+    printed = capsys.readouterr().out
+    evaluate(*given, json=True)
+    models = json.loads(capsys.readouterr().out)["models"]
+    assert [one["model"] for one in models] == [str(checkpoint), str(start)]
+    table = [line.strip("| ").split(" | ") for line in (tmp_path / "t.md").read_text().splitlines()[:5]]
+    assert table[0] == ["model", "korsts sts-test.tsv, Spearman", "klue-sts klue-sts-v1.1_dev.json, Spearman",
+                        "klue-sts klue-sts-v1.1_dev.json, F1"]  # fmt: skip
+    alone = evaluate_embeddings(start, named_files(given[2:]))
+    own = alone.files["korsts sts-test.tsv"]
+    assert alone.files["korsts sts-test.tsv"]["path"] == str(folder / "sts-test.tsv")
+    low, high = own["intervals"]["spearman_cosine"]
+    cell = f"{100 * own['scores']['spearman_cosine']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    assert table[3][1] == cell
+    assert cell in (tmp_path / "t.html").read_text()
+    assert "bag of pieces" in table[4][0]
+    assert "korsts sts-test.tsv" in printed
+    assert len(list((tmp_path / "md").glob("*/results.json"))) == 2
+    # F1 as KLUE computes it, by counting
+    a, b = (SentenceEncoder.from_pretrained(start).encode([row[f"sentence{n}"] for row in klue]) for n in (1, 2))
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    alike = np.array([row["labels"]["label"] >= 3 for row in klue])
+
+    def f1(threshold):
+        called = cosines >= threshold
+        return 2 * (called & alike).sum() / (called.sum() + alike.sum())
+
+    found = alone.files["klue-sts klue-sts-v1.1_dev.json"]["f1"]
+    assert found["official"] == pytest.approx(f1(0.6))
+    assert found["best"] == pytest.approx(max(f1(threshold) for threshold in cosines))
+    assert f1(found["best_threshold"] - 1e-6) == pytest.approx(found["best"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "said"),
+    [
+        (["korsts=a.tsv"], {}, "no model is named"),
+        (["model"], {}, "nothing to measure `model` on"),
+        (["model", "korsts=a.tsv"], {"table": Path("t.csv")}, "neither .md nor .html"),
+        (["model", __file__], {}, "is not KIND=PATH"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(arguments, options, said):
+    with pytest.raises(AlbertKitError, match=said) as caught:
+        evaluate(*arguments, **options)
+    assert caught.value.slug == "bad-argument"

@@ -9,12 +9,10 @@ from albertkit.tasks.columns import Columns
 
 
 def evaluate(
-    model: str,
-    files: Annotated[list[str], Parameter(consume_multiple=True)],
-    /,
-    *,
+    *models_and_files: str,
     dimension: tuple[int, ...] = (),
     out: Path | None = None,
+    table: Path | None = None,
     precision: Literal["fp32", "bf16", "int8", "auto"] = "fp32",
     prompt_name: str | None = None,
     prompt: str | None = None,
@@ -26,13 +24,14 @@ def evaluate(
     """Measure sentence embeddings: correlation with people's scores, retrieval both ways, beside a bag of pieces.
 
     Args:
-        model: Run of `embed train`, sentence-transformers folder of any model, ALBERT checkpoint (mean pooling), or
-            `org/name` of the hub.
-        files: KIND=PATH, one or more. stsb, korsts, klue-sts: official files; scores: a table of two texts and a score;
-            pairs: a table of two texts that mean the same.
+        models_and_files: One or more models: runs of `embed train`, sentence-transformers folders of any model, ALBERT
+            checkpoints (mean pooling), or `org/name` of the hub. Then KIND=PATH, one or more. stsb, korsts, klue-sts: official
+            files, or their folder; scores: a table of two texts and a score; pairs: a table of two texts that mean the same.
+            Several models give a table with models in rows and data sets in columns.
         dimension: Measure again with only the first so many numbers of the vectors, as Matryoshka training allows. May
             be repeated.
-        out: Folder for results.json and similarity.csv.
+        out: Folder for results.json and similarity.csv; of several models a folder for each.
+        table: Write the table of models and data sets: FILE.md or FILE.html.
         precision: Of an ALBERT. fp32 gives sentence-transformers' own figures; with the others one sees what speed
             costs.
         prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
@@ -42,26 +41,38 @@ def evaluate(
         json: Print one JSON object.
     """
     from albertkit.cli.printing import print_result
-    from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings
+    from albertkit.embeddings.evaluation.evaluate import evaluate_models
+    from albertkit.embeddings.evaluation.files import models_and_files as separate
     from albertkit.embeddings.evaluation.files import named_files
-    from albertkit.report.embedding_results import print_embedding_results, save_embedding_results
+    from albertkit.report.embedding_results import print_embedding_results, save_all_embedding_results
+    from albertkit.report.embedding_table import (
+        check_table_file,
+        embedding_table,
+        print_embedding_table,
+        write_embedding_table,
+    )
 
-    report = evaluate_embeddings(
-        model,
-        named_files(files),
-        columns=columns,
-        dimensions=dimension,
-        precision=precision,
-        prompt_name=prompt_name,
-        prompt=prompt,
-        on_error=on_error,
-        seed=seed,
-    ).to_dict()
+    if table is not None:
+        check_table_file(table)
+    models, files = separate(models_and_files)
+    reports = [
+        report.to_dict()
+        for report in evaluate_models(
+            models, named_files(files), columns=columns, dimensions=dimension, precision=precision, prompt_name=prompt_name,
+            prompt=prompt, on_error=on_error, seed=seed,
+        )
+    ]  # fmt: skip
     if out is not None:
-        save_embedding_results(report, out)
+        save_all_embedding_results(reports, out)
+    compared = embedding_table(reports)
+    if table is not None:
+        write_embedding_table(compared, table)
     if json:
-        print_result(report, json)
-    else:
+        print_result(reports[0] if len(reports) == 1 else {"models": reports}, json)
+        return
+    if len(reports) > 1:
+        print_embedding_table(compared)
+    for report in reports:
         print_embedding_results(report)
 
 

@@ -6,6 +6,7 @@ The figures of a file are plain values:
 - intervals: low and high, 95 %, of the cosine ones
 - retrieval: `forward`, `backward`, `forward_mrr`, `backward_mrr`, in place of scores
 - dimensions: number to the same again, with vectors cut to so many numbers
+- f1: `official`, `best`, `best_threshold`, of data sets with a binary label
 - groups: name to `pairs` and `scores`
 - bag_of_pieces: scores or retrieval and intervals of the baseline, or None
 - mean_random_cosine, sentences_per_second, notes
@@ -13,8 +14,9 @@ The figures of a file are plain values:
 
 import csv
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -51,6 +53,10 @@ def print_embedding_results(results: Figures, out: TextIO | None = None) -> None
         console.print()
         console.print(Text(f"{name}: {figures['pairs']:,} pairs", "bold"), soft_wrap=True)
         console.print(_retrieval_table(figures) if "retrieval" in figures else _correlation_table(figures))
+        if f1 := figures.get("f1"):
+            line = f"F1 where cosine x 5 reaches 3.0: {f1['official']:.4f}; at the best threshold, "
+            line += f"{f1['best_threshold']:.3f}: {f1['best']:.4f}"
+            console.print(Text(line), soft_wrap=True)
         random = figures["mean_random_cosine"]
         spread = "" if random is None else f"two random texts have a cosine of {random:.3f} on average; "
         console.print(f"{spread}{figures['sentences_per_second']:,.0f} sentences a second", style="dim", soft_wrap=True)
@@ -80,6 +86,18 @@ def save_embedding_results(results: Figures, folder: str | os.PathLike[str]) -> 
                 for dimension, scores in _by_dimension(results["dimension"], figures):
                     values = [scores["_".join(reversed(column.split("_")))] for column in CSV_COLUMNS]
                     writer.writerow([name, dimension, *("" if value is None else value for value in values)])
+    return written
+
+
+def save_all_embedding_results(results: Sequence[Figures], folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the results of one model into a folder, or those of several into a folder each, named after the models."""
+    if len(results) == 1:
+        return save_embedding_results(results[0], folder)
+    names = [re.sub(r"[^\w.-]+", "-", str(one["model"])).strip("-.") or "model" for one in results]
+    written = []
+    for number, (name, one) in enumerate(zip(names, results, strict=True), 1):
+        own = name if names.count(name) == 1 else f"{number}-{name}"
+        written += save_embedding_results(one, Path(folder) / own)
     return written
 
 

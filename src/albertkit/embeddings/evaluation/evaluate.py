@@ -15,6 +15,7 @@ from albertkit.embeddings.evaluation.similarity import (
     constants,
     correlation_intervals,
     correlations,
+    f1_scores,
     mean_random_cosine,
     similarities,
     similarity_scores,
@@ -28,6 +29,9 @@ from albertkit.tasks.faults import Faults
 
 Figures = dict[str, Any]
 
+HIGHEST = 5.0  # of the official scores; the lowest is 0
+BINARY = {"klue-sts": 3.0}  # score from which a pair counts as alike, in the official F1 of the data set
+
 
 @dataclass(frozen=True)
 class EmbeddingEvaluation:
@@ -38,8 +42,8 @@ class EmbeddingEvaluation:
         description: What it is, in words.
         dimension: D.
         files: Name to figures: `kind`, `path`, `pairs` (how many), `left_out` (rows), `scores` or `retrieval`, `intervals`,
-            `groups`, `dimensions`, `bag_of_pieces`, `mean_random_cosine`, `texts` (different ones), `truncated` (of these),
-            `sentences_per_second`, `notes`. What is not defined is None.
+            `f1` (of klue-sts), `groups`, `dimensions`, `bag_of_pieces`, `mean_random_cosine`, `texts` (different ones),
+            `truncated` (of these), `sentences_per_second`, `notes`. What is not defined is None.
     """
 
     model: str
@@ -81,6 +85,25 @@ def evaluate_embeddings(
         ConfigError: unknown-kind, missing-column, conflicting-options, bad-argument. DataError: bad-row and what else reading
         raises. CheckpointError, MissingExtraError: as `load_embedding_model`.
     """
+    return evaluate_models(
+        [model], files, columns=columns, dimensions=dimensions, precision=precision, prompt_name=prompt_name, prompt=prompt,
+        on_error=on_error, seed=seed,
+    )[0]  # fmt: skip
+
+
+def evaluate_models(
+    models: Sequence[str | Path],
+    files: Mapping[str, tuple[str, str | Path]],
+    *,
+    columns: Columns | None = None,
+    dimensions: Sequence[int] = (),
+    precision: Precision = "fp32",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
+    seed: int = 0,
+) -> list[EmbeddingEvaluation]:
+    """Measure several models on the same files. Arguments as `evaluate_embeddings`; the files are read once."""
     given = columns or Columns()
     if given.settings() and all(kind in LAYOUTS for kind, _ in files.values()):
         raise ConfigError(
@@ -89,15 +112,18 @@ def evaluate_embeddings(
         )  # fmt: skip
     faults = Faults(on_error)
     read = {name: read_pairs(kind, path, given, faults) for name, (kind, path) in files.items()}
-    loaded = load_embedding_model(model, precision, prompt_name, prompt)
-    for dimension in dimensions:
-        if not 0 < dimension <= loaded.dimension:
-            raise ConfigError(
-                "bad-argument", f"--dimension {dimension}, but the vectors of `{model}` have {loaded.dimension} numbers",
-                f"name numbers from 1 to {loaded.dimension}",
-            )  # fmt: skip
-    results = {name: _figures(loaded, file, dimensions, seed) for name, file in read.items()}
-    return EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results)
+    found = []
+    for model in models:
+        loaded = load_embedding_model(model, precision, prompt_name, prompt)
+        for dimension in dimensions:
+            if not 0 < dimension <= loaded.dimension:
+                raise ConfigError(
+                    "bad-argument", f"--dimension {dimension}, but the vectors of `{model}` have {loaded.dimension} numbers",
+                    f"name numbers from 1 to {loaded.dimension}",
+                )  # fmt: skip
+        results = {name: _figures(loaded, file, dimensions, seed) for name, file in read.items()}
+        found.append(EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results))
+    return found
 
 
 def _figures(model: EmbeddingModel, file: PairFile, dimensions: Sequence[int], seed: int) -> Figures:
@@ -133,6 +159,8 @@ def _correlated(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figu
     if scores["pearson_cosine"] is not None:
         intervals = correlation_intervals(file.scores, cosines, seed)
         figures["intervals"] = {f"{kind}_cosine": interval for kind, interval in intervals.items()}
+    if file.kind in BINARY:
+        figures["f1"] = f1_scores(file.scores >= BINARY[file.kind], cosines, BINARY[file.kind] / HIGHEST)
     for group in dict.fromkeys(file.groups or ()):
         of_group = np.array([other == group for other in file.groups or ()])
         own = similarity_scores(a[of_group], b[of_group], file.scores[of_group])
@@ -154,6 +182,8 @@ def _baseline(file: PairFile, a: Any, b: Any, seed: int) -> Figures:
         ("intervals", correlation_intervals(file.scores, cosines, seed)),
     ):
         figures[name] = {f"{kind}_cosine": value for kind, value in values.items()}
+    if file.kind in BINARY:
+        figures["f1"] = f1_scores(file.scores >= BINARY[file.kind], cosines, BINARY[file.kind] / HIGHEST)
     return figures
 
 

@@ -1,13 +1,14 @@
 """Files that sentence embeddings are measured on: pairs of texts, with people's scores or without."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from albertkit.embeddings.learning.texts import read_texts
-from albertkit.errors import ConfigError, near_miss
+from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_split
 from albertkit.tasks.faults import Faults
@@ -102,11 +103,36 @@ def check_columns(kind: str, columns: Columns) -> None:
         )  # fmt: skip
 
 
+def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tell models from `KIND=PATH` arguments.
+
+    Raises:
+        ConfigError: bad-argument if there is no model or no file, or a file without its kind.
+    """
+    models: list[str] = []
+    files: list[str] = []
+    for argument in arguments:
+        named = "=" in argument and not Path(argument).is_dir()  # runs/lr=1e-4 is a folder
+        (files if named else models).append(argument)
+    if unnamed := next((model for model in models if Path(model).is_file()), None):
+        named_files([unnamed])
+    if not models:
+        raise ConfigError("bad-argument", "no model is named", "albertkit embed evaluate MODEL korsts=sts-test.tsv")
+    if not files:
+        raise ConfigError(
+            "bad-argument", f"nothing to measure `{models[0]}` on",
+            f"name files or folders as KIND=PATH, for example korsts=FOLDER; kinds: {', '.join(KINDS)}",
+        )  # fmt: skip
+    return models, files
+
+
 def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
     """What `KIND=PATH` arguments say, each under a name: kind and file name, or the whole path where two would be the same.
 
+    Of a folder in the layout of an official kind the test file is taken, the dev file where the test file has no scores.
+
     Raises:
-        ConfigError: bad-argument.
+        ConfigError: bad-argument. DataError: no-dev, and what looking into a folder raises.
     """
     found = []
     for argument in arguments:
@@ -117,9 +143,26 @@ def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
                 f"`{argument}` is not KIND=PATH",
                 f"say what it is: korsts={argument}; kinds: {', '.join(KINDS)}",
             )
+        if kind in LAYOUTS and Path(path).is_dir():
+            path = str(_file_of_folder(kind, Path(path)))
         found.append((kind, path))
     short = [f"{kind} {Path(path).name}" for kind, path in found]
     return {
         name if short.count(name) == 1 else f"{kind} {path}": (kind, path)
         for name, (kind, path) in zip(short, found, strict=True)
     }
+
+
+def _file_of_folder(kind: str, folder: Path) -> Path:
+    """The file of an official folder that is measured on: the test file if it has scores, else the dev file."""
+    task = find_task(kind)
+    files = task.files(folder)
+    for split in ("test", "dev"):
+        if split in files:
+            with suppress(DataError), Table(files[split], quoted=OFFICIAL[kind].quoted) as table:
+                choose_form(table, OFFICIAL[kind].forms, OFFICIAL[kind].labels, True, kind)
+                return files[split]
+    raise DataError(
+        "no-dev", f"`{folder}` has no test or dev file with scores (found: {', '.join(sorted(files)) or 'none'})",
+        f"name the file itself: {kind}=FILE",
+    )  # fmt: skip

@@ -85,6 +85,29 @@ def correlation_intervals(labels: np.ndarray, values: np.ndarray, seed: int = 0)
     return {kind: intervals[kind] for kind in defined if all(map(math.isfinite, intervals[kind]))}
 
 
+def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[str, float]:
+    """F1 of calling pairs alike whose similarity reaches a threshold.
+
+    Args:
+        alike: bool [E], which pairs are.
+        values: [E], their similarities.
+        threshold: The official one, as a similarity.
+
+    Returns:
+        `official` with that threshold; `best` with the one, `best_threshold`, that gives most on these very pairs, because
+        cosines of many models are all high: it is an upper bound.
+
+    Source: KLUE's `klue_sts_f1`; sentence-transformers' `BinaryClassificationEvaluator`.
+    """
+    from sklearn.metrics import f1_score, precision_recall_curve
+
+    precision, recall, thresholds = precision_recall_curve(alike, values)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    best = int(np.argmax(f1[:-1]))
+    official = f1_score(alike, values >= threshold, zero_division=0.0)
+    return {"official": float(official), "best": float(f1[best]), "best_threshold": float(thresholds[best])}
+
+
 def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) -> list[str]:
     """In words what is constant, so that nothing can correlate with it; mostly nothing."""
     found = []

@@ -99,9 +99,13 @@ class Running:
 
     @property
     def worker(self) -> psutil.Process:
-        """The process that runs the models."""
-        (child,) = psutil.Process(self.process.pid).children()
-        return child
+        """The process that runs the models of text; captioners have one of their own, which is started after it."""
+        return self.workers[0]
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The processes that run models, the oldest first."""
+        return sorted(psutil.Process(self.process.pid).children(), key=lambda one: one.create_time())
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE

@@ -1,5 +1,6 @@
 """What comes over HTTP is what the pipelines say in this process, whoever else asks at the same time."""
 
+import base64
 import itertools
 import wave
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ CHOICES = [
 CASES = {
     "fill-mask": ({"texts": ["the [MASK] fox", "a [MASK] [MASK] dog over"], "top": 3}, "pretrained", {"top": 3}),
     "sentence-order": ({"pairs": [["the fox", "jumps"], ["calm", "rivers near"]]}, "pretrained", {}),
-    "classify": ({"texts": ["the fox", ["old wizards", "a dog"], "over " * 200]}, "classify", {}),
+    "classify": ({"texts": ["the fox", ["old wizards", "a dog"], "over " * 200], "truncate": True}, "classify", {}),
     "score": ({"texts": ["the fox", ["old wizards", "a dog"]]}, "score", {}),
     "tag": ({"texts": ["the quick, brown fox!", ["seven", "old", "wizards"]]}, "tag", {}),
     "answer": ({"questions": QUESTIONS, "top": 2}, "answer", {"top": 2}),
@@ -54,9 +55,57 @@ def test_as_in_this_process(service, folders, kind):
     answer = service.post(f"/{kind}", body)
     assert answer.status_code == 200, answer.text
     assert answer.json()["model"] == name
-    assert_same(answer.json()["results"], wanted)
+    results = answer.json()["results"]
+    if kind not in ("fill-mask", "tag"):
+        features = pipeline.features([pipeline.parse(value) for value in values])
+        assert sum(row.pop("tokens") for row in results) == features.offsets[-1]
+        assert [row.pop("truncated") for row in results] == features.left_out.tolist()
+    assert_same(results, wanted)
     with pytest.raises(AssertionError):  # the comparison can fail
-        assert_same(answer.json()["results"][::-1], wanted)
+        assert_same(results[::-1], wanted)
+
+
+LONG = "over " * 200
+TOO_LONG = {
+    "/v1/embeddings": {"input": ["the fox", LONG], "model": "pretrained"},
+    "/similarity": {"texts": ["the fox"], "others": [LONG]},
+    "/classify": {"texts": ["the fox", LONG]},
+    "/score": {"texts": ["the fox", LONG]},
+    "/sentence-order": {"pairs": [["the fox", "jumps"], ["the fox", LONG]]},
+    "/choose": {"questions": [CHOICES[0], {"context": LONG, "question": "brew", "choices": ["dog", "fox"]}]},
+    "/answer": {"questions": [QUESTIONS[0], {"question": LONG, "context": "seven old wizards"}]},
+}
+
+
+@pytest.mark.parametrize("path", TOO_LONG)
+def test_a_text_that_is_too_long_is_refused_or_cut_as_asked(service, path):
+    refused = service.post(path, TOO_LONG[path])
+    error = refused.json()["error"]
+    if path == "/v1/embeddings":
+        assert (refused.status_code, error["code"]) == (400, "too_long")
+    else:
+        assert (refused.status_code, error["slug"]) == (422, "too-long")
+    assert "text 1 has " in error["message"]
+    cut = service.post(path, {**TOO_LONG[path], "truncate": True})
+    assert cut.status_code == 200
+    if path not in ("/v1/embeddings", "/similarity"):
+        short, long = cut.json()["results"]
+        assert short["truncated"] == 0 < long["truncated"]
+
+
+def test_token_ids_beyond_the_models_length_are_refused_or_cut(service):
+    body = {"input": [[7] * 10, [7] * 100], "model": "pretrained"}
+    assert "text 1 has 102 tokens, 64 of them are read" in service.post("/v1/embeddings", body).text
+    cut = service.post("/v1/embeddings", {**body, "truncate": True}).json()
+    assert cut["usage"]["prompt_tokens"] == 12 + 64
+
+
+def test_vectors_have_the_digits_of_fp32(service):
+    body = {"input": "the quick fox", "model": "pretrained"}
+    numbers = service.post("/v1/embeddings", body).text.split('"embedding":[')[1].split("]")[0].split(",")
+    exact = service.post("/v1/embeddings", {**body, "encoding_format": "base64"}).json()["data"][0]["embedding"]
+    np.testing.assert_array_equal(np.array(numbers, np.float32), np.frombuffer(base64.b64decode(exact), "<f4"))
+    assert max(len(number.lstrip("-0.").replace(".", "")) for number in numbers) <= 9
 
 
 def test_one_text_without_a_list(service):
@@ -158,9 +207,9 @@ def test_a_large_request_and_a_small_one(service, folders, texts):
     with ThreadPoolExecutor(2) as pool:
         large = pool.submit(service.post, "/classify", {"texts": many})
         small = service.post("/classify", {"texts": texts[:2]})
-    assert_same(small.json()["results"], pipeline(texts[:2]))
     wanted = pipeline(texts)
-    assert_same(large.result().json()["results"], [wanted[n % 200] for n in range(2048)])
+    for answer, rows in ((small, wanted[:2]), (large.result(), [wanted[n % 200] for n in range(2048)])):
+        assert_same([row["probabilities"] for row in answer.json()["results"]], [row["probabilities"] for row in rows])
 
 
 def test_what_is_served(service, folders):

@@ -69,7 +69,7 @@ def run(workers, lengths, monkeypatch, patience=60.0, batch_tokens=64):
 
     async def play():
         queue = Queue(batch_tokens)
-        supervisor = Supervisor(START, queue, Metrics(queue), patience)
+        supervisor = Supervisor(START, queue, Metrics([queue]), patience)
         made = []
 
         async def spawn(_):

@@ -10,6 +10,8 @@ def serve(
     port: int = 8000,
     api_key_file: Path | None = None,
     no_key: bool = False,
+    allow_host: list[str] | None = None,
+    allow_origin: list[str] | None = None,
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto",
     device: str = "auto",
     force: bool = False,
@@ -20,6 +22,8 @@ def serve(
     timeout: float = 60.0,
     max_megabytes: float = 4.0,
     max_upload_megabytes: float = 100.0,
+    drain_seconds: float = 1.0,
+    log_level: Literal["debug", "info", "warning", "error"] | None = None,
 ) -> None:
     """Serve models over HTTP: OpenAI's /v1/embeddings, /fill-mask, /classify and the others, a page at /, /docs, /metrics.
 
@@ -32,6 +36,10 @@ def serve(
         api_key_file: File with the key that clients send as `Authorization: Bearer KEY`. Default: what ALBERTKIT_API_KEY
             holds, or no key.
         no_key: Listen on other addresses without a key: something in front decides who may come in.
+        allow_host: Name under which the service is asked, such as example.org; once for each, `*` for any. Without a key
+            a service on this machine's own address answers only to localhost and addresses: a web page can let its name
+            point there.
+        allow_origin: Origin such as https://example.org whose pages may use the service; once for each, `*` for any.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
         force: Serve int8 of models that no longer say in it what they say in fp32.
@@ -39,9 +47,12 @@ def serve(
         threads: Of the process that runs the models. Default: all cores.
         batch_tokens: Most tokens computed at once; sequences of many requests share a batch.
         queue_tokens: Tokens that may wait; a request beyond them is refused with 429.
-        timeout: Seconds a request may take; then 504.
+        timeout: Seconds a request may take; then 504. One that cannot be finished in them is refused with 429 at once.
         max_megabytes: Largest body of a request.
         max_upload_megabytes: Largest upload of a video.
+        drain_seconds: Seconds after SIGTERM in which /ready says 503 and requests are still accepted.
+        log_level: debug, info, warning or error; requests are info, probes debug. Default: info, on a terminal without the
+            requests.
     """
     from albertkit.serve import ServeSettings, serve
     from albertkit.serve.settings import find_key
@@ -49,6 +60,7 @@ def serve(
     settings = ServeSettings(
         host=host, port=port, api_key=find_key(api_key_file), no_key=no_key, precision=precision, device=device,
         force=force, exits=exits, threads=threads, batch_tokens=batch_tokens, queue_tokens=queue_tokens, timeout=timeout,
-        max_megabytes=max_megabytes, max_upload_megabytes=max_upload_megabytes,
+        max_megabytes=max_megabytes, max_upload_megabytes=max_upload_megabytes, allow_hosts=tuple(allow_host or ()),
+        allow_origins=tuple(allow_origin or ()), drain_seconds=drain_seconds, log_level=log_level,
     )  # fmt: skip
     serve(models, settings)

@@ -5,6 +5,11 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 
+class _Read(BaseModel):
+    tokens: int = Field(description="Tokens that were read.")
+    truncated: int = Field(description="Tokens that were cut: 0 unless `truncate` was said.")
+
+
 class Guess(BaseModel):
     """A piece for a mask."""
 
@@ -21,14 +26,14 @@ class Filled(BaseModel):
     masks: list[list[Guess]]
 
 
-class Order(BaseModel):
+class Order(_Read):
     """Probabilities."""
 
     in_order: float
     swapped: float
 
 
-class Class(BaseModel):
+class Class(_Read):
     """The class (`label`, `index`), or where a text may have several, its `labels`."""
 
     label: str | None = None
@@ -36,7 +41,7 @@ class Class(BaseModel):
     probabilities: dict[str, float]
 
 
-class Number(BaseModel):
+class Number(_Read):
     """A number."""
 
     value: float
@@ -69,7 +74,7 @@ class Span(BaseModel):
     end: int | None = None
 
 
-class Answered(BaseModel):
+class Answered(_Read):
     """The answer, "" if there is none, and the candidates, best first."""
 
     answer: str
@@ -79,7 +84,7 @@ class Answered(BaseModel):
     nbest: list[Span]
 
 
-class Chosen(BaseModel):
+class Chosen(_Read):
     """The choice: its letter, its place, and the probability of each letter."""
 
     label: str

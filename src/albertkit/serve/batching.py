@@ -2,21 +2,23 @@
 
 A queue for each pipeline; pipelines take turns. Within a pipeline requests stand in a row. The first one gives at most
 `SHARE` of a batch and goes to the end of the row if it has more (deficit round robin): a text that arrives behind a million
-others waits for one batch, not for all of them.
+others waits for one batch, not for all of them. Where this would let a request miss its deadline, the one that is due first
+goes first; one that cannot be finished in time even so is refused and not computed.
 """
 
 import asyncio
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
 
+from albertkit.serve.pace import CALL_TOKENS, Key, Pace
 from albertkit.tasks.features import Features
 
 SHARE = 8  # parts of a batch that one request may take before others had their turn
-CALL_TOKENS = 512  # what a call (a caption, a look inside) counts for in the queue
-Key = tuple[str, str]  # name of a model, kind of its pipeline
+_DUE = 0.7  # of a request's time, more than `pace.BACKLOG`: the rest is for a machine that becomes slower
 
 
 class Job:
@@ -26,10 +28,23 @@ class Job:
         key: Which pipeline.
         content: M sequences; or arguments of a call, which counts as one.
         future: Gets M outputs, or an error.
+        deadline: When nobody waits for them any more, in seconds of the loop's clock.
+        now: When it came.
+
+    Attributes:
+        due: When it should be done.
     """
 
-    def __init__(self, key: Key, content: Features | dict[str, Any], future: "asyncio.Future[list[Any]]") -> None:
-        self.key, self.content, self.future = key, content, future
+    def __init__(
+        self,
+        key: Key,
+        content: Features | dict[str, Any],
+        future: "asyncio.Future[list[Any]]",
+        deadline: float = inf,
+        now: float = 0.0,
+    ) -> None:
+        self.key, self.content, self.future, self.deadline = key, content, future, deadline
+        self.due = now + _DUE * (deadline - now)
         ends = content.offsets if isinstance(content, Features) else np.array([0, CALL_TOKENS])
         self.ends: list[int] = ends.tolist()  # tokens before each sequence
         self.outputs: list[Any] = [None] * (len(self.ends) - 1)
@@ -38,8 +53,13 @@ class Job:
         self.retried = False
 
     @property
+    def is_call(self) -> bool:
+        """Whether this is a call and not sequences."""
+        return isinstance(self.content, dict)
+
+    @property
     def tokens(self) -> int:
-        """Of the sequences that wait."""
+        """Number of tokens that wait."""
         return sum(self.ends[stop] - self.ends[start] for start, stop in self.todo)
 
     def take(self, share: int, room: int) -> "Part | None":
@@ -82,7 +102,7 @@ class Part:
 
     @property
     def tokens(self) -> int:
-        """In these sequences."""
+        """Number of tokens in these sequences."""
         return self.job.ends[self.stop] - self.job.ends[self.start]
 
     def content(self) -> Features:
@@ -111,13 +131,18 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """T."""
+        """Number of tokens in the batch."""
         return sum(part.tokens for part in self.parts)
 
     @property
     def sequences(self) -> int:
-        """N."""
+        """Number of sequences in the batch."""
         return sum(part.stop - part.start for part in self.parts)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether this is a call and not sequences."""
+        return self.parts[0].job.is_call
 
     @property
     def jobs(self) -> set[Job]:
@@ -143,25 +168,37 @@ class Queue:
 
     Args:
         batch_tokens: Most tokens of a batch; a longer sequence is a batch of its own.
+        pace: How long work takes. Default: unknown.
     """
 
-    def __init__(self, batch_tokens: int) -> None:
+    def __init__(self, batch_tokens: int, pace: Pace | None = None) -> None:
         self.batch_tokens = batch_tokens
-        self.tokens = 0
+        self.pace = pace or Pace(batch_tokens)
+        self._waiting: dict[Key, int] = {}  # tokens
         self._jobs: OrderedDict[Key, deque[Job]] = OrderedDict()
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that wait."""
+        return sum(self._waiting.values())
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes to compute all that waits."""
+        return sum(self.pace.seconds(key, tokens) for key, tokens in self._waiting.items())
 
     def add(self, job: Job, first: bool = False) -> None:
         """Put a request at the end of its row, or at the beginning."""
         row = self._jobs.setdefault(job.key, deque())
         (row.appendleft if first else row.append)(job)
-        self.tokens += job.tokens
+        self._waiting[job.key] = self._waiting.get(job.key, 0) + job.tokens
 
     def discard(self, job: Job) -> None:
         """Forget what is left of a request."""
         row = self._jobs.get(job.key, deque())
         if job in row:
             row.remove(job)
-            self.tokens -= job.tokens
+            self._waiting[job.key] -= job.tokens
             self._drop_if_empty(job.key)
 
     def put_back(self, batch: Batch) -> None:
@@ -172,16 +209,39 @@ class Queue:
             job.todo.appendleft((part.start, part.stop))
             self.add(job, first=True)
 
-    def next_batch(self) -> Batch | None:
-        """The batch of the pipeline whose turn it is; None if nothing waits."""
+    def hopeless(self, now: float, ahead: float) -> list[Job]:
+        """The requests that cannot be finished in time, even if the one that is due first is always next.
+
+        Args:
+            now: The loop's clock.
+            ahead: Seconds of work before all of these.
+        """
+        found = []
+        for job in self._by_deadline():
+            own = self.pace.seconds(job.key, job.tokens)
+            if now + ahead + own > job.deadline:
+                found.append(job)
+            else:
+                ahead += own
+        return found
+
+    def next_batch(self, now: float = 0.0, ahead: float = 0.0) -> Batch | None:
+        """The batch of the pipeline whose turn it is, or of the one that must not wait; None if nothing waits.
+
+        Args:
+            now, ahead: As `hopeless`.
+        """
         if not self._jobs:
             return None
-        key, row = next(iter(self._jobs.items()))
-        batch = Batch(key)
-        room = self.batch_tokens
+        urgent = self._urgent(now, ahead)
+        key = next(iter(self._jobs)) if urgent is None else urgent.key
+        if urgent is not None:
+            self._jobs[key] = deque(sorted(self._jobs[key], key=_deadline))
+        row, batch, room = self._jobs[key], Batch(key), self.batch_tokens
+        share = self.batch_tokens // SHARE if urgent is None else self.batch_tokens
         while row and room > 0:
             job = row[0]
-            part = job.take(self.batch_tokens // SHARE, room if batch.parts else 0)
+            part = job.take(share, room if batch.parts else 0)
             if part is None:
                 break
             row.popleft()
@@ -189,13 +249,31 @@ class Queue:
                 row.append(job)
             batch.parts.append(part)
             room -= part.tokens
-            if isinstance(job.content, dict):  # a call is alone
+            if job.is_call:  # it is alone
                 break
-        self.tokens -= batch.tokens
+        self._waiting[key] -= batch.tokens
         self._jobs.move_to_end(key)
         self._drop_if_empty(key)
         return batch
 
+    def _by_deadline(self) -> list[Job]:
+        return sorted((job for row in self._jobs.values() for job in row if job.deadline < inf), key=_deadline)
+
+    def _urgent(self, now: float, ahead: float) -> Job | None:
+        """The request that is due first, if some request has little time beyond what must be computed before it."""
+        jobs = self._by_deadline()
+        # Of what comes now, a batch goes before it, and one more if it just misses that.
+        ahead += 2 * max((self.pace.seconds(key, self.batch_tokens) for key in self._jobs), default=0.0)
+        for job in jobs:
+            ahead += self.pace.seconds(job.key, job.tokens)
+            if now + ahead > job.due:
+                return jobs[0]
+        return None
+
     def _drop_if_empty(self, key: Key) -> None:
         if not self._jobs[key]:
-            del self._jobs[key]
+            del self._jobs[key], self._waiting[key]
+
+
+def _deadline(job: Job) -> float:
+    return job.deadline

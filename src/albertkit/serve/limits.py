@@ -6,16 +6,24 @@ import hmac
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS
+from albertkit.serve.browsers import Visitors
 from albertkit.serve.refusals import ServiceError, refusal
 from albertkit.serve.settings import MEGABYTE, ServeSettings
 
 OPEN = {"/", "/health", "/ready", "/docs", "/openapi.json"}  # without a key: they say nothing of models and texts
 PAGE = "/page/"  # the page's own files; it asks a person for the key
 UPLOAD = "/caption"
+_LINGER = (
+    2.0  # seconds in which the rest of a body is read after it was refused: a client that is cut off never sees why
+)
 
 
 class Gate:
-    """Middleware: key, size of the body, time.
+    """Middleware: who asks, how much, for how long.
+
+    It puts the `deadline` of a request into its state, in seconds of the loop's clock. A request whose client has gone is
+    cancelled.
 
     Args:
         app: What it goes around.
@@ -23,46 +31,65 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
-        self._app, self._timeout = app, settings.timeout
+        self._app, self._timeout, self._visitors = app, settings.timeout, Visitors(settings)
         self._key = None if settings.api_key is None else f"bearer {settings.api_key}".encode()
         self._most, self._most_upload = (
             int(megabytes * MEGABYTE) for megabytes in (settings.max_megabytes, settings.max_upload_megabytes)
         )
+        self._open, self._held = 0, _Held(MOST_HELD * self._most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or refuse it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         path, headers = scope["path"], dict(scope["headers"])
-        most = self._most_upload if path == UPLOAD else self._most
-        body = _Body(receive, most)
+        is_upload = path == UPLOAD
+        most = self._most_upload if is_upload else self._most
+        body = _Body(receive, most, None if is_upload else self._held, _has_body(headers))
+        scope.setdefault("state", {})["deadline"] = asyncio.get_running_loop().time() + self._timeout
 
         async def send_noted(message: Message) -> None:
-            if message["type"] == "http.response.start" and not body.is_read and _has_body(headers):
-                if b"expect" not in headers and not is_late:  # who asks first, sends nothing
-                    await body.let_go()
-                if not body.is_read:  # otherwise the server would read on without end, to keep the connection
+            """Send; where the body was not read to its end, read on after the answer, and end the connection."""
+            if message["type"] == "http.response.start":
+                body.is_answered = True
+                if not body.is_read:
                     message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
-            body.is_answered = True
+            elif not body.is_read and not message.get("more_body"):
+                await send({**message, "more_body": True})
+                if b"expect" not in headers:  # who asks first, sends nothing
+                    await body.let_go()
+                message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        is_late = False
+        self._open += scope["method"] == "POST"
         try:
             async with asyncio.timeout(self._timeout):
-                error = self._stranger(path, headers) or _too_long(headers, most)
+                error = self._refused(scope["method"], path, headers) or _too_long(headers, most)
                 if error is None:
                     await self._app(scope, body.receive, send_noted)
                 else:
-                    await refusal(path, error.status, error)(scope, receive, send_noted)
+                    await refusal(path, error.status, error, error.retry_after)(scope, receive, send_noted)
         except TimeoutError:
-            if body.is_answered:
+            if not body.is_answered:
+                error = self._too_late(body)
+                await refusal(path, error.status, error)(scope, receive, send_noted)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not body.is_gone or task is None or task.uncancel():
                 raise
-            is_late = True
-            error = ServiceError(
-                "timed-out", f"there is no answer after {self._timeout:g} seconds; the request is dropped",
-                "send fewer texts in a request, or fewer requests at once", status=504,
-            )  # fmt: skip
-            await refusal(path, error.status, error)(scope, receive, send_noted)
+        finally:
+            self._open -= scope["method"] == "POST"
+            body.forget()
+
+    def _refused(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in the body
+            fact = "the request has both Content-Length and Transfer-Encoding"
+            return ServiceError("bad-request", fact, "send one of them", status=400)
+        if self._open > MOST_REQUESTS:
+            fact = f"{MOST_REQUESTS:,} requests are being answered"
+            return ServiceError("queue-full", fact, "send it again later", status=429, retry_after=1)
+        return self._visitors.refuse(method, path, headers) or self._stranger(path, headers)
 
     def _stranger(self, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
         if self._key is None or path in OPEN or path.startswith(PAGE):
@@ -73,6 +100,30 @@ class Gate:
         fact = "the API key is not the right one" if key else "this service asks for an API key"
         return ServiceError("wrong-key", fact, "send the header `Authorization: Bearer KEY`", status=401)
 
+    def _too_late(self, body: "_Body") -> ServiceError:
+        if not body.is_read:
+            fact = f"the body had not come after {self._timeout:g} seconds"
+            return ServiceError("timed-out", fact, "send it faster, or less", status=408)
+        fact = f"there is no answer after {self._timeout:g} seconds; the request is dropped"
+        return ServiceError("timed-out", fact, "send fewer texts in a request, or fewer requests at once", status=504)
+
+
+class _Held:
+    """Bytes of bodies in memory, of all requests.
+
+    Args:
+        most: That may be held.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.bytes = most, 0
+
+    def add(self, count: int) -> None:
+        """Hold more; HTTP 429 beyond the limit."""
+        self.bytes += count
+        if self.bytes > self._most:
+            raise HTTPException(429, "too many large bodies at once", {"Retry-After": "1"})
+
 
 class _Body:
     """A request's body, counted as it comes.
@@ -80,33 +131,62 @@ class _Body:
     Args:
         receive: Of the server.
         most: Bytes that may come.
+        held: Where bytes that stay in memory are counted.
+        is_expected: Whether there is a body.
 
     Attributes:
         is_read: Whether all of it has come.
         is_answered: Whether the answer has begun.
+        is_gone: Whether the client has closed the connection before the answer.
     """
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive, self._most, self._bytes = receive, most, 0
-        self.is_read = self.is_answered = False
+    def __init__(self, receive: Receive, most: int, held: _Held | None, is_expected: bool) -> None:
+        self._receive, self._most, self._held, self._bytes, self._kept = receive, most, held, 0, 0
+        self.is_read, self.is_answered, self.is_gone = not is_expected, False, False
+        self._end: asyncio.Future[Message] | None = None
+        self._reader = asyncio.current_task()
 
     async def receive(self) -> Message:
-        """The next part; HTTP 413 beyond the limit."""
+        """The next part; HTTP 413 beyond the limit. After the last one, the end of the connection."""
+        if self._end is not None:
+            return await asyncio.shield(self._end)
         message = await self._part()
         if self._bytes > self._most:
             raise HTTPException(413, f"the body is larger than {self._most:,} bytes")
+        if self._held is not None:
+            self._kept += len(message.get("body", b""))
+            self._held.add(len(message.get("body", b"")))
+        if not message.get("more_body", False):
+            self._end = asyncio.ensure_future(self._receive())
+            self._end.add_done_callback(self._notice_end)
         return message
 
     async def let_go(self) -> None:
-        """Read on up to three times the limit, and forget it: a client that is cut off while it writes never sees the answer."""
-        while not self.is_read and self._bytes < 3 * self._most:
-            await self._part()
+        """Read on for a while, up to three times the limit, and forget it."""
+        try:
+            async with asyncio.timeout(_LINGER):
+                while not self.is_read and self._bytes < 3 * self._most:
+                    await self._part()
+        except TimeoutError:
+            pass
+
+    def forget(self) -> None:
+        """End everything that waits for this request."""
+        if self._end is not None:
+            self._end.cancel()
+        if self._held is not None:
+            self._held.bytes -= self._kept
 
     async def _part(self) -> Message:
         message = await self._receive()
         self._bytes += len(message.get("body", b""))
         self.is_read = self.is_read or not message.get("more_body", False)
         return message
+
+    def _notice_end(self, end: "asyncio.Future[Message]") -> None:
+        if not end.cancelled() and not self.is_answered and self._reader is not None:
+            self.is_gone = True
+            self._reader.cancel()
 
 
 def _has_body(headers: dict[bytes, bytes]) -> bool:

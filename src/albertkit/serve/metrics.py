@@ -1,5 +1,6 @@
 """What is counted, for Prometheus."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -14,10 +15,10 @@ class Metrics:
     """Counters of one service.
 
     Args:
-        queue: Where requests wait.
+        queues: Where requests wait.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queues: Sequence[Queue]) -> None:
         self.registry = CollectorRegistry()
         own: dict[str, Any] = {"namespace": "albertkit", "registry": self.registry}
         self.requests = Counter("requests", "Requests by path and status.", ("path", "status"), **own)
@@ -28,7 +29,7 @@ class Metrics:
         self.batch_tokens = Histogram("batch_tokens", "Tokens of a batch.", buckets=[32 * n for n in _POWERS], **own)
         self.batch_sequences = Histogram("batch_sequences", "Sequences of a batch.", buckets=_POWERS, **own)
         self.batch_requests = Histogram("batch_requests", "Requests that share a batch.", buckets=_POWERS, **own)
-        Gauge("queue_tokens", "Tokens that wait.", **own).set_function(lambda: queue.tokens)
+        Gauge("queue_tokens", "Tokens that wait.", **own).set_function(lambda: sum(queue.tokens for queue in queues))
 
     def computed(self, batch: Batch, seconds: float) -> None:
         """Count a batch."""

@@ -1,17 +1,18 @@
 """The models that are served, as the front knows them: tokenizers and tasks, no weights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from albertkit.captioning.folder import is_captioner_folder
-from albertkit.errors import AlbertKitError, ConfigError
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.inference import Pipeline, load_pipelines
 from albertkit.inference.caption import CaptionPipeline
 from albertkit.model_folder import local_folder
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.wire import Facts
+from albertkit.tasks.exits import EXITS
 from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer
 
 PASSES = "passes"  # a look inside; any model of text can be looked into
@@ -43,13 +44,22 @@ class Models:
 
     Args:
         folders: Name to folder.
+        exits: A rule for leaving early. Models without exits make all passes.
 
     Raises:
-        What loading a folder raises.
+        CheckpointError: no-exits if no model has exits for the rule; and what loading a folder raises.
     """
 
-    def __init__(self, folders: dict[str, str]) -> None:
+    def __init__(self, folders: dict[str, str], exits: str | None = None) -> None:
         self.folders = {name: str(local_folder(folder)) for name, folder in folders.items()}
+        self._without_exits: set[str] = set()
+        if exits is not None:
+            self._without_exits = {name for name, one in self.folders.items() if not (Path(one) / EXITS).exists()}
+            if len(self._without_exits) == len(folders):
+                raise CheckpointError(
+                    "no-exits", f"{', '.join(f'`{folder}`' for folder in folders.values())}: trained without exits",
+                    "leave out --exits, or train with them: albertkit finetune … --exits",
+                )  # fmt: skip
         self._pipelines: dict[str, dict[str, Pipeline | None]] = {}
         for name, folder in self.folders.items():
             if is_captioner_folder(Path(folder)):
@@ -83,14 +93,22 @@ class Models:
         """Names of the models that have a kind."""
         return [name for name, pipelines in self._pipelines.items() if kind in pipelines]
 
-    def listing(self, facts: dict[str, Facts] | None) -> list[dict[str, Any]]:
+    def captioners(self) -> dict[str, str]:
+        """Name to folder of those that are asked about videos."""
+        return {name: folder for name, folder in self.folders.items() if CaptionPipeline.kind in self._pipelines[name]}
+
+    def _notes(self, name: str, facts: Mapping[str, Facts]) -> list[str]:
+        own = ["trained without exits: all passes are made"] if name in self._without_exits else []
+        return [*(facts[name].notes if name in facts else ()), *own]
+
+    def listing(self, facts: Mapping[str, Facts]) -> list[dict[str, Any]]:
         """What `/models` says of each model. `precision` is None while it is being loaded."""
         return [
             {
                 "name": name,
                 "kinds": list(pipelines),
-                "precision": facts[name].precision if facts else None,
-                "notes": list(facts[name].notes) if facts else [],
+                "precision": facts[name].precision if name in facts else None,
+                "notes": self._notes(name, facts),
                 "examples": {kind: one.example for kind, one in pipelines.items() if one is not None},
             }
             for name, pipelines in self._pipelines.items()

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from albertkit.errors import DataError
 from albertkit.serve import answers, requests
+from albertkit.serve.bounds import check_numbers
 from albertkit.serve.reading import StrictRoute
 from albertkit.serve.routes import service_of
 from albertkit.tasks.features import Features
@@ -17,7 +18,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": answers.OpenAIFaultAnswer, "description": told}
     for status, told in (
         (400, "The input does not fit"), (401, "The API key is missing or wrong"), (404, "No such model"),
-        (413, "The body is too large"), (422, "Not used: input that does not fit is 400 here, as OpenAI's"),
+        (413, "The body is too large"),
         (429, "Too much waits already"), (503, "The models are not ready"), (504, "It took too long"),
     )
 }  # fmt: skip
@@ -31,7 +32,7 @@ async def embeddings(body: requests.EmbeddingsRequest, request: Request) -> Resp
     texts, rows = _texts_and_ids(body.input)
 
     def prepared(pipeline: Any) -> tuple[list[Any], Features]:
-        pipeline.encoder.kept(body.dimensions)  # refuses before anything is computed
+        check_numbers((len(texts) + len(rows)) * pipeline.encoder.kept(body.dimensions))
         if rows:
             return rows, _features_of_ids(pipeline, rows)
         inputs = [pipeline.parse(text) for text in texts]
@@ -51,7 +52,7 @@ async def embeddings(body: requests.EmbeddingsRequest, request: Request) -> Resp
 
     size = sum(map(len, texts)) + sum(map(len, rows))
     return await service_of(request).run(
-        request, "embed", body.model, size, prepared, shaped, dimension=body.dimensions
+        request, "embed", body.model, size, prepared, shaped, truncate=body.truncate, dimension=body.dimensions
     )
 
 
@@ -82,7 +83,7 @@ def _texts_and_ids(given: Any) -> tuple[list[str], list[list[int]]]:
 
 
 def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
-    """As of texts: `[CLS]`, the ids, cut to the model's length, `[SEP]`."""
+    """As of texts: `[CLS]`, the ids, of them as many as the model reads, `[SEP]`."""
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
     for row in rows:
         if not 0 <= min(row) <= max(row) < tokenizer.vocab_size:
@@ -91,7 +92,8 @@ def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
                 "send texts, or ids of this model's tokenizer",
             )  # fmt: skip
     made = [np.array([tokenizer.cls_id, *row[:room], tokenizer.sep_id], np.int32) for row in rows]
-    return Features.of([(row, len(row)) for row in made], range(len(made)))
+    left_out = np.array([max(len(row) - room, 0) for row in rows], np.int64)
+    return Features.of([(row, len(row)) for row in made], range(len(made)), left_out=left_out)
 
 
 def _vector(vector: np.ndarray, encoding: str) -> Any:

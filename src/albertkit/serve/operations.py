@@ -3,10 +3,11 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from albertkit.serve import answers
+from albertkit.serve.reference import reference
 from albertkit.serve.routes import service_of
 
 _REFUSED: dict[int | str, dict[str, Any]] = {401: {"model": answers.FaultAnswer, "description": "The API key is wrong"}}
@@ -20,6 +21,12 @@ async def page() -> RedirectResponse:
     return RedirectResponse("page/")
 
 
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    """The reference: every path and every field. It needs no script and nothing of other machines."""
+    return HTMLResponse(reference(request.app.openapi()))
+
+
 @router.get("/health", response_model=answers.Status)
 async def health() -> dict[str, str]:
     """200 as long as the process lives."""
@@ -28,16 +35,17 @@ async def health() -> dict[str, str]:
 
 @router.get("/ready", response_model=answers.Status, responses=_NOT_READY)
 async def ready(request: Request) -> JSONResponse:
-    """200 if all models are loaded and the worker lives, else 503."""
-    is_ready = service_of(request).supervisor.is_ready
-    return JSONResponse({"status": "ready" if is_ready else "loading"}, 200 if is_ready else 503)
+    """200 if all models are loaded and the workers live, else 503; also while the service is ending."""
+    service = service_of(request)
+    status = "draining" if service.is_draining else "ready" if service.is_ready else "loading"
+    return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
 
 @router.get("/models", response_model=answers.Listing, responses=_REFUSED)
 async def models(request: Request) -> dict[str, Any]:
     """What is served: names, kinds, precision, examples."""
     service = service_of(request)
-    return {"models": service.models.listing(service.supervisor.facts)}
+    return {"models": service.models.listing(service.facts)}
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **_REFUSED})

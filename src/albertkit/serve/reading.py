@@ -1,40 +1,100 @@
-"""Bodies are parsed strictly, and large ones in a thread."""
+"""Bodies of JSON: their shape is looked at before anything is made of them, and large ones are read in a thread.
+
+What makes a body expensive is not its size but what Python must hold of it, and a list of everything that is wrong with it:
+2.3 MB with 200,000 keys took 8 seconds on the event loop. So brackets and commas are counted first, on bytes, without
+Python's lock; and a list is given up at its first fault.
+"""
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import numpy as np
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-_SMALL = 64_000  # bytes, parsed in less than a millisecond
+from albertkit.serve.bounds import MOST_DEPTH, MOST_ITEMS, MOST_KEYS, MOST_LISTS, MOST_OBJECTS
+from albertkit.serve.refusals import ServiceError
+
+_SMALL = 16_000  # bytes, read in less than a millisecond
+_SHOWN = 100  # faults that are kept of a body
+_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b'",:{}[]'
+_threads = ThreadPoolExecutor(
+    1, "bodies"
+)  # one after the other: two large bodies hold twice the memory, and are no faster
 
 
-class _Strict(Request):
-    """A request whose JSON may hold neither NaN nor half a surrogate pair nor 10,000 open brackets."""
+def check_shape(body: bytes) -> None:
+    """Refuse JSON of too many objects, keys or items, or too deep, without reading it.
 
-    async def json(self) -> Any:
-        body = await self.body()
-        return _parsed(body) if len(body) <= _SMALL else await asyncio.to_thread(_parsed, body)
+    Raises:
+        ServiceError: bad-input (422).
+    """
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    signs = np.frombuffer(plain, np.uint8)
+    outside = (np.cumsum(signs == _QUOTE, dtype=np.int32) & 1) == 0
+    signs = signs[outside]  # numbers, literals and signs; a list of 600,000 ids has 4 MB of them
+    opened, closed = (signs == _OPEN) | (signs == _OPEN_LIST), (signs == _CLOSE) | (signs == _CLOSE_LIST)
+    depth = int(np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int32).max(initial=0))
+    for count, most, what in (
+        (depth, MOST_DEPTH, "levels"), (_count(signs, _OPEN), MOST_OBJECTS, "objects"),
+        (_count(signs, _OPEN_LIST), MOST_LISTS, "lists"), (_count(signs, _COLON), MOST_KEYS, "keys"),
+        (_count(signs, _COMMA), MOST_ITEMS, "items"),
+    ):  # fmt: skip
+        if count > most:
+            fact = f"the body has {count:,} {what}, at most {most:,} are read"
+            raise ServiceError("bad-input", fact, "send fewer texts in a request", status=422)
 
 
-def _parsed(body: bytes) -> Any:
+def _count(signs: np.ndarray, sign: int) -> int:
+    return int(np.count_nonzero(signs == sign))
+
+
+def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
+    """JSON as a request. It may hold neither NaN nor half a surrogate pair.
+
+    Raises:
+        ServiceError: bad-input. RequestValidationError.
+    """
+    check_shape(body)
     try:
-        return from_json(body, allow_inf_nan=False)
+        value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise json.JSONDecodeError(str(error), "", 0) from None
+        fault = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
+        raise RequestValidationError([fault]) from None
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults[:_SHOWN]]) from None
 
 
 class StrictRoute(APIRoute):
-    """A route with such requests."""
+    """A route whose JSON is read so."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """As `APIRoute`."""
-        handle = super().get_route_handler()
+        handle, model = super().get_route_handler(), self._model()
 
         async def handle_strict(request: Request) -> Response:
-            return await handle(_Strict(request.scope, request.receive))
+            if model is not None and "json" in request.headers.get("Content-Type", ""):
+                body = await request.body()
+                if body:
+                    request._json = await _off_the_loop(body, partial(read_body, body, model))
+            return await handle(request)
 
         return handle_strict
+
+    def _model(self) -> type[BaseModel] | None:
+        field = self.body_field
+        kind = None if field is None else field.field_info.annotation
+        return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+async def _off_the_loop(body: bytes, read: Callable[[], Any]) -> Any:
+    return read() if len(body) <= _SMALL else await asyncio.get_running_loop().run_in_executor(_threads, read)

@@ -14,10 +14,19 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataE
 OPENAI = "/v1/"  # paths whose errors have OpenAI's form
 _SLUGS = {
     400: "bad-request", 401: "wrong-key", 404: "not-found", 405: "wrong-method", 413: "request-too-large", 422: "bad-input",
+    429: "queue-full",
 }  # fmt: skip
+_HINTS = {
+    404: "/docs lists every path and its method", 405: "/docs lists every path and its method",
+    413: "send fewer texts in a request, or a smaller video", 429: "send it again later",
+}  # fmt: skip
+_OPENAI_CODES = {"unknown-model": "model_not_found"}  # where OpenAI has another word
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _SHOWN = 3  # faults of a body
-_TYPE = re.compile(r"(list|dict|tuple|union)\[|constrained-")  # as pydantic names types in places
+_TYPE = re.compile(
+    r"(list|dict|tuple|union)\[|constrained-|form:"
+)  # types in places, as pydantic and `requests` name them
+_LONGEST_PATH = 80  # characters of a path that an answer repeats
 
 
 class ServiceError(AlbertKitError):
@@ -58,7 +67,8 @@ def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | No
         return JSONResponse({"error": ours}, status, headers)
     kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     message = f"{error.message}; {error.hint}" if error.hint else error.message
-    theirs = {"message": message, "type": kind, "param": None, "code": error.slug.replace("-", "_")}
+    code = _OPENAI_CODES.get(error.slug) or error.slug.replace("-", "_")
+    theirs = {"message": message, "type": kind, "param": None, "code": code}
     return JSONResponse({"error": theirs}, 400 if status == 422 else status, headers)
 
 
@@ -103,9 +113,9 @@ def _content_type(request: Request) -> str:
 def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """For what the framework refuses: unknown paths and methods, forms that cannot be read."""
     assert isinstance(error, HTTPException)
-    hint = "/docs lists every path and its method" if error.status_code in (404, 405) else ""
-    slug = _SLUGS.get(error.status_code, "bad-request")
-    told = AlbertKitError(slug, f"{request.method} {request.url.path}: {error.detail}", hint)
+    slug, path = _SLUGS.get(error.status_code, "bad-request"), request.url.path
+    path = path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"
+    told = AlbertKitError(slug, f"{request.method} {path}: {error.detail}", _HINTS.get(error.status_code, ""))
     answer = refusal(request.url.path, error.status_code, told)
     answer.headers.update(error.headers or {})
     return answer

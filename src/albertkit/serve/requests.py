@@ -2,16 +2,56 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Tag
 
-MOST_TEXTS = 2048  # of a request, as OpenAI's
-MOST_CHARACTERS = 100_000  # of a text: 20,000 words
-MOST_PIECES = 8192  # tokens of a text that is given as ids; what the model does not read is cut
+from albertkit.serve.bounds import MOST_CHARACTERS, MOST_CHOICES, MOST_PIECES, MOST_TEXTS, MOST_WORDS
 
+# A list is given up at its first fault, and a value is read as the one form that it has: a body has few faults, and they are
+# told of what was meant.
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Pair = Annotated[list[Text], Field(min_length=2, max_length=2)]
-Words = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=1, max_length=MOST_CHARACTERS // 10)]
-Several = Field(min_length=1, max_length=MOST_TEXTS)
+Pair = Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)]
+Words = Annotated[
+    list[Annotated[str, Field(max_length=1000)]], Field(fail_fast=True, min_length=1, max_length=MOST_WORDS)
+]
+Ids = Annotated[list[StrictInt], Field(fail_fast=True, min_length=1, max_length=MOST_PIECES)]
+Several = Field(fail_fast=True, min_length=1, max_length=MOST_TEXTS)
+
+
+def _form(value: Any) -> str:
+    return "form:list" if isinstance(value, list) else "form:text"
+
+
+def _form_of_input(value: Any) -> str:
+    first = value[0] if isinstance(value, list) and value else ""
+    kind = "form:rows" if isinstance(first, list) else "form:ids" if isinstance(first, int) else "form:texts"
+    return kind if isinstance(value, list) else "form:text"
+
+
+OneText = Annotated[Text, Tag("form:text")]
+Texts = Annotated[
+    OneText | Annotated[list[Text], Several, Tag("form:list")],
+    Discriminator(_form),
+]
+TextOrPair = Annotated[OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form)]
+TextsOrPairs = Annotated[
+    OneText | Annotated[list[TextOrPair], Several, Tag("form:list")],
+    Discriminator(_form),
+]
+TextOrWords = Annotated[OneText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
+TextsOrWords = Annotated[
+    OneText | Annotated[list[TextOrWords], Several, Tag("form:list")],
+    Discriminator(_form),
+]
+Input = Annotated[
+    OneText
+    | Annotated[list[Text], Several, Tag("form:texts")]
+    | Annotated[Ids, Tag("form:ids")]
+    | Annotated[list[Ids], Several, Tag("form:rows")],
+    Discriminator(_form_of_input),
+]
+Truncate = Annotated[
+    bool, Field(description="Cut a text that is longer than the model reads. Default: refuse it, with its length.")
+]
 
 
 class Body(BaseModel):
@@ -33,7 +73,7 @@ class FillMaskRequest(Body):
 
     model_config = _example({"texts": ["Paris is the [MASK] of France."], "top": 3})
 
-    texts: Text | Annotated[list[Text], Several]
+    texts: Texts
     top: Annotated[int, Field(ge=1, le=50, description="Guesses for each mask.")] = 5
 
 
@@ -43,6 +83,7 @@ class SentenceOrderRequest(Body):
     model_config = _example({"pairs": [["The kettle boiled.", "She poured the tea."]]})
 
     pairs: Annotated[list[Pair], Several]
+    truncate: Truncate = False
 
 
 class ClassifyRequest(Body):
@@ -50,7 +91,8 @@ class ClassifyRequest(Body):
 
     model_config = _example({"texts": ["A pleasure from the first page to the last."]})
 
-    texts: Text | Annotated[list[Text | Pair], Several]
+    texts: TextsOrPairs
+    truncate: Truncate = False
 
 
 class TagRequest(Body):
@@ -58,7 +100,7 @@ class TagRequest(Body):
 
     model_config = _example({"texts": ["Ada Lovelace was born in London.", ["She", "lived", "there", "."]]})
 
-    texts: Text | Annotated[list[Text | Words], Several]
+    texts: TextsOrWords
 
 
 class Question(BaseModel):
@@ -79,6 +121,9 @@ class AnswerRequest(Body):
 
     questions: Annotated[list[Question], Several]
     top: Annotated[int, Field(ge=1, le=20, description="Candidates for each question.")] = 5
+    truncate: Annotated[bool, Field(description="Cut a question that is too long; contexts are read to their end.")] = (
+        False
+    )
 
 
 class Choices(BaseModel):
@@ -86,7 +131,7 @@ class Choices(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    choices: Annotated[list[Text], Field(min_length=2, max_length=26)]
+    choices: Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=MOST_CHOICES)]
     question: Text = ""
     context: Text = ""
 
@@ -103,6 +148,7 @@ class ChooseRequest(Body):
     )
 
     questions: Annotated[list[Choices], Several]
+    truncate: Truncate = False
 
 
 class SimilarityRequest(Body):
@@ -112,6 +158,7 @@ class SimilarityRequest(Body):
 
     texts: Annotated[list[Text], Several]
     others: Annotated[list[Text], Several] | None = None
+    truncate: Truncate = False
 
 
 class PassesRequest(Body):
@@ -131,15 +178,9 @@ class EmbeddingsRequest(BaseModel):
         }
     )
 
-    input: (
-        Text
-        | Annotated[list[Text], Several]
-        | Annotated[list[int], Field(min_length=1, max_length=MOST_PIECES)]
-        | Annotated[list[Annotated[list[int], Field(min_length=1, max_length=MOST_PIECES)]], Several]
-    ) = Field(
-        description="Texts; or ids of their pieces, without [CLS] and [SEP]. A text beyond the model's length is cut."
-    )
+    input: Input = Field(description="Texts; or ids of their tokens, without [CLS] and [SEP].")
     model: Annotated[str, Field(max_length=500)]
     encoding_format: Annotated[str, Field(pattern="^(float|base64)$")] = "float"
     dimensions: Annotated[int | None, Field(ge=1, le=100_000, description="Numbers kept of each vector.")] = None
-    user: str | None = None
+    truncate: Truncate = False
+    user: Annotated[str | None, Field(max_length=1000)] = None

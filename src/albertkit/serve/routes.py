@@ -12,9 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
 from albertkit.serve import answers, requests
+from albertkit.serve.bounds import MOST_COSINES, check_size
 from albertkit.serve.models import PASSES
 from albertkit.serve.reading import StrictRoute
-from albertkit.serve.refusals import ServiceError
 from albertkit.serve.service import Service, answer_of, encoded
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -25,7 +25,6 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (503, "The models are not ready"), (504, "It took too long"),
     )
 }  # fmt: skip
-_MOST_COSINES = 1_000_000
 router = APIRouter(route_class=StrictRoute, responses=_REFUSALS, tags=["models"])
 
 
@@ -47,19 +46,21 @@ async def fill_mask(body: requests.FillMaskRequest, request: Request) -> Respons
 @router.post("/sentence-order", response_model=answers.SentenceOrderAnswer)
 async def sentence_order(body: requests.SentenceOrderRequest, request: Request) -> Response:
     """Whether two texts stand in their order."""
-    return await service_of(request).answer(request, "sentence-order", body.model, body.pairs)
+    return await service_of(request).answer(request, "sentence-order", body.model, body.pairs, truncate=body.truncate)
 
 
 @router.post("/classify", response_model=answers.ClassifyAnswer, response_model_exclude_none=True)
 async def classify(body: requests.ClassifyRequest, request: Request) -> Response:
     """The class or the labels of texts or pairs."""
-    return await service_of(request).answer(request, "classify", body.model, _listed(body.texts))
+    return await service_of(request).answer(
+        request, "classify", body.model, _listed(body.texts), truncate=body.truncate
+    )
 
 
 @router.post("/score", response_model=answers.ScoreAnswer)
 async def score(body: requests.ClassifyRequest, request: Request) -> Response:
     """The number of texts or pairs."""
-    return await service_of(request).answer(request, "score", body.model, _listed(body.texts))
+    return await service_of(request).answer(request, "score", body.model, _listed(body.texts), truncate=body.truncate)
 
 
 @router.post("/tag", response_model=answers.TagAnswer)
@@ -72,32 +73,29 @@ async def tag(body: requests.TagRequest, request: Request) -> Response:
 async def answer(body: requests.AnswerRequest, request: Request) -> Response:
     """Answers to questions, as spans of their contexts."""
     values = [{"question": one.question, "context": one.context} for one in body.questions]
-    return await service_of(request).answer(request, "answer", body.model, values, top=body.top)
+    return await service_of(request).answer(request, "answer", body.model, values, truncate=body.truncate, top=body.top)
 
 
 @router.post("/choose", response_model=answers.ChooseAnswer)
 async def choose(body: requests.ChooseRequest, request: Request) -> Response:
     """One of several choices."""
     values = [one.model_dump() for one in body.questions]
-    return await service_of(request).answer(request, "choose", body.model, values)
+    return await service_of(request).answer(request, "choose", body.model, values, truncate=body.truncate)
 
 
 @router.post("/similarity", response_model=answers.SimilarityAnswer)
 async def similarity(body: requests.SimilarityRequest, request: Request) -> Response:
     """Cosines of texts."""
     rows, columns = len(body.texts), len(body.others or body.texts)
-    if rows * columns > _MOST_COSINES:
-        raise ServiceError(
-            "bad-input", f"{rows:,} times {columns:,} cosines, at most {_MOST_COSINES:,} are sent",
-            "compare fewer texts, or take their vectors from /v1/embeddings", status=422,
-        )  # fmt: skip
+    hint = "compare fewer texts, or take their vectors from /v1/embeddings"
+    check_size(rows * columns, MOST_COSINES, "cosines", hint)
 
     def shaped(model: str, results: list[Any]) -> Any:
         vectors = np.stack([result["embedding"] for result in results])
         return answer_of(model, SentenceEncoder.similarity(vectors[:rows], vectors[rows:] if body.others else vectors))
 
     return await service_of(request).answer(
-        request, "embed", body.model, [*body.texts, *(body.others or [])], shaped=shaped
+        request, "embed", body.model, [*body.texts, *(body.others or [])], shaped, truncate=body.truncate
     )
 
 
@@ -105,7 +103,7 @@ async def similarity(body: requests.SimilarityRequest, request: Request) -> Resp
 async def passes(body: requests.PassesRequest, request: Request) -> Response:
     """What each pass of the shared layer does to a text: attention, movement of the states, guesses after every pass."""
     name, found = await service_of(request).call(request, PASSES, body.model, {"text": body.text})
-    return Response(encoded({"model": name, **found}), media_type="application/json")
+    return Response(encoded({"model": name})[:-1] + b"," + found[1:], media_type="application/json")
 
 
 @router.post("/caption", response_model=answers.CaptionAnswer)

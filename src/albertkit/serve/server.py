@@ -39,23 +39,25 @@ def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
     import uvicorn
 
     from albertkit.serve.app import make_app
+    from albertkit.serve.connection import Connection, Server
     from albertkit.serve.logs import log_to_stderr
     from albertkit.serve.models import Models, named_folders
     from albertkit.serve.service import Service
 
     settings = settings or ServeSettings()
     with _listening(settings.host, settings.port) as listener:
-        log_to_stderr()  # first: it says which model a run stands for
-        service = Service(Models(named_folders(models)), settings)
+        log_to_stderr(settings.log_level)  # first: it says which model a run stands for
+        service = Service(Models(named_folders(models), settings.exits), settings)
 
         def stop() -> None:
             server.should_exit = True
 
         config = uvicorn.Config(
-            make_app(service, on_end=stop), log_config=None, access_log=False, server_header=False, ws="none",
-            timeout_keep_alive=75, timeout_graceful_shutdown=int(settings.timeout) + _GRACE,
+            make_app(service, on_end=stop), http=Connection, log_config=None, access_log=False, server_header=False,
+            ws="none", timeout_keep_alive=75, timeout_graceful_shutdown=int(settings.timeout) + _GRACE,
         )  # fmt: skip
-        server = uvicorn.Server(config)
+        server = Server(config, settings.drain_seconds)
+        service.watch_end(lambda: server.is_draining)
         host, port = listener.getsockname()[:2]
         log.info(
             "listening",
@@ -67,8 +69,8 @@ def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
         torch.set_num_threads(1)  # this process only tokenizes
         with _ending_well():
             server.run(sockets=[listener])
-        if service.supervisor.failure is not None:
-            raise service.supervisor.failure
+        if service.failure is not None:
+            raise service.failure
         log.info("ended")
 
 

@@ -1,6 +1,7 @@
 """From a request's values to its answer: tokenized and put together here, computed in the worker."""
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -9,19 +10,24 @@ import numpy as np
 from fastapi import Request, Response
 from pydantic_core import to_json
 
+from albertkit.errors import AlbertKitError, DataError
 from albertkit.inference import Pipeline
-from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
+from albertkit.serve.batching import Job, Queue
+from albertkit.serve.bounds import check_characters, check_results
 from albertkit.serve.metrics import Metrics
 from albertkit.serve.models import Models
+from albertkit.serve.pace import CALL_TOKENS, Key, Pace
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.settings import ServeSettings
 from albertkit.serve.supervisor import Supervisor
-from albertkit.serve.wire import Start
+from albertkit.serve.wire import Facts, Start
 from albertkit.tasks.features import Features
 
 T = TypeVar("T")
 SMALL = 4_000  # characters or tokens: handled in less than a millisecond, and a thread would cost as much
 _THREADS = 2
+_PATIENCE = 1.5  # of a request's time: a worker that answers nothing for so long is stuck
+_CHARACTERS = 4  # of a token, about: English; until a text is tokenized nothing better is known
 
 
 class Service:
@@ -34,14 +40,47 @@ class Service:
 
     def __init__(self, models: Models, settings: ServeSettings) -> None:
         self.models, self.settings = models, settings
-        self.queue = Queue(settings.batch_tokens)
-        self.metrics = Metrics(self.queue)
-        start = Start(
-            models.folders, settings.precision, settings.device, settings.threads, settings.batch_tokens, settings.exits,
-            settings.force,
-        )  # fmt: skip
-        self.supervisor = Supervisor(start, self.queue, self.metrics, patience=2 * settings.timeout)
+        captioners = models.captioners()
+        texts = {name: folder for name, folder in models.folders.items() if name not in captioners}
+        # Captions take seconds, and decode what strangers send: they have a worker of their own.
+        groups = [group for group in (texts, captioners) if group]
+        queues = [Queue(settings.batch_tokens, Pace(settings.batch_tokens)) for _ in groups]
+        self.metrics = Metrics(queues)
+        self.supervisors = [
+            Supervisor(self._start(group), queue, self.metrics, _PATIENCE * settings.timeout)
+            for group, queue in zip(groups, queues, strict=True)
+        ]
+        self._supervisors = {name: one for group, one in zip(groups, self.supervisors, strict=True) for name in group}
         self._threads = ThreadPoolExecutor(_THREADS, "answers")
+        self._is_draining: Callable[[], bool] = lambda: False
+
+    def _start(self, folders: dict[str, str]) -> Start:
+        own = self.settings
+        return Start(folders, own.precision, own.device, own.threads, own.batch_tokens, own.exits, own.force)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all models are loaded, and their workers live."""
+        return all(one.is_ready for one in self.supervisors)
+
+    @property
+    def facts(self) -> dict[str, Facts]:
+        """Facts of each model that is loaded, by name."""
+        return {name: facts for one in self.supervisors for name, facts in (one.facts or {}).items()}
+
+    @property
+    def failure(self) -> AlbertKitError | None:
+        """Why models could not be loaded."""
+        return next((one.failure for one in self.supervisors if one.failure is not None), None)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the service is ending."""
+        return self._is_draining()
+
+    def watch_end(self, is_draining: Callable[[], bool]) -> None:
+        """Say how to find out whether the service is ending."""
+        self._is_draining = is_draining
 
     async def answer(
         self,
@@ -50,6 +89,8 @@ class Service:
         model: str | None,
         values: Sequence[Any],
         shaped: Callable[[str, list[Any]], Any] | None = None,
+        *,
+        truncate: bool | None = None,
         **options: Any,
     ) -> Response:
         """What a pipeline says of values: `model` and `results`.
@@ -60,17 +101,27 @@ class Service:
             model: Its name; None for the first one that has the kind.
             values: What `Pipeline.parse` takes.
             shaped: As `run`. Default: `model` and `results`.
+            truncate: Whether texts that are too long are cut, and results say of how many `tokens` how many were `truncated`.
+                None where nothing is cut.
             **options: As `Pipeline.results`.
 
         Raises:
-            ServiceError: unknown-model, not-ready, queue-full, worker-died. DataError: what the pipeline raises.
+            ServiceError: unknown-model, not-ready, queue-full, worker-died, answer-too-large, request-too-large.
+            DataError: too-long, and what the pipeline raises.
         """
 
         def prepared(pipeline: Pipeline[Any]) -> tuple[list[Any], Features]:
-            inputs = [pipeline.parse(value) for value in values]
+            try:
+                inputs = [pipeline.parse(value) for value in values]
+            except DataError as error:  # its hint is for Python
+                if error.slug in ("bad-input", "no-mask"):
+                    error.hint = f"for example {json.dumps(pipeline.example, ensure_ascii=False)}"
+                raise
             return inputs, pipeline.features(inputs)
 
-        return await self.run(request, kind, model, _characters(values), prepared, shaped or answer_of, **options)
+        size = _characters(values)
+        check_characters(kind, size)
+        return await self.run(request, kind, model, size, prepared, shaped or answer_of, truncate=truncate, **options)
 
     async def run(
         self,
@@ -80,6 +131,8 @@ class Service:
         size: int,
         prepared: Callable[[Pipeline[Any]], tuple[list[Any], Features]],
         shaped: Callable[[str, list[Any]], Any],
+        *,
+        truncate: bool | None = None,
         **options: Any,
     ) -> Response:
         """As `answer`, with a shape of its own.
@@ -89,16 +142,31 @@ class Service:
             size: About the characters to tokenize.
             prepared: Inputs and features, given the pipeline.
             shaped: The answer as plain values, given the model's name and the results.
+            truncate: As `answer`.
             **options: As `Pipeline.results`.
         """
         name, pipeline = self.models.find(kind, model)
-        self._check_ready()
-        inputs, features = await self._off_the_loop(size, lambda: prepared(pipeline))
+        key, state = (name, kind), request.state
+        state.model = name
+        supervisor = self._ready_supervisor(name)
+        with supervisor.announced(key, size // _CHARACTERS, state.deadline):
+            inputs, features = await self._off_the_loop(size, lambda: prepared(pipeline))
+        left_out = features.left_out
+        if left_out is not None and not truncate and left_out.any():
+            raise _too_long(left_out, features)
         tokens = int(features.offsets[-1])
-        outputs = await self._computed(request, (name, kind), features, tokens)
+        check_results(pipeline, inputs, features, options)
+        outputs = await self._computed(request, supervisor, key, features, tokens)
 
         def finished() -> bytes:
-            return encoded(shaped(name, pipeline.results(inputs, features, outputs, **options)))
+            results = pipeline.results(inputs, features, outputs, **options)
+            if left_out is not None and truncate is not None:
+                read = np.add.reduceat(features.lengths, features.sequences_of(len(inputs))[:-1])
+                results = [
+                    {**one, "tokens": int(count), "truncated": int(cut)}
+                    for one, count, cut in zip(results, read, left_out, strict=True)
+                ]
+            return encoded(shaped(name, results))
 
         return Response(await self._off_the_loop(tokens, finished), media_type="application/json")
 
@@ -109,30 +177,42 @@ class Service:
             As `answer`.
         """
         name, _ = self.models.find(kind, model)
-        self._check_ready()
-        outputs = await self._computed(request, (name, kind), arguments, CALL_TOKENS)
+        request.state.model = name
+        supervisor = self._ready_supervisor(name)
+        outputs = await self._computed(request, supervisor, (name, kind), arguments, CALL_TOKENS)
         return name, outputs[0]
 
-    def _check_ready(self) -> None:
-        if not self.supervisor.is_ready:
+    def _ready_supervisor(self, name: str) -> Supervisor:
+        supervisor = self._supervisors[name]
+        if not supervisor.is_ready:
             raise ServiceError(
                 "not-ready", "the models are being loaded", "GET /ready says when they are", status=503, retry_after=2
             )
+        return supervisor
 
-    async def _computed(self, request: Request, key: Key, content: Features | dict[str, Any], tokens: int) -> list[Any]:
-        waiting, most = self.queue.tokens, self.settings.queue_tokens
+    async def _computed(
+        self,
+        request: Request,
+        supervisor: Supervisor,
+        key: Key,
+        content: Features | dict[str, Any],
+        tokens: int,
+    ) -> list[Any]:
+        waiting, most, deadline = supervisor.queue.tokens, self.settings.queue_tokens, request.state.deadline
+        supervisor.check_time(key, tokens, deadline)
         if waiting and waiting + tokens > most:
             raise ServiceError(
                 "queue-full", f"{waiting:,} tokens wait, this request has {tokens:,}, at most {most:,} may wait",
-                "send it again later", status=429, retry_after=self.supervisor.seconds_to_empty(),
+                "send it again later", status=429, retry_after=max(1, round(supervisor.seconds)),
             )  # fmt: skip
-        job = Job(key, content, asyncio.get_running_loop().create_future())
-        self.supervisor.submit(job)
+        loop = asyncio.get_running_loop()
+        job = Job(key, content, loop.create_future(), deadline, loop.time())
+        supervisor.submit(job)
         try:
             outputs = await job.future
         finally:
             if job.unanswered:  # nobody waits for it any more
-                self.queue.discard(job)
+                supervisor.queue.discard(job)
         request.state.tokens = tokens
         return outputs
 
@@ -149,13 +229,37 @@ def answer_of(model: str, results: Any) -> dict[str, Any]:
 
 
 def encoded(value: Any) -> bytes:
-    """Plain values and arrays as JSON; a number that JSON cannot say is null."""
+    """Encode plain values and arrays as JSON; a number that JSON does not have is null."""
     return to_json(value, inf_nan_mode="null", fallback=_plain)
 
 
+def shortened(values: np.ndarray) -> np.ndarray:
+    """fp32 as fp64 that JSON writes with the nine digits that tell one fp32 from another, in place of 17."""
+    wide = values.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        digits = 8 - np.floor(np.log10(np.abs(wide)))
+        scale = 10.0**digits
+        short = np.rint(wide * scale) / scale
+    exact = (digits >= 0) & (digits <= 22)  # powers of ten that fp64 holds
+    return np.where(exact, short, wide)
+
+
+def _too_long(left_out: np.ndarray, features: Features) -> DataError:
+    worst = int(left_out.argmax())
+    mine = features.sequences_of(len(left_out))[worst : worst + 2]
+    read = int(features.lengths[mine[0] : mine[1]].max())
+    several = f"{np.count_nonzero(left_out):,} of {len(left_out):,} texts are too long: " if len(left_out) > 1 else ""
+    return DataError(
+        "too-long", f"{several}text {worst} has {read + int(left_out[worst]):,} tokens, {read:,} of them are read",
+        'send it in parts, or say "truncate": true',
+    )  # fmt: skip
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+    if isinstance(value, np.ndarray):
+        return (shortened(value) if value.dtype == np.float32 else value).tolist()
+    if isinstance(value, np.generic):
+        return value.item()
     raise TypeError(f"{type(value).__name__} has no JSON")
 
 

@@ -5,12 +5,14 @@ import math
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Literal, get_args
 
 from albertkit.engines.engine import PRECISIONS, Precision
 from albertkit.errors import ConfigError
 from albertkit.tasks.exits import ExitRule
 
 MEGABYTE = 1_000_000
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,12 @@ class ServeSettings:
         max_megabytes: Largest body of a request, in millions of bytes.
         max_upload_megabytes: Largest upload of a video, in millions of bytes.
         api_key: What clients send as `Authorization: Bearer KEY`; None lets everybody in.
-        no_key: Listen on other addresses without a key: somebody in front of the service decides who may come in.
+        no_key: Listen on other addresses without a key: something in front of the service decides who may come in.
+        allow_hosts: Names under which the service is asked; `*` for any. Without them a service on loopback without a key
+            answers only to localhost and loopback addresses, every other one to any name.
+        allow_origins: Origins such as https://example.org whose pages may ask; `*` for any.
+        drain_seconds: Seconds after SIGTERM in which `/ready` says 503 and requests are still accepted.
+        log_level: debug, info, warning or error.
 
     Raises:
         ConfigError: bad-value, bad-precision, no-api-key.
@@ -51,10 +58,14 @@ class ServeSettings:
     max_upload_megabytes: float = 100.0
     api_key: str | None = field(default=None, repr=False)
     no_key: bool = False
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+    drain_seconds: float = 1.0
+    log_level: LogLevel | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value, least = getattr(self, one.name), 0 if one.name in ("port", "threads") else 1e-3
+            value, least = getattr(self, one.name), 0 if one.name in ("port", "threads", "drain_seconds") else 1e-3
             if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value < math.inf:
                 wanted = "a finite number, above 0" if least else "0 or more"
                 raise ConfigError("bad-value", f"{one.name} is {value}, it must be {wanted}", "leave it out")
@@ -63,8 +74,13 @@ class ServeSettings:
         if self.precision not in PRECISIONS:
             known = ", ".join(PRECISIONS)
             raise ConfigError("bad-precision", f"there is no precision `{self.precision}`", f"use one of {known}")
+        if self.log_level not in (None, *get_args(LogLevel)):
+            known = ", ".join(get_args(LogLevel))
+            raise ConfigError("bad-value", f"there is no log level `{self.log_level}`", f"use one of {known}")
         if self.exits is not None:
             ExitRule.parse(self.exits)
+        for name in ("allow_hosts", "allow_origins"):
+            object.__setattr__(self, name, tuple(one.lower().rstrip("/") for one in getattr(self, name)))
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable() and self.api_key):
             raise ConfigError(
                 "bad-value", "the API key is empty, or not of printable ASCII", "put one line into its file"
@@ -77,7 +93,7 @@ class ServeSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

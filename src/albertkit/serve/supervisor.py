@@ -2,18 +2,23 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
 from albertkit.errors import AlbertKitError, MachineError
 from albertkit.serve.batching import Batch, Job, Queue
 from albertkit.serve.metrics import Metrics
+from albertkit.serve.pace import Key, check_time
 from albertkit.serve.process import WorkerProcess
 from albertkit.serve.refusals import ServiceError
-from albertkit.serve.wire import Done, Facts, Failed, Ready, Start, Work
+from albertkit.serve.wire import Alive, Done, Facts, Failed, Ready, Start, Work
 
 log = logging.getLogger(__name__)
 AHEAD = 2  # batches at the worker: the second one lies ready when the first is done
 _SHORTEST_DELAY, _LONGEST_DELAY = 1.0, 30.0  # seconds to the next start, after a worker that answered nothing
+_CALL_SECONDS = 30.0  # that a call may take: one video of 4.7 million tiny frames decodes for minutes
+_BEAT = 10.0  # seconds after which a worker without work is asked whether it lives
 
 
 class Supervisor:
@@ -26,9 +31,10 @@ class Supervisor:
         start: What the worker loads.
         queue: Where requests wait.
         metrics: What is counted.
-        patience: Seconds without an answer to a batch after which the worker is taken for stuck, and replaced.
+        patience: Seconds without an answer after which the worker is taken for stuck, and replaced.
 
     Attributes:
+        queue: As given.
         facts: Of each model by name; None while no worker is ready.
         failure: Why the models could not be loaded when the service began; nothing can be served then.
     """
@@ -36,12 +42,13 @@ class Supervisor:
     def __init__(self, start: Start, queue: Queue, metrics: Metrics, patience: float) -> None:
         self.facts: dict[str, Facts] | None = None
         self.failure: AlbertKitError | None = None
-        self._start, self._queue, self._metrics, self._patience = start, queue, metrics, patience
+        self._start, self.queue, self._metrics, self._patience = start, queue, metrics, patience
         self._worker: WorkerProcess | None = None
         self._at_work: dict[int, Batch] = {}
         self._numbers = count()
-        self._rate = 0.0  # tokens a second
+        self._coming: dict[Key, int] = {}  # tokens that are being prepared
         self._was_ready = False
+        self._is_asked = False  # whether it lives
         self._watchdog: asyncio.Timeout | None = None
 
     @property
@@ -49,13 +56,44 @@ class Supervisor:
         """Whether a worker has loaded all models and lives."""
         return self.facts is not None
 
-    def seconds_to_empty(self) -> int:
-        """About how long it takes until what waits now is computed."""
-        return max(1, round(self._queue.tokens / self._rate)) if self._rate else 1
+    @property
+    def seconds(self) -> float:
+        """How long it takes to compute all that waits, is being computed, or is being prepared."""
+        pace = self.queue.pace
+        coming = sum(pace.seconds(key, tokens) for key, tokens in self._coming.items())
+        return self.queue.seconds + self._at_work_seconds() + coming
+
+    @contextmanager
+    def announced(self, key: Key, tokens: int, deadline: float) -> Iterator[None]:
+        """Count a request while it is prepared: it takes time that others cannot have.
+
+        Args:
+            key: Which pipeline.
+            tokens: About how many it will have.
+            deadline: When it must be answered.
+
+        Raises:
+            ServiceError: queue-full.
+        """
+        self.check_time(key, 0, deadline)
+        self._coming[key] = self._coming.get(key, 0) + tokens
+        try:
+            yield
+        finally:
+            self._coming[key] -= tokens
+
+    def check_time(self, key: Key, tokens: int, deadline: float) -> None:
+        """Refuse a request that cannot be finished in its time.
+
+        Raises:
+            ServiceError: queue-full, request-too-large.
+        """
+        left = deadline - asyncio.get_running_loop().time()
+        check_time(self.seconds, self.queue.pace.seconds(key, tokens), left)
 
     def submit(self, job: Job) -> None:
         """Let a request wait for its turn."""
-        self._queue.add(job)
+        self.queue.add(job)
         self._send_batches()
 
     async def run(self) -> None:
@@ -71,8 +109,10 @@ class Supervisor:
         while self.failure is None:
             self._worker = await WorkerProcess.spawn(self._start)
             try:
+                beating = asyncio.create_task(self._beat(self._worker))
                 answered = await self._attend(self._worker)
             finally:
+                beating.cancel()
                 self.facts = None
                 status = await self._worker.end()
             self._take_back()
@@ -101,8 +141,29 @@ class Supervisor:
             self._watchdog = None
         return answered
 
-    def _handle(self, message: Ready | Done | Failed) -> None:
-        if isinstance(message, Ready):
+    async def _beat(self, worker: WorkerProcess) -> None:
+        """Ask a worker without work whether it lives: one that is stopped would only be noticed at the next request."""
+        while True:
+            await asyncio.sleep(_BEAT)
+            if self.is_ready and not self._at_work and not self._is_asked:
+                self._is_asked = True
+                worker.send(Alive())
+                self._watch()
+
+    def _watch(self) -> None:
+        """From now on the worker has its patience's time for the next message, if one is to come."""
+        if self._watchdog is not None:
+            end = asyncio.get_running_loop().time() + self._patience
+            self._watchdog.reschedule(end if self._at_work or self._is_asked else None)
+
+    def _at_work_seconds(self) -> float:
+        return sum(self.queue.pace.seconds(batch.key, batch.tokens) for batch in self._at_work.values())
+
+    def _handle(self, message: Ready | Alive | Done | Failed) -> None:
+        self._is_asked = False
+        if isinstance(message, Alive):
+            pass
+        elif isinstance(message, Ready):
             self.facts, self._was_ready = message.models, True
             log.info("ready", extra={"models": {name: facts.precision for name, facts in message.models.items()}})
         elif message.number is None:
@@ -111,45 +172,59 @@ class Supervisor:
         else:
             self._hand_out(self._at_work.pop(message.number), message)
         self._send_batches()
+        self._watch()
 
     def _hand_out(self, batch: Batch, message: Done | Failed) -> None:
         if isinstance(message, Failed):
             if message.trace:
                 log.error(message.error.message, extra={"slug": message.error.slug, "trace": message.trace})
             for job in batch.jobs:
-                self._queue.discard(job)
+                self.queue.discard(job)
                 job.fail(message.error)
             return
         self._metrics.computed(batch, message.seconds)
-        rate = batch.tokens / max(message.seconds, 1e-6)
-        self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
+        self.queue.pace.learn(batch.key, batch.tokens, message.seconds, batch.is_call)
         batch.answered(message.outputs)
 
     def _send_batches(self) -> None:
+        was_idle, now = not self._at_work, asyncio.get_running_loop().time()
         while self.facts is not None and self._worker is not None:
-            most = AHEAD if self._queue.tokens >= self._queue.batch_tokens else 1
-            batch = self._queue.next_batch() if len(self._at_work) < most else None
+            if len(self._at_work) >= (AHEAD if self.queue.tokens >= self.queue.batch_tokens else 1):
+                break
+            self._refuse_hopeless(now)
+            batch = self.queue.next_batch(now, self._at_work_seconds())
             if batch is None:
                 break
             number = next(self._numbers)
             self._at_work[number] = batch
-            self._worker.send(Work(number, *batch.key, batch.content()))
-        if self._watchdog is not None:
-            now = asyncio.get_running_loop().time()
-            self._watchdog.reschedule(now + self._patience if self._at_work else None)
+            left = min(_CALL_SECONDS, batch.parts[0].job.deadline - now) if batch.is_call else 0.0
+            self._worker.send(Work(number, *batch.key, batch.content(), left))
+        if was_idle:  # else requests that come would put off the end of a stuck worker for ever
+            self._watch()
+
+    def _refuse_hopeless(self, now: float) -> None:
+        """Compute nothing of requests that were accepted and cannot be finished any more: the machine has become slower."""
+        for job in self.queue.hopeless(now, self._at_work_seconds()):
+            self.queue.discard(job)
+            too_slow = ServiceError(
+                "queue-full", "the work that waits takes longer than expected, and this request's time is over before",
+                "send it again later", status=429, retry_after=max(1, round(self.seconds)),
+            )  # fmt: skip
+            job.fail(too_slow)
 
     def _take_back(self) -> None:
         """Batches that a dead worker had wait again. The requests of the one it was at, the oldest, get no third try."""
         batches, self._at_work = list(self._at_work.values()), {}
+        self._is_asked = False
         died_twice = ServiceError(
             "worker-died", "the worker died twice while it computed this request",
             "send it again later, or a smaller one", status=503, retry_after=5,
         )  # fmt: skip
         for job in batches[0].jobs if batches else ():
             if job.retried:
-                self._queue.discard(job)
+                self.queue.discard(job)
                 job.fail(died_twice)
             job.retried = True
         for batch in reversed(batches):
             batch.parts = [part for part in batch.parts if not part.job.future.done()]
-            self._queue.put_back(batch)
+            self.queue.put_back(batch)

@@ -46,6 +46,11 @@ class Ready:
     models: dict[str, Facts]
 
 
+@dataclass(frozen=True)
+class Alive:
+    """A question to a worker that has no work, and its answer."""
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """A batch for one pipeline, or a call with arguments.
@@ -55,12 +60,14 @@ class Work:
         model: Name of the model.
         kind: Of its pipeline; or caption or passes, which are calls.
         content: Sequences, or the call's arguments.
+        seconds: After which a call is given up.
     """
 
     number: int
     model: str
     kind: str
     content: Features | dict[str, Any]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +89,7 @@ class Failed:
 
 
 def packed(message: Any) -> bytes:
-    """A message as it is sent."""
+    """Encode a message for the socket."""
     content = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(content)) + content
 

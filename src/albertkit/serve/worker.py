@@ -9,23 +9,29 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
 import torch
+from pydantic_core import to_json
 
-from albertkit.errors import AlbertKitError, MachineError, explain
+from albertkit.errors import AlbertKitError, DataError, MachineError, explain
 from albertkit.inference import Pipeline, load_pipelines
 from albertkit.inference.agreement import check_agreement
-from albertkit.serve.wire import Channel, Done, Facts, Failed, Ready, Start, Work
+from albertkit.serve.wire import Alive, Channel, Done, Facts, Failed, Ready, Start, Work
 from albertkit.tasks.prediction import run_batches
 
 Models = dict[str, dict[str, Any]]  # name to kind to pipeline
 
 
 def main(descriptor: int) -> None:
-    """Load the models, answer batches until the front ends. Ctrl-C is the front's to hear: it may still want answers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Load the models, answer batches until the front ends. Signals are the front's to hear: it may still want answers.
+
+    Ctrl-C and most supervisors (systemd, timeout) send theirs to the whole process group.
+    """
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=descriptor))
     start = channel.receive()
     if start is None:
@@ -40,7 +46,7 @@ def main(descriptor: int) -> None:
             return
         channel.send(Ready({name: _facts(pipelines) for name, pipelines in models.items()}))
         while (work := channel.receive()) is not None:
-            channel.send(_answer(models, work, start.batch_tokens))
+            channel.send(work if isinstance(work, Alive) else _answer(models, work, start.batch_tokens))
 
 
 def _load(start: Start) -> Models:
@@ -81,11 +87,39 @@ def _outputs(pipelines: dict[str, Any], work: Work, batch_tokens: int) -> list[A
         pipeline = pipelines[work.kind]
         return run_batches(pipeline.outputs, work.content, batch_tokens, pipeline.device)
     if work.kind == "caption":
-        return [pipelines["caption"](**work.content)]
+        with _at_most(work.seconds):
+            return [pipelines["caption"](**work.content)]
     from albertkit.inference.passes import look_inside
 
     pipeline = next(iter(pipelines.values()))
-    return [look_inside(pipeline.model, pipeline.tokenizer, **work.content)]
+    found = look_inside(pipeline.model, pipeline.tokenizer, **work.content)
+    return [to_json(found)]  # half a million numbers, which must not be put into words where others wait
+
+
+class _OutOfTimeError(BaseException):  # no Exception: decoders treat those as faults of a frame, and go on
+    pass
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Give work up after a time.
+
+    Raises:
+        DataError: slow-video.
+    """
+
+    def end(*_: object) -> None:
+        raise _OutOfTimeError
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+    try:
+        yield
+    except _OutOfTimeError:
+        fact = f"captioning the video takes longer than {seconds:.0f} seconds"
+        raise DataError("slow-video", fact, "send a shorter or smaller video") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _failed(number: int | None, error: Exception) -> Failed:

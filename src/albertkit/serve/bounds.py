@@ -1,0 +1,91 @@
+"""How much a request may hold, and how much its answer. What can be set with options is in `ServeSettings`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albertkit.inference import Pipeline
+from albertkit.serve.refusals import ServiceError
+from albertkit.tasks.features import Features
+
+MOST_TEXTS = 2048  # of a request, as OpenAI's
+MOST_CHARACTERS = 100_000  # of a text: 20,000 words
+MOST_PIECES = 8192  # tokens of a text that is given as ids
+MOST_WORDS = 10_000  # of a text that is given as words
+MOST_CHOICES = 26  # of a question
+MOST_GUESSES = 50_000  # of a /fill-mask: masks times `top`; an answer of 4 MB
+MOST_NUMBERS = 2_000_000  # of an answer: vectors, cosines, probabilities; 25 MB as JSON
+MOST_COSINES = 1_000_000  # of a /similarity
+MOST_QUOTED = 50_000_000  # characters of contexts times `top`: an /answer repeats parts of them
+MOST_TAGGED = 300_000  # characters of a /tag: every word is some objects of Python's
+MOST_REQUESTS = 1024  # at once
+MOST_HELD = 16  # bodies of the largest size, in memory at once
+MOST_DEPTH = 8  # of a JSON body
+MOST_OBJECTS = 4096  # in a JSON body; a question is one
+MOST_LISTS = 8192  # in a JSON body; a pair is one. 600,000 empty ones are 1.8 MB, and took 2 seconds
+MOST_KEYS = 8192  # in a JSON body
+MOST_ITEMS = 600_000  # in a JSON body
+
+
+def check_size(count: int, most: int, what: str, hint: str) -> None:
+    """Refuse a request whose answer would be too large, before anything is computed.
+
+    Args:
+        count: How many numbers, guesses or bytes the answer would have.
+        most: How many it may have.
+        what: Of what, as a plural.
+        hint: What to do.
+
+    Raises:
+        ServiceError: answer-too-large (422).
+    """
+    if count > most:
+        fact = f"the answer would have {count:,} {what}, at most {most:,} are sent"
+        raise ServiceError("answer-too-large", fact, hint, status=422)
+
+
+def check_results(
+    pipeline: Pipeline[Any], inputs: Sequence[Any], features: Features, options: Mapping[str, Any]
+) -> None:
+    """Refuse a request of whose results too many numbers would be sent.
+
+    Args:
+        pipeline: What will answer.
+        inputs: Of the request.
+        features: Of these inputs.
+        options: As `Pipeline.results`.
+
+    Raises:
+        ServiceError: answer-too-large (422).
+    """
+    if pipeline.kind == "fill-mask":
+        top, masks = options.get("top", 5), int(np.count_nonzero(features.per_token["masked"]))
+        check_size(masks * top, MOST_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
+    elif pipeline.kind == "answer":
+        most = sum(len(one.context) for one in inputs) * options.get("top", 5)
+        check_size(most, MOST_QUOTED, "characters", "send fewer questions, or a smaller `top`")
+    elif pipeline.kind == "classify":
+        check_numbers(len(inputs) * pipeline.model.config.num_labels)
+
+
+def check_numbers(count: int) -> None:
+    """Refuse a request whose answer would have too many numbers.
+
+    Raises:
+        ServiceError: answer-too-large (422).
+    """
+    check_size(count, MOST_NUMBERS, "numbers", "send fewer texts in a request")
+
+
+def check_characters(kind: str, characters: int) -> None:
+    """Refuse a request whose words would take too much memory.
+
+    Raises:
+        ServiceError: request-too-large (413).
+    """
+    if kind == "tag" and characters > MOST_TAGGED:
+        raise ServiceError(
+            "request-too-large", f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are tagged at once",
+            "send fewer texts in a request", status=413,
+        )  # fmt: skip

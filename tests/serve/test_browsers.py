@@ -1,0 +1,122 @@
+"""What pages of strangers may do through a visitor's browser."""
+
+import pytest
+
+from albertkit.serve import ServeSettings
+from albertkit.serve.browsers import Visitors
+from albertkit.serve.connection import Connection
+
+OWN = {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}
+
+
+def refused(settings=None, method="POST", path="/classify", **headers):
+    """The slug of the refusal, or None."""
+    visitors = Visitors(settings or ServeSettings())
+    found = visitors.refuse(
+        method, path, {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    )
+    assert found is None or found.status == 403
+    return found and found.slug
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "a.localhost", "localhost.", "127.9.9.9"]
+)
+def test_a_local_service_answers_to_local_names(host):
+    assert refused(host=host) is None
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "", "10.0.0.1"]
+)
+def test_a_local_service_answers_to_no_other_name(host):
+    """A page of evil.example lets that name point to 127.0.0.1, and asks."""
+    for method in ("GET", "POST"):
+        assert refused(method=method, host=host) == "foreign-host"
+    assert refused(path="/ready", method="GET", host=host) is None  # balancers ask by address
+
+
+def test_names_that_are_allowed():
+    settings = ServeSettings(allow_hosts=("Example.org",))
+    assert refused(settings, host="example.org:443") is None
+    assert refused(settings, host="localhost") is None
+    assert refused(settings, host="other.org") == "foreign-host"
+    assert refused(ServeSettings(allow_hosts=("*",)), host="other.org") is None
+
+
+def test_with_a_key_or_behind_something_else_any_name_will_do():
+    assert refused(ServeSettings(api_key="k"), host="example.org") is None
+    assert refused(ServeSettings(host="0.0.0.0", no_key=True), host="example.org") is None
+    assert refused(ServeSettings(api_key="k", allow_hosts=("a.org",)), host="example.org") == "foreign-host"
+
+
+@pytest.mark.parametrize(
+    ("headers", "slug"),
+    [
+        ({}, None),  # no browser
+        ({"origin": "http://127.0.0.1:8000"}, None),
+        ({"origin": "http://127.0.0.1:9000"}, "foreign-origin"),
+        ({"origin": "http://evil.example"}, "foreign-origin"),
+        ({"origin": "null"}, "foreign-origin"),
+        ({"origin": "http://evil.example", "sec_fetch_site": "cross-site"}, "foreign-origin"),
+        ({"sec_fetch_site": "same-site"}, "foreign-origin"),
+        ({"sec_fetch_site": "none"}, None),
+        ({"origin": "https://proxy.example", "sec_fetch_site": "same-origin"}, None),  # a proxy may change the host
+    ],
+)
+def test_pages_of_other_sites_may_not_send(headers, slug):
+    assert refused(host="127.0.0.1:8000", **headers) == slug
+    assert refused(host="127.0.0.1:8000", method="GET", **headers) is None  # it cannot read the answer
+
+
+def test_origins_that_are_allowed():
+    settings = ServeSettings(allow_origins=("https://app.example/",))
+    headers = {"host": "localhost", "sec_fetch_site": "cross-site"}
+    assert refused(settings, origin="https://app.example", **headers) is None
+    assert refused(settings, origin="https://evil.example", **headers) == "foreign-origin"
+
+
+def test_a_strangers_form_and_name_are_refused_over_http(service):
+    with service.client() as client:
+        files = {"file": ("a.mp4", b"no video")}
+        told = client.post("/caption", files=files, headers={"Origin": "http://evil.example"})
+        assert (told.status_code, told.json()["error"]["slug"]) == (403, "foreign-origin")
+        told = client.post("/classify", json={"texts": "a"}, headers={"Host": "evil.example"})
+        assert (told.status_code, told.json()["error"]["slug"]) == (403, "foreign-host")
+        assert "--allow-host evil.example" in told.json()["error"]["hint"]
+
+
+def test_every_answer_says_what_browsers_may_not_do(service):
+    for path in ("/health", "/page/", "/docs", "/nowhere", "/models"):
+        headers = service.get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+
+def test_the_reference_needs_nothing_from_other_machines(service):
+    page = service.get("/docs")
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "http://" not in page.text.replace("http://127.0.0.1", "")
+    assert "https://" not in page.text
+    assert "<script" not in page.text
+    for link in ("page/page.css", "page/reference.css", "page/icon.svg", "openapi.json"):
+        assert f'="{link}"' in page.text  # relative: it also works below a path
+        assert service.get(f"/{link}").status_code == 200
+    for path, methods in service.get("/openapi.json").json()["paths"].items():
+        for method in methods:
+            assert f"{method.upper()} {path}</code>" in page.text
+    for field in ("encoding_format", "truncate", "questions.context", "masks.piece", "num_captions"):
+        assert f"<code>{field}</code>" in page.text or f".{field}</code>" in page.text, field
+
+
+def test_paths_in_openais_form_do_not_describe_a_status_they_do_not_have(service):
+    paths = service.get("/openapi.json").json()["paths"]
+    assert "422" not in paths["/v1/embeddings"]["post"]["responses"]
+    assert "422" in paths["/classify"]["post"]["responses"]
+    assert "Not used" not in str(paths)
+
+
+def test_answers_leave_through_our_connections():
+    """`Connection` stands on whichever parser uvicorn has chosen, and changes what it knows by name."""
+    for name in ("connection_made", "data_received", "connection_lost", "send_400_response"):
+        assert hasattr(Connection.__mro__[1], name)

@@ -1,0 +1,122 @@
+"""What uvicorn leaves open: answers that wait, connections that stay silent, bad HTTP, the end of the service."""
+
+import asyncio
+import json
+import signal
+import socket
+import time
+
+import pytest
+import uvicorn
+
+from albertkit.serve import connection as module
+from albertkit.serve.connection import Connection, Server
+
+
+async def app(scope, receive, send):
+    """Answers every request with `{}`."""
+    assert scope["type"] == "http"
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+def talk(client, made=Connection):
+    """Run a client against this application; it gets host, port, and the connections of the server."""
+
+    async def play():
+        config = uvicorn.Config(app, http=made, lifespan="off", log_config=None, access_log=False)
+        server = Server(config, 0.0)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            config.load()
+            server.lifespan = config.lifespan_class(config)
+            await server.startup(sockets=[listener])
+            try:
+                return await asyncio.wait_for(client(*listener.getsockname(), server.server_state.connections), 60)
+            finally:
+                for one in server.servers:
+                    one.close()
+
+    return asyncio.run(play())
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_answers_leave_at_once():
+    """A body that waits for the acknowledgement of its head comes 40 ms late, on every connection that is kept."""
+
+    async def client(host, port, connections):
+        _, writer = await asyncio.open_connection(host, port)
+        writer.write(REQUEST)
+        while not connections:
+            await asyncio.sleep(0.01)
+        (one,) = connections
+        option = one.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+        return option
+
+    assert talk(client) != 0
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HTTP/1.1\r\nX-A: ", REQUEST + b"GET /"], ids=["nothing", "half", "a second"]
+)
+def test_who_does_not_finish_a_request_is_let_go(said, monkeypatch):
+    monkeypatch.setattr(module, "HEADER_SECONDS", 0.2)
+
+    async def client(host, port, connections):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(said[: len(REQUEST)])
+        await asyncio.sleep(0.05)
+        writer.write(said[len(REQUEST) :])
+        heard = await reader.read()  # until the other side ends it
+        writer.close()
+        return heard
+
+    heard = talk(client)
+    assert heard.count(b"HTTP/1.1 200") == said.startswith(REQUEST)
+
+
+def test_who_finishes_requests_is_kept(monkeypatch):
+    monkeypatch.setattr(module, "HEADER_SECONDS", 0.2)
+
+    async def client(host, port, connections):
+        reader, writer = await asyncio.open_connection(host, port)
+        for _ in range(3):
+            writer.write(REQUEST)
+            await reader.readuntil(b"{}")
+            await asyncio.sleep(0.3)
+        writer.close()
+        return True
+
+    assert talk(client)
+
+
+@pytest.mark.parametrize(
+    "said", [b"\x16\x03\x01\x02\x00", b"HELLO\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 40_000]
+)
+def test_what_is_no_http_is_refused_in_json(said):
+    async def client(host, port, connections):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(said + b"\r\n\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return head, body
+
+    head, body = talk(client)
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["error"]["slug"] == "bad-request"
+
+
+@pytest.mark.parametrize(("sent", "wait"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
+def test_a_server_that_is_told_to_end_goes_on_for_a_while(sent, wait):
+    server = Server(uvicorn.Config(app, log_config=None), 1000.0)
+    assert not server.is_draining
+    before = time.monotonic()
+    server.handle_exit(sent, None)
+    assert server.is_draining
+    assert (server._end > before + 900) == wait
+    assert asyncio.run(server.on_tick(1)) != wait
+    server.handle_exit(sent, None)  # a second time: now
+    assert asyncio.run(server.on_tick(1))

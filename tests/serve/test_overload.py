@@ -1,0 +1,252 @@
+"""More work than a worker can do, on a clock that jumps: what is finished, what is refused, and what is computed in vain."""
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from albertkit.serve import supervisor as module
+from albertkit.serve.batching import Job, Queue
+from albertkit.serve.metrics import Metrics
+from albertkit.serve.pace import Pace
+from albertkit.serve.refusals import ServiceError
+from albertkit.serve.supervisor import Supervisor
+from albertkit.serve.wire import Alive, Done, Facts, Ready, Start, Work
+from albertkit.tasks.features import Features
+
+KEY = ("model", "embed")
+START = Start({"model": "folder"}, "fp32", "cpu", threads=1, batch_tokens=512, exits=None, force=False)
+RATE = 1000  # tokens a second of the worker
+TIMEOUT = 60
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock jumps to the next thing that waits."""
+
+    def __init__(self):
+        super().__init__()
+        self._now, select = 0.0, self._selector.select
+
+        def jump(timeout=None):
+            events = select(0)
+            if not events and timeout:
+                self._now += timeout
+            return events
+
+        self._selector.select = jump
+
+    def time(self):
+        return self._now
+
+
+class Worker:
+    """Computes RATE tokens a second, and answers a batch with the lengths of its sequences.
+
+    Args:
+        slows_at: When it becomes four times slower.
+        stops_at: When it answers nothing any more.
+    """
+
+    def __init__(self, slows_at=1e9, stops_at=1e9):
+        self._inbox = asyncio.Queue()
+        self._inbox.put_nowait(Ready({"model": Facts("fp32", ())}))
+        self._slows_at, self._stops_at = slows_at, stops_at
+        self.tokens = 0
+        self.ended_at = None
+
+    def send(self, message):
+        if isinstance(message, Work | Alive):
+            self._inbox.put_nowait(message)
+
+    async def receive(self):
+        message, loop = await self._inbox.get(), asyncio.get_running_loop()
+        if loop.time() >= self._stops_at:
+            await asyncio.sleep(1e9)
+        if not isinstance(message, Work):
+            return message
+        tokens = int(message.content.offsets[-1])
+        seconds = tokens / RATE * (4 if loop.time() >= self._slows_at else 1)
+        await asyncio.sleep(seconds)
+        self.tokens += tokens
+        return Done(message.number, message.content.lengths.tolist(), seconds)
+
+    async def end(self):
+        self.ended_at = asyncio.get_running_loop().time()
+        return -9
+
+
+def play(monkeypatch, scene, *made):
+    """Run a scene with a supervisor of these workers; what it returns."""
+
+    async def run():
+        queue = Queue(512, Pace(512))
+        supervisor, left = (
+            Supervisor(START, queue, Metrics([queue]), 1.5 * TIMEOUT),
+            [one() for one in made or (Worker,)],
+        )
+        workers = list(left)
+
+        async def spawn(_):
+            return left.pop(0)
+
+        monkeypatch.setattr(module.WorkerProcess, "spawn", spawn)
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.sleep(1)
+        found = await scene(supervisor, workers)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return found
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(run())
+
+
+async def ask(supervisor, lengths, found, waits=TIMEOUT):
+    """A request as the service handles it; its tokens are counted under what became of it."""
+    loop = asyncio.get_running_loop()
+    begin, tokens = loop.time(), sum(lengths)
+    features = Features.of([(np.zeros(n, np.int32), n) for n in lengths], range(len(lengths)))
+    job = Job(KEY, features, loop.create_future(), begin + TIMEOUT, begin)
+    try:
+        supervisor.check_time(KEY, tokens, job.deadline)
+        supervisor.submit(job)
+        async with asyncio.timeout(waits):
+            assert await job.future == lengths
+        found["done"] += tokens
+        found["slowest"] = max(found["slowest"], loop.time() - begin)
+    except ServiceError as error:
+        found[error.status] += tokens
+        found["waits"] = max(found["waits"], error.retry_after or 0)
+    except TimeoutError:
+        found[504] += tokens
+    finally:
+        if job.unanswered:
+            supervisor.queue.discard(job)
+
+
+def load(times, seconds=300, of=(64,) * 16, waits=TIMEOUT):
+    """A scene: requests come at `times` the rate of the worker."""
+
+    async def scene(supervisor, workers):
+        found, rng = Counter(), np.random.default_rng(0)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        asked = []
+        while loop.time() < end:
+            asked.append(asyncio.create_task(ask(supervisor, list(of), found, waits)))
+            await asyncio.sleep(rng.exponential(sum(of) / RATE / times))
+        await asyncio.gather(*asked)
+        found["computed"] = workers[0].tokens
+        return found
+
+    return scene
+
+
+@pytest.mark.parametrize("times", [3, 10])
+def test_under_too_much_load_as_much_is_answered_as_can_be(times, monkeypatch):
+    found = play(monkeypatch, load(times))
+    assert found["done"] > 0.97 * 300 * RATE
+    assert found["done"] == found["computed"]  # nothing in vain
+    assert found[504] == 0
+    assert found[429] > 0.9 * (times - 1.2) * 300 * RATE
+    assert found["slowest"] < 0.8 * TIMEOUT
+
+
+def test_nothing_is_refused_while_it_can_be_done(monkeypatch):
+    found = play(monkeypatch, load(0.8))
+    assert found.keys() == {"done", "slowest", "computed"}
+    assert found["done"] == found["computed"]
+
+
+def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
+    """The same load without the check: the figures above come from it."""
+    monkeypatch.setattr(module.Supervisor, "check_time", lambda *_: None)
+    monkeypatch.setattr(Queue, "hopeless", lambda *_: [])
+    monkeypatch.setattr(Queue, "_urgent", lambda *_: None)
+    found = play(monkeypatch, load(10))
+    assert found["done"] < 0.5 * 300 * RATE
+
+
+def test_a_retry_after_is_true(monkeypatch):
+    """Who comes again when he is told to, while nobody else comes, is let in; a little earlier he is not."""
+
+    async def scene(supervisor, _):
+        found = Counter()
+        asked = [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(2)]
+        await asyncio.sleep(5)  # now the speed is known
+        asked += [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(40)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with pytest.raises(ServiceError) as refused:
+            supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        wait = refused.value.retry_after
+        await asyncio.sleep(wait - 2)
+        with pytest.raises(ServiceError):
+            supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        await asyncio.sleep(2)
+        supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        for one in asked:
+            one.cancel()
+        return refused.value.status, found
+
+    status, found = play(monkeypatch, scene)
+    assert status == 429
+    assert found[429] > 0
+
+
+def test_what_nobody_waits_for_is_not_computed(monkeypatch):
+    """Clients that give up after 5 seconds, at ten times the load."""
+    found = play(monkeypatch, load(10, waits=5))
+    assert found["computed"] < 1.02 * 300 * RATE + 30 * RATE
+    assert found[504] > 0
+
+
+def test_a_request_too_large_for_its_time_is_refused_even_alone(monkeypatch):
+    async def scene(supervisor, _):
+        found = Counter()
+        await ask(supervisor, [100] * 20, found)
+        await ask(supervisor, [100] * 500, found)  # 50 of 60 seconds
+        await ask(supervisor, [100] * 1000, found)
+        return found
+
+    found = play(monkeypatch, scene)
+    assert (found["done"], found[413]) == (52_000, 100_000)
+
+
+def test_a_large_request_is_finished_though_small_ones_keep_coming(monkeypatch):
+    async def scene(supervisor, workers):
+        found, large = Counter(), Counter()
+        await ask(supervisor, [100] * 20, found)
+        asked = asyncio.create_task(ask(supervisor, [100] * 300, large))
+        await asyncio.sleep(0)
+        await load(5, seconds=120, of=(16,) * 4)(supervisor, workers)
+        await asked
+        return large
+
+    assert play(monkeypatch, scene)["done"] == 30_000
+
+
+def test_when_the_machine_becomes_slower_what_cannot_be_done_is_refused_early(monkeypatch):
+    found = play(monkeypatch, load(10, seconds=300), lambda: Worker(slows_at=150))
+    assert found["done"] > 0.85 * (150 + 150 / 4) * RATE
+    assert found[504] < 0.1 * found["done"]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_that_hangs_is_replaced(busy, monkeypatch):
+    """Also one without work, and one to which requests keep coming."""
+
+    async def scene(supervisor, workers):
+        found = Counter()
+        if busy:
+            await load(0.5, seconds=300)(supervisor, workers)
+        else:
+            await asyncio.sleep(300)
+        await ask(supervisor, [16], found)
+        return workers[0].ended_at, supervisor.is_ready, found["done"]
+
+    ended_at, is_ready, done = play(monkeypatch, scene, lambda: Worker(stops_at=100), Worker)
+    assert 100 < ended_at < 100 + 1.5 * TIMEOUT + 15
+    assert is_ready
+    assert done == 16

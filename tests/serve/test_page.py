@@ -192,7 +192,7 @@ def test_masks_are_filled_and_their_guesses_shown(page, stub):
     assert texts(panel.locator("mark")) == ["centre", "19th"]
     shown = rows(panel, ".bars li")
     assert shown[:5] == ["centre 41.4%", "wall 22.8%", "cathedral 11.9%", "rest 3.1%", ". < 0.1%"]
-    assert shown[9] == "▁ 1.0%"
+    assert shown[9] == "(space) 1.0%"
     bar = panel.locator(".bars li").nth(1).locator(".bar").evaluate("bar => bar.style.getPropertyValue('--share')")
     assert float(bar) == ANSWERS["fill-mask"]["results"][0]["masks"][0][1]["probability"]
     assert page.locator("#said").inner_text() == "centre, 41.4%; 19th, 60.4%"
@@ -402,10 +402,80 @@ def painted(panel, places):
 def test_the_matrix_is_darker_where_attention_is_stronger(page, stub):
     panel = opened(page, stub, "passes")
     mean = np.mean(stub.answers["passes"]["attention"][-1], 0)
-    strongest, weakest = np.unravel_index(mean.argmax(), mean.shape), np.unravel_index(mean.argmin(), mean.shape)
-    places = [[int(number) for number in place] for place in (strongest, weakest)]
-    wanted = [255, 255 * (mean.min() / mean.max()) ** 0.6]
+    places = [
+        tuple(np.argwhere(mean == value)[0].tolist()) for value in np.quantile(mean, [1, 0.75, 0], method="nearest")
+    ]
+    span = max(mean.max() - mean.min(), 0.5 / len(TOKENS))
+    wanted = [255 * ((mean[place] - mean.min()) / span) ** 0.6 for place in places]
+    assert wanted[0] == 255 > wanted[1] > 20 > wanted[2] == 0
     np.testing.assert_allclose(painted(panel, places), wanted, atol=2)
+    assert panel.get_by_text(f"an even share would be {100 / len(TOKENS):.1f}%").is_visible()
+
+
+def test_attention_that_is_nearly_even_stays_pale(page, stub):
+    flat = np.full((12, 4, len(TOKENS), len(TOKENS)), 1 / len(TOKENS))
+    flat[..., 0, 1] *= 1.02
+    stub.answers["passes"] = passes_answer() | {"attention": flat.round(5).tolist()}
+    panel = opened(page, stub, "passes")
+    assert max(painted(panel, [(0, 1), (2, 3)])) < 60
+
+
+def test_the_passes_open_with_a_model_that_fills_masks_and_another_model_at_its_last_pass(page, stub):
+    classifier = {
+        "name": "classifier",
+        "kinds": ["classify", "passes"],
+        "precision": "bf16",
+        "notes": [],
+        "examples": {},
+    }
+    stub.models = [classifier, *stub.models]
+    stub.answers["passes"] = passes_answer(passes=2)
+    panel = opened(page, stub, "passes")
+    assert stub.bodies[-1][1]["model"] == "base"
+    assert panel.locator("output").first.inner_text() == "Pass 2 of 2"
+    stub.answers["passes"] = passes_answer(passes=12)
+    with page.expect_response("**/passes"):
+        panel.get_by_label("Model").select_option("classifier")
+    panel.get_by_text("Pass 12 of 12").wait_for()
+
+
+def test_a_model_without_that_head_is_asked_without_a_mask(page, stub):
+    stub.models = [{"name": "only", "kinds": ["passes"], "precision": "bf16", "notes": [], "examples": {}}]
+    opened(page, stub, "passes")
+    assert "[MASK]" not in stub.bodies[-1][1]["text"]
+
+
+def test_many_texts_fit_beside_each_other_and_colours_begin_at_the_least_alike(page, stub):
+    near = np.full((30, 30), 0.8)
+    near[0, 1] = near[1, 0] = 0.9
+    np.fill_diagonal(near, 1)
+    stub.answers["similarity"] = {"model": "base", "results": near.tolist()}
+    page.goto(f"{stub.url}/page/#embed")
+    panel = page.locator("#panel-embed")
+    with page.expect_response("**/similarity"):
+        panel.get_by_label("Texts").fill("\n".join(f"text {n}" for n in range(30)))
+    panel.get_by_text("Colours go from 0.80 to 1.00").wait_for()
+    assert panel.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
+    cells = panel.locator("tbody tr").first.locator("td")
+    shares = cells.evaluate_all("cells => cells.map(cell => Number(cell.style.getPropertyValue('--share')))")
+    np.testing.assert_allclose(shares[:3], [1, 0.5, 0], atol=1e-9)
+    assert cells.nth(1).get_attribute("title") == "0.90"
+
+
+def test_no_answer_beside_candidates_that_add_up_by_themselves_is_explained(page, stub):
+    nbest = [{"text": "", "probability": 0.94}, {"text": "1843", "probability": 0.74, "start": 34, "end": 38}]
+    stub.answers["answer"] = {"model": "base", "results": [{"answer": "", "score": 0.06, "nbest": nbest}]}
+    panel = opened(page, stub, "answer")
+    assert panel.get_by_text("“No answer” is judged by itself").is_visible()
+
+
+def test_the_back_button_goes_to_the_tab_before(page, stub):
+    opened(page, stub, "fill-mask")
+    page.get_by_role("tab", name="Classify").click()
+    page.locator("#panel-classify .verdict").wait_for()
+    page.go_back()
+    page.locator("#panel-fill-mask .reading").wait_for()
+    assert page.get_by_role("tab", name="Fill in").get_attribute("aria-selected") == "true"
 
 
 def test_passes_play_to_the_last_and_stop(page, stub):

@@ -138,6 +138,7 @@ def _figure(metrics: RunMetrics, baseline: Mapping[str, float], title: str, look
         last.set_xlim(-0.02 * last_step, 1.02 * last_step)
         figure.align_ylabels(axes)
         _write_heading(axes[0], title, training_extent(metrics), look)
+        figure.get_layout_engine().set(rect=(0, 0, 1, 0.985))  # the heading stands outside of the axes: off the edge
         figure.draw_without_rendering()  # inside the style: text takes its fonts when it is laid out
     return figure
 
@@ -217,8 +218,7 @@ def draw_learning_rate(axis: Any, metrics: RunMetrics, _: Mapping[str, float]) -
     axis.plot(steps, rates, color=TRAIN, linewidth=1.4, marker="o" if len(steps) == 1 else "", markersize=4)
     axis.set_ylim(bottom=0)
     axis.set_ylabel("learning\nrate")
-    axis.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3), useMathText=False)
-    axis.yaxis.get_offset_text().set_size("small")
+    axis.yaxis.set_major_formatter("{x:g}")  # with an offset of 1e-3 the numbers would not say what they are
 
 
 def draw_training(axis: Any, steps: list[int], values: list[float], ceiling: float = math.inf) -> None:
@@ -229,7 +229,7 @@ def draw_training(axis: Any, steps: list[int], values: list[float], ceiling: flo
         axis.plot(steps, values, color=TRAIN, linewidth=1.4, marker="o", markersize=3.5, label="training")
         return
     raw_steps, raw = _thin(steps, values)
-    axis.plot(raw_steps, raw, color=TRAIN, linewidth=0.7, alpha=0.28, label="training")
+    axis.plot(raw_steps, raw, color=TRAIN, linewidth=0.8, alpha=0.45, label="training")
     smooth_steps, smooth = _thin(steps, _smooth([value if value <= ceiling else math.nan for value in values]))
     axis.plot(smooth_steps, smooth, color=TRAIN, linewidth=1.8, label="training, running mean")
 
@@ -248,7 +248,9 @@ def _smooth(values: list[float]) -> list[float]:
 
     The window is narrower at the start, so that the first steep fall is not drawn late or too low.
     """
-    half = len(values) // SMOOTHING_SHARE // 2
+    half = max(
+        len(values) // SMOOTHING_SHARE // 2, 2
+    )  # below 200 points one of 50 is none: the mean would be the curve
     sums, counts = [0.0], [0]
     for value in values:
         known = math.isfinite(value)
@@ -284,9 +286,10 @@ def _loss_limits(losses: list[float], others: list[float]) -> tuple[float, float
         return math.nan, math.nan, 0
     top = max([*fixed, *known[-1:]])
     if len(known) >= FEW_POINTS:
-        usual = known[int(0.99 * (len(known) - 1))]
+        # The first points of a run, from 8 or 10 nats, would take half of the axis; what is above the frame is counted.
+        usual = known[int(0.95 * (len(known) - 1))]
         spread = usual - statistics.median(known)
-        if known[-1] > usual + 3 * max(spread, 0.1):
+        if known[-1] > usual + max(spread, 0.1):
             top = max([*fixed, usual + 0.5 * max(spread, 0.1)])
     bottom = min([*fixed, *known[:1]])
     margin = 0.06 * max(top - bottom, 0.2)

@@ -31,6 +31,9 @@ export function draw(tag, attributes = {}, ...children) {
 /** A span of somebody's text, which runs in its own direction. */
 export const words = (text, tag = "span") => make(tag, { dir: "auto" }, text);
 
+/** "▁cat" as "cat"; a token that is only a space as reports write it. */
+export const readable = (piece) => (piece.replace(/^▁/, "") || "(space)").replaceAll("▁", " ").normalize("NFC");
+
 /** 0.4321 as 43.2%. */
 export function percent(share) {
   if (share > 0 && share < 0.0005) return "< 0.1%";

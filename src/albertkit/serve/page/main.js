@@ -44,11 +44,18 @@ forget.onclick = () => {
 /** Whether a model can do what a tab is for. */
 const can = (model, tab) => model.kinds.includes(tab.kind);
 
+/** The models that can do it, those first that can also do what the tab's example asks for. */
+const able = (models, tab) => {
+  const [best, others] = [true, false].map((wanted) => models.filter(
+    (model) => can(model, tab) && (!tab.prefers || model.kinds.includes(tab.prefers)) === wanted));
+  return [...best, ...others];
+};
+
 function openTabs(models) {
   const shown = TABS.filter((tab) => models.some((model) => can(model, tab)));
   const panels = new Map();
   const buttons = shown.map((tab) => make("button", {
-    type: "button", role: "tab", id: `tab-${tab.kind}`, "aria-controls": `panel-${tab.kind}`, onclick: () => choose(tab),
+    type: "button", role: "tab", id: `tab-${tab.kind}`, "aria-controls": `panel-${tab.kind}`, onclick: () => { location.hash = tab.kind; },
   }, tab.name));
   const frames = shown.map((tab) => make("div", {
     role: "tabpanel", id: `panel-${tab.kind}`, "aria-labelledby": `tab-${tab.kind}`, hidden: true,
@@ -63,7 +70,7 @@ function openTabs(models) {
     });
     history.replaceState(null, "", `#${tab.kind}`);
     if (panels.has(tab)) return;
-    const panel = makePanel(tab, models.filter((model) => can(model, tab)), say);
+    const panel = makePanel(tab, able(models, tab), say);
     panels.set(tab, panel);
     frames[shown.indexOf(tab)].append(panel.node);
     panel.run(); // its example

@@ -16,7 +16,7 @@ const PAUSE = 400; // milliseconds without a key before what is written is sent
  * @returns {{node: HTMLElement, run: () => Promise<void>}}
  */
 export function makePanel(tab, models, say) {
-  const { fields, tools = [], body, show } = tab.open(models[0].examples?.[tab.kind]);
+  const { fields, tools = [], body, show } = tab.open(models[0].examples?.[tab.kind], models[0]);
   const results = make("div.results", { tabIndex: -1, role: "region", "aria-label": `Answer: ${tab.name}` });
   const stop = make("button", { type: "button", hidden: true }, "Stop");
   const model = modelChoice(models, tab);

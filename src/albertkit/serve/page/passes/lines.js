@@ -1,7 +1,7 @@
 /** The text as tokens to choose from, with a line from the chosen one to those it looks at. */
 
-import { draw, make, percent } from "../elements.js";
-import { continues, darkest, readable } from "./tokens.js";
+import { draw, make, percent, readable } from "../elements.js";
+import { continues, darkest } from "./tokens.js";
 
 const FAINTEST = 0.12; // of the darkest: what is weaker has no line
 const NAMED = 3; // that are named below
@@ -50,6 +50,7 @@ export function makeLines({ tokens }, state, weights, change) {
     const curves = shares.map((share, number) => {
       if (share < FAINTEST || number === state.token) return null;
       const [toX, toY] = middle(chips[number]), lift = 14 + Math.min(26, Math.abs(toX - x) * 0.12);
+      if (toY !== y) return null; // it would run behind the tokens between; the colour of the token says as much
       return draw("path", {
         d: `M${x} ${y}C${x} ${y - lift} ${toX} ${toY - lift} ${toX} ${toY}`,
         "stroke-width": 0.75 + 2.5 * share, "stroke-opacity": 0.2 + 0.8 * share,

@@ -1,12 +1,17 @@
 /** Attention as a square: each row is a token that looks, each column one that is looked at. */
 
-import { make } from "../elements.js";
+import { make, percent, readable } from "../elements.js";
 import { makeCanvas } from "./canvas.js";
-import { darkest, readable } from "./tokens.js";
 
-const LEGIBLE = 12; // pixels of a cell that leave room for a label
+const LEGIBLE = 7; // pixels of a cell that leave room for a label
 const LONGEST = 84; // pixels of a label
 const GAMMA = 0.6; // weak weights stay visible
+
+/** The least and the largest weight; at least half an even share apart, so that a head that looks everywhere stays pale. */
+function range(matrix) {
+  const all = matrix.flat(), least = Math.min(...all);
+  return [least, Math.max(...all, least + 0.5 / matrix.length)];
+}
 
 /** Arguments as `makeLines`. */
 export function makeMatrix({ tokens }, state, weights, change) {
@@ -23,10 +28,10 @@ export function makeMatrix({ tokens }, state, weights, change) {
     const side = Math.min(width, height), labels = fittingLabels(pen, side);
     const size = Math.floor((side - labels) / count * 2) / 2; // half pixels: no seams between the cells
     box = { x: labels, y: labels, size };
-    const matrix = weights(state.pass, state.head), full = darkest(matrix.flat());
+    const matrix = weights(state.pass, state.head), [least, most] = range(matrix);
     pen.fillStyle = colours.accent;
     matrix.forEach((row, from) => row.forEach((weight, to) => {
-      pen.globalAlpha = (weight / full) ** GAMMA;
+      pen.globalAlpha = ((weight - least) / (most - least)) ** GAMMA;
       pen.fillRect(box.x + to * size, box.y + from * size, size, size);
     }));
     pen.globalAlpha = 1;
@@ -51,6 +56,7 @@ export function makeMatrix({ tokens }, state, weights, change) {
   function label(pen, name, number, colours) {
     const at = (number + 0.5) * box.size;
     pen.fillStyle = number === state.token ? colours.warm : colours.muted;
+    pen.font = pen.font.replace(/^\d+px/, `${Math.min(13, Math.floor(box.size))}px`);
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     pen.fillText(name, box.x - 6, box.y + at, LONGEST - 8);
@@ -67,7 +73,8 @@ export function makeMatrix({ tokens }, state, weights, change) {
     const weight = weights(state.pass, state.head)[cell.from][cell.to];
     readout.textContent = pointed
       ? `“${names[cell.from]}” → “${names[cell.to]}”: ${weight.toFixed(3)}`
-      : "The stronger the colour, the more it looks there.";
+      : `From no colour, ${percent(range(weights(state.pass, state.head))[0])}, to the full one, `
+        + `${percent(range(weights(state.pass, state.head))[1])}; an even share would be ${percent(1 / count)}.`;
   }
   function point(changes) {
     pointed = true;

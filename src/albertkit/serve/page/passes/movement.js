@@ -1,7 +1,7 @@
 /** How far each pass moves the chosen token, and how near that brings it to where it ends. */
 
-import { decimal, make } from "../elements.js";
-import { passNumber, readable } from "./tokens.js";
+import { decimal, make, readable } from "../elements.js";
+import { passNumber } from "./tokens.js";
 
 const ROOMY = 12; // columns that leave room for a number over each
 

@@ -1,8 +1,7 @@
 /** How the hidden states move: a path for each token, drawn up to the pass that is looked at. */
 
-import { make, percent } from "../elements.js";
+import { make, percent, readable } from "../elements.js";
 import { makeCanvas } from "./canvas.js";
-import { readable } from "./tokens.js";
 
 const MARGIN = 26; // pixels
 const GLIDE = 260; // milliseconds from one pass to another

@@ -1,7 +1,7 @@
 /** What the masked-LM head would say after each pass. */
 
-import { bars, make, percent } from "../elements.js";
-import { passNumber, readable } from "./tokens.js";
+import { bars, make, percent, readable } from "../elements.js";
+import { passNumber } from "./tokens.js";
 
 /** Arguments as `makeLines`. */
 export function makePredictions({ predictions }, state, _weights, change) {

@@ -2,9 +2,6 @@
 
 import { make } from "../elements.js";
 
-/** "▁cat" as "cat"; a piece that is only a space stays as it is. */
-export const readable = (piece) => (piece.replace(/^▁/, "") || piece).normalize("NFC");
-
 /** The number of a pass; heard with what it counts. */
 export const passNumber = (pass) => make("span.pass", {}, make("span.unseen", {}, "after pass "), `${pass}`);
 

@@ -35,7 +35,12 @@ function shown(found, context) {
   const highlight = (candidate) => text.replaceChildren(...withSpan(context, candidate));
   highlight(found);
   const verdict = make("p.verdict", { dir: "auto" }, found.answer || NONE);
-  return [verdict, text, make("h3", {}, "Candidates"), candidates(found, highlight)];
+  const total = found.nbest.reduce((sum, { probability }) => sum + probability, 0);
+  const apart = total > 1.005 && found.nbest.some((candidate) => !candidate.text); // whether, and where if so
+  return [
+    verdict, text, make("h3", {}, "Candidates"), candidates(found, highlight),
+    ...(apart ? [make("p.note", {}, "“No answer” is judged by itself; the others share 100% among them, should there be one.")] : []),
+  ];
 }
 
 /** The text with characters `start` to `end` marked; as it is where they are null. */

@@ -41,7 +41,7 @@ function shown(captions) {
   if (captions.length === 0) return [make("p.muted", {}, "It has nothing to say.")];
   const [best, ...others] = captions;
   const scored = ({ score, log_probability: logProbability }) =>
-    make("span.muted", {}, ` score ${decimal(score)} · log-probability ${decimal(logProbability)}`);
+    make("span.muted.scored", {}, ` score ${decimal(score)} · log-probability ${decimal(logProbability)}`);
   const list = make("ol.captions", { "aria-label": "Other captions" },
     ...others.map((one) => make("li", {}, words(one.text), scored(one))));
   return [

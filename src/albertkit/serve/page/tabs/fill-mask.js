@@ -1,6 +1,6 @@
 /** The likeliest pieces for each [MASK]. */
 
-import { bars, make, percent, words } from "../elements.js";
+import { bars, make, percent, readable, words } from "../elements.js";
 import { textField } from "../fields.js";
 
 const MASK = "[MASK]";
@@ -30,8 +30,8 @@ function insertMask(control) {
   control.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
-/** What stands for a blank: the word, or the piece where it has no letters of its own. */
-const named = ({ word, piece }) => word || piece;
+/** What stands for a blank: the word, or the token where it has no letters of its own. */
+const named = ({ word, piece }) => word || readable(piece);
 
 /** The text with the best guess in each blank. */
 function filled({ text, masks }) {

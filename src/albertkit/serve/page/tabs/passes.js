@@ -7,6 +7,7 @@ import { makeViewer } from "../passes/viewer.js";
 export const passes = {
   kind: "passes",
   path: "passes",
+  prefers: "fill-mask",
   name: "Passes",
   title: "The same layer, run again and again",
   lead: "ALBERT sends a text through one layer many times. Move through the passes: where the heads look, how far each token "
@@ -15,19 +16,25 @@ export const passes = {
   verb: "Look inside",
   pause: 1200, // milliseconds: an answer of 64 tokens and 12 passes is 4 MB
 
-  open(example = "The old clock in the [MASK] has stopped again.") {
-    const text = textField("Text", example, { rows: 2, note: "A [MASK] shows what the model would say after each pass." });
-    const memory = { pass: Infinity, head: "mean", token: null }; // kept while the text changes
+  open(example = "The old clock in the [MASK] has stopped again.", model = { kinds: ["fill-mask"] }) {
+    const fills = model.kinds.includes("fill-mask");
+    const note = fills ? "A [MASK] shows what the model would say after each pass." : "";
+    const text = textField("Text", fills ? example : example.replace("[MASK]", "tower"), { rows: 2, note });
+    let memory = { pass: Infinity, head: "mean", token: null }; // kept while the text changes
     return {
       fields: [text.row],
       body: () => (text.value.trim() ? { text: text.value } : null),
-      show: (found) => ({
-        nodes: [
-          ...(found.left_out ? [make("p.note", {}, `Of the text ${found.left_out} more tokens are left out.`)] : []),
-          makeViewer(found, memory),
-        ],
-        said: `${found.tokens.length} tokens, ${found.attention.length} passes.`,
-      }),
+      show: (found) => {
+        const passes = found.attention.length, isSame = memory.passes === passes;
+        memory = { ...memory, passes, pass: isSame ? memory.pass : Infinity }; // another model: its last pass
+        return {
+          nodes: [
+            ...(found.left_out ? [make("p.note", {}, `Of the text ${found.left_out} more tokens are left out.`)] : []),
+            makeViewer(found, memory),
+          ],
+          said: `${found.tokens.length} tokens, ${found.attention.length} passes.`,
+        };
+      },
     };
   },
 };

@@ -46,12 +46,21 @@ function nearest(matrix) {
   return best;
 }
 
-/** The numbers on colours: the more alike the darker, and another hue below 0. */
+const DENSE = 12; // texts from which there is room for colours only
+
+/** The numbers on colours: the more alike the darker, and another hue below 0. Where none is below, the least alike has none. */
 function heatMap(matrix, texts) {
+  const least = Math.min(...matrix.flat()), from = least > 0 && least < 1 ? least : 0;
+  const share = (cosine) => Math.min(Math.max((Math.abs(cosine) - from) / (1 - from), 0), 1);
+  const dense = matrix.length >= DENSE;
   const head = make("tr", {}, make("td"), ...texts.map((text, n) => make("th", { scope: "col", title: text }, `${n + 1}`)));
   const rows = matrix.map((row, number) => make("tr", {},
     make("th", { scope: "row", title: texts[number] }, make("span.muted", {}, `${number + 1} `), words(texts[number])),
-    ...row.map((cosine) => make(cosine < 0 ? "td.below" : "td", { "--share": Math.min(Math.abs(cosine), 1) }, decimal(cosine)))));
-  return make("div.scroll", { tabIndex: 0, role: "region", "aria-label": "Cosine of every text with every other" },
-    make("table.heat", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+    ...row.map((cosine) => make(cosine < 0 ? "td.below" : "td", { "--share": share(cosine), title: decimal(cosine) },
+      ...(dense ? [] : [decimal(cosine)])))));
+  const note = `Colours go from ${decimal(from)} to 1.00.${dense ? " Point at a cell for its number." : ""}`;
+  return make("div", {},
+    make("div.scroll", { tabIndex: 0, role: "region", "aria-label": "Cosine of every text with every other" },
+      make(dense ? "table.heat.dense" : "table.heat", {}, make("thead", {}, head), make("tbody", {}, ...rows))),
+    make("p.note", {}, note));
 }

@@ -11,7 +11,7 @@ from albertkit.checkpoints.card import write_conversion_card
 from albertkit.checkpoints.classes import HEADS, choose_head, with_labels
 from albertkit.checkpoints.fit import fit
 from albertkit.checkpoints.sources import open_source
-from albertkit.checkpoints.targets import WRITERS, carry_tokenizer, check_expressible
+from albertkit.checkpoints.targets import WRITERS, carry_tokenizer, check_expressible, drop_unknown_heads
 from albertkit.checkpoints.verify import compare_outputs, reread
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import atomic_folder
@@ -19,7 +19,7 @@ from albertkit.tokenizer.loading import TOKENIZER_FILES
 
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")  # a folder with one of these may be overwritten
 # Weights of any format; but a tokenizer may be called model.model.
-_REPLACED = (*_CHECKPOINT_FILES, "README.md", "model.[!m]*", "pytorch_model*")
+_REPLACED = (*_CHECKPOINT_FILES, "README.md", "model.[!m]*", "bert_model.ckpt*", "pytorch_model*")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def convert(
             `.tar.gz`), a folder of transformers of any year, of an ALBERT or a BERT, or `org/name` of the hub.
         target: Folder to write. It appears whole or not at all.
         to: "transformers": a checkpoint folder; "tf1": `model.ckpt-best` and `albert_config.json`, as google-research/albert
-            writes them; "npz": `model.npz` with the same names.
+            writes them; "tf2": `bert_model.ckpt`, as the Model Garden's converter writes it; "npz": `model.npz` with the names
+            of "tf1".
         head: A key of `albertkit.checkpoints.classes.HEADS`, where the weights leave a doubt. Default: what they are for.
         config: Configuration file, if there is none beside the weights. For a BERT: the ALBERT to make of it.
         allow_missing: Names, or first parts of names, of parameters that the source may lack, which are then initialised
@@ -120,6 +121,7 @@ def _convert(
         found.config = with_labels(found.config, chosen, found.tensors)
         missing = fit(found, model_class, allow_missing, str(source))
         check_expressible(found.tensors, found.config, to, lossy)
+        drop_unknown_heads(found, to, lossy)
         with atomic_folder(target) as folder:
             found.config = carry_tokenizer(found, folder)
             WRITERS[to](folder, found.tensors, found.config, model_class)

@@ -164,6 +164,11 @@ def tf1_variable(name: str) -> tuple[str, Layout] | None:
     return None if row is None else (row.tf1.format(g=group, i=inner), row.layout)
 
 
+def row_of(name: str) -> Row:
+    """The row of a parameter that the table is known to have."""
+    return _BY_NAME[_without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")[0]]
+
+
 def _without_numbers(name: str, block: re.Pattern[str], placeholders: str) -> tuple[str, tuple[str, str]]:
     """A name as the table has it, and the numbers of its group and inner group; 0 for the Model Garden's one block."""
     place = block.search(name)
@@ -197,6 +202,19 @@ def from_tensorflow(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
 def to_tf1(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
     """A parameter as TensorFlow 1 lays it out, in memory of its own order."""
     return values if layout in (Layout.AS_IS, Layout.HEADS_BIAS) else np.ascontiguousarray(values.T)
+
+
+def to_tf2(values: NDArray[Any], layout: Layout, num_heads: int) -> NDArray[Any]:
+    """A parameter as the Model Garden lays it out: as TensorFlow 1, its heads split."""
+    values = to_tf1(values, layout)
+    match layout:
+        case Layout.TO_HEADS:
+            return values.reshape(len(values), num_heads, -1)
+        case Layout.FROM_HEADS:
+            return values.reshape(num_heads, -1, values.shape[-1])
+        case Layout.HEADS_BIAS:
+            return values.reshape(num_heads, -1)
+    return values
 
 
 def well_shaped(shape: tuple[int, ...], layout: Layout) -> bool:

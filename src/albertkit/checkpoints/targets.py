@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertkit.checkpoints import names
+from albertkit.checkpoints import model_garden, names
 from albertkit.checkpoints.configurations import google_values
 from albertkit.checkpoints.folder import WEIGHTS, write_tensors
 from albertkit.checkpoints.found import FoundModel
@@ -20,6 +20,7 @@ from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.files import atomic_file, write_json
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tensorflow_files.bundle import write_bundle
+from albertkit.tensorflow_files.object_graph import OBJECT_GRAPH, write_object_graph
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.loading import TOKENIZER_FILES
 
@@ -45,6 +46,8 @@ def check_expressible(tensors: Mapping[str, Tensor], config: AlbertConfig, to: s
         )
     if to == "transformers":
         return
+    if to == "tf2":
+        model_garden.check_one_block(config)
     reasons = []
     if config.layer_norm_eps != _GOOGLE_EPSILON:
         reasons.append(f"layer_norm_eps {config.layer_norm_eps} (always {_GOOGLE_EPSILON})")
@@ -62,6 +65,27 @@ def check_expressible(tensors: Mapping[str, Tensor], config: AlbertConfig, to: s
             "google-research/albert has no projection from E to H when they are equal, and this model has one that changes "
             "the embeddings",
         )
+
+
+def drop_unknown_heads(found: FoundModel, to: str, lossy: bool) -> None:
+    """Leave out the heads that the target has no place for, where that was asked for, and note them.
+
+    Raises:
+        CheckpointError: not-expressible.
+    """
+    unknown = model_garden.unknown_heads(found.tensors) if to == "tf2" else []
+    if not unknown:
+        return
+    heads = ", ".join(sorted({name.split(".")[0] for name in unknown}))
+    if not lossy:
+        raise CheckpointError(
+            "not-expressible", f"checkpoints of the Model Garden have no place for {heads}: they hold an encoder, or an encoder "
+            "and a masked-LM head",
+            "to leave them out, add --lossy; --to tf1 keeps them",
+        )  # fmt: skip
+    for name in unknown:
+        del found.tensors[name]
+    found.notes.append(f"left out, the Model Garden's checkpoints have no place for them: {heads}")
 
 
 def write_transformers(
@@ -92,8 +116,18 @@ def write_npz(
     write_json(folder / "albert_config.json", google_values(config))
 
 
+def write_tf2(
+    folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
+) -> None:
+    """`bert_model.ckpt` as the Model Garden's converter writes it, and `albert_config.json`."""
+    found, values = model_garden.variables(tensors, config)
+    graph = np.array(write_object_graph(found), object)
+    write_bundle(folder / model_garden.PREFIX, {**values, OBJECT_GRAPH: graph})
+    write_json(folder / "albert_config.json", google_values(config))
+
+
 Writer = Callable[[Path, Mapping[str, Tensor], AlbertConfig, type[PretrainedAlbert]], None]
-WRITERS: dict[str, Writer] = {"transformers": write_transformers, "tf1": write_tf1, "npz": write_npz}
+WRITERS: dict[str, Writer] = {"transformers": write_transformers, "tf1": write_tf1, "tf2": write_tf2, "npz": write_npz}
 
 
 def carry_tokenizer(found: FoundModel, target: Path) -> AlbertConfig:

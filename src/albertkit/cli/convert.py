@@ -9,7 +9,7 @@ def convert(
     target: Path,
     /,
     *,
-    to: Literal["transformers", "tf1", "npz"] = "transformers",
+    to: Literal["transformers", "tf1", "tf2", "npz"] = "transformers",
     head: str | None = None,
     config: Path | None = None,
     allow_missing: tuple[str, ...] = (),
@@ -17,13 +17,14 @@ def convert(
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Convert an ALBERT of any origin to a checkpoint folder, or back to TensorFlow 1, and verify it.
+    """Convert an ALBERT of any origin to a checkpoint folder, or back to TensorFlow, and verify it.
 
     Args:
         source: TensorFlow checkpoint, SavedModel or TF-Hub module (folder or .tar.gz), folder of transformers (ALBERT or BERT),
             or org/name of the Hugging Face hub.
         target: Folder to write. It appears whole or not at all.
-        to: transformers: a checkpoint folder; tf1: model.ckpt-best and albert_config.json; npz: the same names in one file.
+        to: transformers: a checkpoint folder; tf1: model.ckpt-best and albert_config.json; tf2: bert_model.ckpt of the Model
+            Garden; npz: the names of tf1 in one file.
         head: Where the weights leave a doubt: encoder, pretraining, masked-lm, classification, regression,
             token-classification, multiple-choice, question-answering, beam-question-answering.
         config: Configuration file, if none lies beside the weights. For a BERT: the ALBERT to make of it.

@@ -65,15 +65,19 @@ class VideoCaptioner:
         )
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
+    def from_pretrained(cls, folder: str | Path, backbone: str | None = None) -> Self:
         """Load a folder that `save_pretrained` or `caption train` wrote; a run means its `best`.
 
+        Args:
+            folder: The folder, or `org/name` of the hub.
+            backbone: Where a frozen backbone lies now, for example `hf:FOLDER`. Default: where it lay before.
+
         Raises:
-            CheckpointError: no-captioner, other-backbone, and what loading a checkpoint and a backbone raises.
+            CheckpointError: no-captioner, missing-backbone, other-backbone, and what loading a checkpoint and a backbone raises.
         """
         from albertkit.captioning.folder import load_captioner
 
-        return cls(**load_captioner(folder))
+        return cls(**load_captioner(folder, backbone))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer, how frames are sampled, and the weights of a backbone that was trained along."""

@@ -74,12 +74,13 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
         CheckpointError: other-backbone.
     """
     backbone = captioner.backbone
-    pairs = {
-        "backbone": ("features" if backbone is None else backbone.name, clips.backbone),
-        "sampling": (captioner.sampling, clips.sampling),
-    }
-    if backbone is not None and clips.backbone_fingerprint is not None:
-        pairs["weights of the backbone"] = (backbone.fingerprint()[:12], clips.backbone_fingerprint[:12])
+    pairs: dict[str, tuple[Any, Any]] = {"sampling": (captioner.sampling, clips.sampling)}
+    if backbone is None or clips.backbone == "features":
+        pairs["backbone"] = ("features" if backbone is None else backbone.name, clips.backbone)
+    elif clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint:  # frames are any backbone's
+        prints = (backbone.fingerprint()[:12], str(clips.backbone_fingerprint)[:12])
+        same = backbone.name == clips.backbone
+        pairs["weights of the backbone" if same else "backbone"] = prints if same else (backbone.name, clips.backbone)
     differing = [f"{name} {own}, not {theirs}" for name, (own, theirs) in pairs.items() if own != theirs]
     if differing:
         raise CheckpointError(

@@ -36,6 +36,9 @@ _MODULES = {
     "cls.seq_relationship": "sop_classifier.classifier",
 }
 
+_OWN_LAYER = re.compile(_GROUP.replace(".", r"\.").format(r"(\d+)"))
+_OWN_MODULES = {ours: theirs for theirs, ours in _MODULES.items()}
+
 
 def is_layer(name: str) -> bool:
     """Whether a parameter's name is of a layer of BERT."""
@@ -48,6 +51,14 @@ def albert_name(name: str) -> str:
     start = _GROUP.format(layer[1]) if layer else ""
     module, _, parameter = name[layer.end() if layer else 0 :].rpartition(".")
     return f"{start}{_MODULES.get(module, module)}.{parameter}"
+
+
+def bert_name(name: str) -> str:
+    """The inverse of `albert_name`, for the names that it gives."""
+    group = _OWN_LAYER.match(name)
+    start = f"encoder.layer.{group[1]}." if group else ""
+    module, _, parameter = name[group.end() if group else 0 :].rpartition(".")
+    return f"{start}{_OWN_MODULES.get(module, module)}.{parameter}"
 
 
 def albert_values(values: dict[str, Any]) -> dict[str, Any]:

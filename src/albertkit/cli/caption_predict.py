@@ -16,6 +16,7 @@ def predict(
     out: Path | None = None,
     sheets: Path = Path("sheets"),
     no_sheets: bool = False,
+    backbone: str | None = None,
     device: str = "auto",
     json: bool = False,
     generation: Annotated[
@@ -31,6 +32,7 @@ def predict(
         sheets: Folder for the contact sheets (PNG): the frames that were looked at, the caption, and how much each word looked
             at each frame.
         no_sheets: Draw none.
+        backbone: Where the frozen backbone lies now, for example hf:FOLDER. Default: where it lay when the captioner was made.
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
@@ -41,7 +43,7 @@ def predict(
 
     if not videos:
         raise ConfigError("bad-argument", "no video is named", "albertkit caption predict MODEL VIDEO")
-    captioner = VideoCaptioner.from_pretrained(model).to(join_world(device).device)
+    captioner = VideoCaptioner.from_pretrained(model, backbone).to(join_world(device).device)
     report = predict_captions(captioner, videos, out=out, sheets=None if no_sheets else sheets, settings=generation)
     for key, error in report.skipped:
         print(f"skipped: {key}: {error.message}", file=sys.stderr)
@@ -64,6 +66,7 @@ def evaluate(
     *,
     split: str = "test",
     out: Path | None = None,
+    backbone: str | None = None,
     device: str = "auto",
     json: bool = False,
     generation: Annotated[
@@ -77,6 +80,7 @@ def evaluate(
         data: Folder that `albertkit caption prepare` wrote.
         split: Which clips.
         out: A JSONL file for the captions, a line for each clip.
+        backbone: Where the frozen backbone lies now, for example hf:FOLDER. Default: where it lay when the captioner was made.
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
@@ -85,6 +89,6 @@ def evaluate(
     from albertkit.cli.printing import print_result
     from albertkit.training.distributed import join_world
 
-    captioner = VideoCaptioner.from_pretrained(model).to(join_world(device).device)
+    captioner = VideoCaptioner.from_pretrained(model, backbone).to(join_world(device).device)
     result = evaluate_captioner(captioner, data, split, out=out, settings=generation)
     print_result(result.to_dict(), json)

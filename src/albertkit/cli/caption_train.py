@@ -16,6 +16,7 @@ def train(
     out: Path,
     train_split: str = "train",
     dev_split: str = "dev",
+    backbone: str | None = None,
     resume: bool = False,
     config_file: Path | None = None,
     json: bool = False,
@@ -31,6 +32,8 @@ def train(
         out: Folder of the run. The captioner to use comes to stand in OUT/best.
         train_split: Clips to learn from.
         dev_split: Clips whose captions choose the best model.
+        backbone: Where the frozen backbone of the clips lies now, for example hf:FOLDER. Default: where it lay when they were
+            prepared.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
         config_file: TOML file of settings, for example the run.toml of another run. Flags win over it.
         json: Print the result as one JSON object.
@@ -38,7 +41,9 @@ def train(
     from albertkit.captioning.training import train_captioner
     from albertkit.cli.printing import print_result
 
-    result = train_captioner(model, data, out, settings, train_split=train_split, dev_split=dev_split, resume=resume)
+    result = train_captioner(
+        model, data, out, settings, train_split=train_split, dev_split=dev_split, backbone=backbone, resume=resume
+    )
     print_result(result.to_dict() | ({"examples": result.examples} if json else {}), json)
     for example in [] if json else result.examples[:3]:
         print(f"{example['key']}: {example['caption']}  (people: {example['references'][0]})")

@@ -61,28 +61,45 @@ def swinbert_checkpoint(
     *,
     config: Path | None = None,
     tokenizer: Path | None = None,
+    to_swinbert: bool = False,
     json: bool = False,
 ) -> None:
-    """Convert a trained SwinBERT to a captioning checkpoint that computes the same, and read it again.
+    """Convert a trained SwinBERT to a captioner, for caption predict, evaluate and train; or a captioner back.
 
-    Layers keep weights of their own, so nothing is saved by it. The backbone (`swin.*`) stays behind.
+    Both of Microsoft's code (BERT) and of a migrated checkout (ALBERT). Every tensor is kept to the bit, Video Swin, `fc` and a
+    learned mask among them, and read again. A BERT's layers keep weights of their own, so nothing is saved by it.
 
     Args:
-        source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file of the same names.
+        source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file of the same names; with
+            --to-swinbert a captioner.
         out: Folder to write. It appears whole or not at all.
-        config: The BERT's config.json. Default: beside the weights; else shapes and log/args.json say it.
-        tokenizer: Folder with the vocab.txt. Default: beside the weights, or where SwinBERT's training saved it.
+        config: The text model's config.json. Default: beside the weights, or where log/args.json says; else, of a BERT, what
+            shapes say.
+        tokenizer: Folder of the tokenizer. Default: beside the weights, where SwinBERT's training saved it, or where
+            log/args.json says.
+        to_swinbert: The other way: write checkpoint/model.bin, log/args.json, tokenizer/ and model/ for SwinBERT's scripts.
         json: Print the report as one JSON object.
     """
     from albertkit.captioning.swinbert.checkpoint import convert_swinbert
+    from albertkit.captioning.swinbert.writing import write_swinbert
     from albertkit.cli.printing import print_result
+    from albertkit.errors import ConfigError
 
-    report = convert_swinbert(source, out, config=config, tokenizer=tokenizer).to_dict()
+    if to_swinbert and (config or tokenizer):
+        raise ConfigError(
+            "bad-argument", "--to-swinbert takes configuration and tokenizer from the captioner",
+            "leave --config and --tokenizer out",
+        )  # fmt: skip
+    if to_swinbert:
+        report = write_swinbert(source, out).to_dict()
+    else:
+        report = convert_swinbert(source, out, config=config, tokenizer=tokenizer).to_dict()
     if json:
         print_result(report, json)
         return
-    notes, training = report.pop("notes"), report.pop("training")
-    report["left_out"] = ", ".join(f"{count} {name}" for name, count in report["left_out"].items()) or None
+    notes, training = report.pop("notes"), report.pop("training", {})
+    if "left_out" in report:
+        report["left_out"] = ", ".join(f"{count} {name}" for name, count in report["left_out"].items()) or None
     print_result({**report, "out": out, **training}, json)
     for note in notes:
         print(f"- {note}")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from albertkit.cli.migrate import swinbert, swinbert_checkpoint
-from albertkit.errors import ConfigError
+from albertkit.errors import CheckpointError, ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
@@ -56,10 +56,12 @@ def test_check_tells_by_its_exit_status(checkout, capsys):
 
 def test_a_checkpoint_is_converted(golden, tmp_path, capsys):
     source = golden / "captioning" / "untied_seq2seq"
-    swinbert_checkpoint(source, tmp_path / "out")
+    with pytest.raises(CheckpointError, match="no-tokenizer"):
+        swinbert_checkpoint(source, tmp_path / "out")
+    swinbert_checkpoint(source, tmp_path / "out", tokenizer=golden / "captioning")
     printed = capsys.readouterr().out
     assert "6 cls_img_feat.*" in printed
-    assert "- no vocab.txt found" in printed
+    assert "- no swin.* in the file" in printed
     swinbert_checkpoint(source, tmp_path / "again", tokenizer=golden / "captioning", json=True)
     report = json.loads(capsys.readouterr().out)
-    assert (report["max_abs_diff"], report["tied"], report["notes"]) == (0, False, [])
+    assert (report["max_abs_diff"], report["tied"], report["text_model"]) == (0, False, "bert")

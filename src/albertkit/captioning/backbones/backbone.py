@@ -29,12 +29,14 @@ class Backbone(nn.Module, ABC):
         out_dim: Width of a visual token (D).
         frame_size: Height and width in pixels that it wants by itself.
         trained_from_scratch: Whether it has no weights of its own and must be trained with the captioner.
+        kept: Whether its weights are saved with the captioner also while it is frozen.
     """
 
     name: str
     out_dim: int
     frame_size: int
     trained_from_scratch: bool = False
+    kept: bool = False
 
     @abstractmethod
     def grid(self, num_frames: int, size: int) -> Grid:

@@ -54,6 +54,12 @@ def load_video_swin(
     return _filled(found, tensors, name, str(file)).requires_grad_(False)
 
 
+def read_video_swin(state: Mapping[str, Tensor], file: Path, name: str) -> VideoSwinBackbone:
+    """Make the Video Swin of a state dict, frozen; arguments and errors as `sort_video_swin`."""
+    settings, tensors = sort_video_swin(state, file)
+    return _filled(settings, tensors, name, str(file)).requires_grad_(False)
+
+
 def find_file(path: Path) -> Path:
     """The file itself, or that of a folder.
 

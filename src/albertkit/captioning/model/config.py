@@ -16,7 +16,9 @@ class CaptionConfig:
     """The visual side, the objective and the loss.
 
     Attributes:
-        img_feature_dim: Width of a visual token as the backbone gives it (D).
+        img_feature_dim: Width of a visual token where it is projected to the hidden size.
+        backbone_dim: Width of a visual token as the backbone gives it (D), where a linear map brings it to `img_feature_dim`
+            first, as SwinBERT's `fc` does; 0: there is no such map, and D is `img_feature_dim`.
         visual_norm: Whether visual tokens are normalised before they are projected to the hidden size; SwinBERT's are not.
         grid: Frames, height and width of the grid of visual tokens that the position tables are made for; None for no
             tables, as SwinBERT. With another number of frames the times are interpolated.
@@ -33,6 +35,7 @@ class CaptionConfig:
     """
 
     img_feature_dim: int = 512
+    backbone_dim: int = 0
     visual_norm: bool = True
     grid: tuple[int, int, int] | None = None
     video_attention: VideoAttention = "full"
@@ -50,7 +53,8 @@ class CaptionConfig:
         for name, known in (("video_attention", get_args(VideoAttention)), ("objective", get_args(Objective))):
             if getattr(self, name) not in known:
                 found.append(f"{name} is {getattr(self, name)!r}, known: {', '.join(known)}")
-        for name, least in (("img_feature_dim", 1), ("num_visual_tokens", int(self.learned)), ("drop_worst_after", 0)):
+        at_least = dict(img_feature_dim=1, backbone_dim=0, num_visual_tokens=int(self.learned), drop_worst_after=0)
+        for name, least in at_least.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 100_000:
                 found.append(f"{name} is {value!r}, it must be a whole number from {least} to 100,000")
@@ -68,6 +72,11 @@ class CaptionConfig:
             raise ConfigError(
                 "bad-config", "; ".join(found), "change these values of `captioning` in the configuration"
             )
+
+    @property
+    def visual_width(self) -> int:
+        """Width of the visual tokens that the model reads (D)."""
+        return self.backbone_dim or self.img_feature_dim
 
     @property
     def learned(self) -> bool:

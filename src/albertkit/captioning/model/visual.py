@@ -17,7 +17,7 @@ class VisualProjector(nn.Module):
     """Layer norm, linear D to H, plus an embedding of the frame and one of the place in it; then dropout.
 
     The tables begin at zero, so a captioner begins as one that knows no places. Without norm and tables it is SwinBERT's
-    `img_embedding`.
+    `img_embedding`, and with `backbone_dim` it begins with SwinBERT's `fc`.
 
     Args:
         config: Of the encoder.
@@ -28,6 +28,8 @@ class VisualProjector(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.grid = None if caption.grid is None else Grid(*caption.grid)
+        self.fc = nn.Linear(caption.backbone_dim, caption.img_feature_dim) if caption.backbone_dim else None
+        self.width = caption.visual_width
         self.LayerNorm = nn.LayerNorm(caption.img_feature_dim, eps=1e-6) if caption.visual_norm else None
         self.projection = nn.Linear(caption.img_feature_dim, width)
         if self.grid is not None:
@@ -45,11 +47,13 @@ class VisualProjector(nn.Module):
         Raises:
             ConfigError: bad-shape.
         """
-        if visual.shape[-1] != self.projection.in_features:
+        if visual.shape[-1] != self.width:
             raise ConfigError(
-                "bad-shape", f"visual tokens have width {visual.shape[-1]}, the model reads {self.projection.in_features}",
+                "bad-shape", f"visual tokens have width {visual.shape[-1]}, the model reads {self.width}",
                 "use the backbone that the model was trained with",
             )  # fmt: skip
+        if self.fc is not None:
+            visual = linear(visual.dtype, self.fc)(visual)
         if self.LayerNorm is not None:
             visual = layer_norm(visual.dtype, self.LayerNorm)(visual)
         hidden = linear(visual.dtype, self.projection)(visual)

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from albertkit.errors import ConfigError
+from albertkit.files import read_json
 
+ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
+STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")  # -1: the configuration's
 Initialisation = Literal["auto", "pretrained", "scratch"]
 
 
@@ -73,5 +77,13 @@ class ModelArguments:
     @property
     def structure(self) -> dict[str, int]:
         """The fields of a configuration that are asked to be otherwise."""
-        names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
-        return {name: getattr(self, name) for name in names if getattr(self, name) > 0}
+        return {name: getattr(self, name) for name in STRUCTURE if getattr(self, name) > 0}
+
+
+def read_arguments(file: Path) -> dict[str, Any]:
+    """SwinBERT's arguments of the training that left a file of weights, empty if they are not kept."""
+    for folder in (file.parent.parent, file.parent):
+        if (folder / ARGS).is_file():
+            values = read_json(folder / ARGS, "SwinBERT's arguments")
+            return values if isinstance(values, dict) else {}
+    return {}

@@ -1,29 +1,38 @@
-"""SwinBERT's trained captioners as ours: read to a model, converted to a checkpoint folder."""
+"""SwinBERT's trained captioners as ours, with their Video Swin, and ours as SwinBERT's."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
+from albertkit.captioning.backbones.video_swin_checkpoint import KIND, read_video_swin
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.folder import CAPTIONER
+from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.swinbert.arguments import ARGS, STRUCTURE, read_arguments
 from albertkit.captioning.swinbert.state import SwinBertState, find_state_file, sort_state
+from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
+from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.checkpoints import bert
 from albertkit.checkpoints.configurations import make_config, read_values
-from albertkit.checkpoints.folder import fill, read_tensor_file, save_checkpoint
+from albertkit.checkpoints.folder import PROVENANCE, fill, read_tensor_file
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, MachineError
-from albertkit.files import read_json, sha256_file, write_json
+from albertkit.files import sha256_file, write_json
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.vocabulary.model import new_folder
 
-_ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
+SWINBERT_ARGS = "swinbert_args"  # in the provenance of a converted captioner: all of log/args.json
 _KEPT_ARGS = (
     "max_num_frames", "img_res", "vidswin_size", "kinetics", "max_seq_length", "max_seq_a_length", "max_gen_length",
     "add_od_labels", "learn_mask_enabled", "sparse_mask_soft2hard", "loss_sparse_w", "mask_prob", "train_yaml",
 )  # fmt: skip
 _HEAD_SIZE = 64  # of every BERT that was published
+_TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "*.model")
 
 
 @dataclass(frozen=True)
@@ -32,19 +41,23 @@ class SwinBertReport:
 
     Attributes:
         source: The file of weights.
+        text_model: bert, or the albert of a migrated checkout.
         tensors: Parameters of the model.
-        folded: Whether `fc` and `img_embedding` became one map.
+        backbone_tensors: Of them Video Swin's, 0 without a backbone.
+        fc: Whether there is an `fc` between backbone and `img_embedding`.
         tied: Whether the output matrix is the word embeddings.
         gate_tokens: Visual tokens of the learned mask, 0 without one.
-        left_out: Tensors that have no place in the model: the backbone's `swin.*`, and `cls_img_feat.*`, which nothing uses.
+        left_out: Tensors that have no place in the model: `cls_img_feat.*`, which nothing uses.
         training: Of SwinBERT's `log/args.json`, what later use depends on: frames, resolution, lengths.
         max_abs_diff: Of a conversion: between the written and the read tensors; 0 is equal.
         notes: What was not written in any file.
     """
 
     source: Path
+    text_model: str
     tensors: int
-    folded: bool
+    backbone_tensors: int
+    fc: bool
     tied: bool
     gate_tokens: int
     left_out: dict[str, int]
@@ -60,86 +73,148 @@ class SwinBertReport:
 def load_swinbert(
     source: str | Path, config: str | Path | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport]:
-    """Read a trained SwinBERT as an ALBERT with a group for every layer and E = H, which computes the same.
+    """Read the text model of a trained SwinBERT. A BERT becomes an ALBERT with a group for every layer and E = H.
 
     Visual tokens go in as the backbone gives them: `fc` is part of the model.
 
     Args:
         source: A checkpoint's folder, its `model.bin`, or a safetensors file of such a state dict.
-        config: A BERT's `config.json`. Default: the one beside the weights; without it, shapes and `log/args.json` say all but
-            the number of heads, which is then one for 64 of the hidden size, as in every published BERT.
-        dtype: torch.float64 also keeps the product of the two projections unrounded.
+        config: The text model's `config.json`. Default: the one beside the weights, or in the folder that `log/args.json` names;
+            without it, shapes and `log/args.json` say all of a BERT but the number of heads, which is then one for 64 of the
+            hidden size, as in every published BERT. An ALBERT needs it.
+        dtype: Of the model.
 
     Returns:
         The model on the CPU in evaluation mode, and what became of the tensors.
 
     Raises:
-        DataError: not-found, broken-json. CheckpointError: no-weights, broken-weights, weights-mismatch. ConfigError: bad-config.
+        DataError: not-found, broken-json. CheckpointError: no-weights, broken-weights, weights-mismatch, no-config.
+        ConfigError: bad-config.
     """
-    file = find_state_file(Path(source))
-    state = sort_state(read_tensor_file(file), file)
-    arguments = _arguments(file)
-    notes: list[str] = []
-    values = _bert_values(state, file, Path(config) if config else None, arguments, notes)
-    albert = _configuration(state, values, arguments, file, notes)
-    model, _ = fill(AlbertForImageCaptioning, albert, state.tensors, (), str(file))
-    if dtype != torch.float32:
-        model = model.to(dtype)
-        model.load_state_dict({**model.state_dict(), **state.tensors})
-    report = SwinBertReport(
-        file, len(state.tensors), state.folded, state.tied, state.gate_tokens, dict(state.left_out),
-        {key: arguments[key] for key in _KEPT_ARGS if key in arguments}, tuple(notes),
-    )  # fmt: skip
-    return model, report
+    model, report, _ = _load(source, config)
+    return model.to(dtype), report
+
+
+def load_swinbert_captioner(
+    source: str | Path, config: str | Path | None = None, tokenizer: str | Path | None = None
+) -> tuple[VideoCaptioner, SwinBertReport]:
+    """Read a trained SwinBERT whole: text model, Video Swin, tokenizer, which frames it sees and how it writes captions.
+
+    Args:
+        source: As `load_swinbert`.
+        config: As `load_swinbert`.
+        tokenizer: Folder of the tokenizer. Default: beside the weights, in `tokenizer/` beside the checkpoint's folder, where
+            SwinBERT's training saves it, or in the folder that `log/args.json` names.
+
+    Raises:
+        CheckpointError: no-tokenizer, vocab-mismatch, and what `load_swinbert` raises.
+    """
+    model, report, state = _load(source, config)
+    arguments = read_arguments(report.source)
+    notes = list(report.notes)
+    found = _tokenizer(report.source, tokenizer, model.config, arguments)
+    backbone = None
+    if state.backbone:
+        backbone = read_video_swin(state.backbone, report.source, f"{KIND}{report.source.resolve()}")
+        backbone.kept = True
+        if backbone.out_dim != model.caption.visual_width:
+            raise CheckpointError(
+                "weights-mismatch",
+                f"Video Swin in `{report.source}` gives tokens of width {backbone.out_dim}, "
+                f"fc reads {model.caption.visual_width}",
+                "copy it again",
+            )
+    else:
+        notes.append("no swin.* in the file: the captioner has no backbone, and takes prepared features alone")
+    if arguments.get("add_od_labels"):
+        notes.append("trained with a second text (add_od_labels); captions are written without one here")
+    sampling = None if backbone is None else _sampling(backbone, arguments, report.gate_tokens, notes)
+    grid = None if backbone is None or sampling is None else backbone.grid(sampling.num_frames, sampling.size)
+    captioner = VideoCaptioner(model, found, backbone, sampling, grid, _generation(arguments))
+    return captioner, replace(report, notes=tuple(notes))
 
 
 def convert_swinbert(
     source: str | Path, out: str | Path, *, config: str | Path | None = None, tokenizer: str | Path | None = None
 ) -> SwinBertReport:
-    """Convert a trained SwinBERT to a checkpoint folder, and read it again.
+    """Convert a trained SwinBERT to a captioner's folder, and read it again.
 
     Args:
         source: As `load_swinbert`.
         out: A folder that does not exist yet; it appears whole or not at all.
         config: As `load_swinbert`.
-        tokenizer: A folder with the `vocab.txt`. Default: beside the weights, or in `tokenizer/` beside the checkpoint's folder,
-            where SwinBERT's training saves it.
+        tokenizer: As `load_swinbert_captioner`.
 
     Raises:
-        CheckpointError: folder-not-empty, vocab-mismatch, and what `load_swinbert` raises. MachineError: verification-failed.
+        CheckpointError: folder-not-empty, and what `load_swinbert_captioner` raises. MachineError: verification-failed.
     """
-    model, report = load_swinbert(source, config)
-    found, note = _tokenizer(report.source, Path(tokenizer) if tokenizer else None, model.config)
+    captioner, report = load_swinbert_captioner(source, config, tokenizer)
     with new_folder(Path(out)) as folder:
-        save_checkpoint(folder, model, found)
+        captioner.save_pretrained(folder)
         provenance = {"converted_from": report.source.name, "sha256": sha256_file(report.source)}
-        write_json(folder / "provenance.json", {**provenance, "swinbert": report.training})
-        again = AlbertForImageCaptioning.from_pretrained(folder, strict=True).state_dict()
-        largest = max(float((again[name] - tensor).abs().max()) for name, tensor in model.state_dict().items())
-        if largest != 0:
-            raise MachineError("verification-failed", f"what was written differs by {largest}", "write it again")
-    values = {**vars(report), "max_abs_diff": largest, "notes": (*report.notes, *note)}
-    return SwinBertReport(**values)
+        arguments = read_arguments(report.source)
+        write_json(folder / PROVENANCE, {**provenance, "swinbert": report.training, SWINBERT_ARGS: arguments})
+        largest = largest_difference(captioner, VideoCaptioner.from_pretrained(folder))
+    return replace(report, max_abs_diff=largest)
 
 
-def _arguments(file: Path) -> dict[str, Any]:
-    """SwinBERT's arguments of the training, empty if they are not kept."""
-    for folder in (file.parent.parent, file.parent):
-        if (folder / _ARGS).is_file():
-            values = read_json(folder / _ARGS, "SwinBERT's arguments")
-            return values if isinstance(values, dict) else {}
-    return {}
+def largest_difference(first: VideoCaptioner, second: VideoCaptioner) -> float:
+    """Largest difference between the weights of two captioners.
+
+    Raises:
+        MachineError: verification-failed, if there is any.
+    """
+    largest = 0.0
+    for one, other in ((first.model, second.model), (first.backbone, second.backbone)):
+        ours, theirs = ({} if part is None else part.state_dict() for part in (one, other))
+        if ours.keys() != theirs.keys():
+            raise MachineError("verification-failed", "what was written has other tensors", "write it again")
+        largest = max([largest, *(float((ours[name] - theirs[name]).abs().max()) for name in ours)])
+    if largest != 0:
+        raise MachineError("verification-failed", f"what was written differs by {largest}", "write it again")
+    return largest
 
 
-def _bert_values(
+def _load(
+    source: str | Path, config: str | Path | None
+) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
+    if (Path(source) / CAPTIONER).is_file():
+        raise CheckpointError(
+            "weights-mismatch", f"`{source}` is a captioner already",
+            "use it as it is, or write it for SwinBERT: albertkit migrate swinbert-checkpoint CAPTIONER OUT --to-swinbert",
+        )  # fmt: skip
+    file = find_state_file(Path(source))
+    state = sort_state(read_tensor_file(file), file)
+    arguments = read_arguments(file)
+    notes: list[str] = []
+    values = _values(state, file, Path(config) if config else None, arguments, notes)
+    albert = _configuration(state, values, arguments, file, notes)
+    model, _ = fill(AlbertForImageCaptioning, albert, state.tensors, (), str(file))
+    report = SwinBertReport(
+        file, state.body, len(state.tensors), len(state.backbone), bool(state.backbone_dim), state.tied, state.gate_tokens,
+        dict(state.left_out), {key: arguments[key] for key in _KEPT_ARGS if key in arguments}, tuple(notes),
+    )  # fmt: skip
+    return model, report, state
+
+
+def _values(
     state: SwinBertState, file: Path, named: Path | None, arguments: dict[str, Any], notes: list[str]
 ) -> dict[str, Any]:
-    """The BERT's configuration: of a file, or else what the tensors and the arguments say."""
+    """The text model's configuration: of a file, or else, of a BERT, what the tensors and the arguments say."""
     beside = named or file.parent / "config.json"
     if beside.is_dir():
         beside = beside / "config.json"
+    if not named and not beside.is_file():
+        beside = next((folder / "config.json" for folder in _model_folders(file, arguments)), beside)
     if named or beside.is_file():
-        return read_values(beside)
+        values = read_values(beside)
+        asked = {name: arguments.get(name) for name in STRUCTURE}
+        return values | {name: value for name, value in asked.items() if isinstance(value, int) and value > 0}
+    if state.body == "albert":
+        raise CheckpointError(
+            "no-config", f"`{file}` holds an ALBERT, and no config.json is beside it or where log/args.json says",
+            "name the folder that the training began with: --config models/captioning/albert-base-v2",
+        )  # fmt: skip
     shapes = {name: tuple(tensor.shape) for name, tensor in state.tensors.items()}
     try:
         vocab_size, hidden_size = shapes["albert.embeddings.word_embeddings.weight"]
@@ -160,13 +235,14 @@ def _bert_values(
         notes.append(
             f"no config.json: {heads} attention heads of {_HEAD_SIZE}, and erf gelu, as in every published BERT"
         )
-    return {**values, "num_attention_heads": heads, "hidden_dropout_prob": arguments.get("drop_out", 0.1)}
+    return {**values, "num_attention_heads": heads}
 
 
 def _configuration(
     state: SwinBertState, values: dict[str, Any], arguments: dict[str, Any], file: Path, notes: list[str]
 ) -> AlbertConfig:
-    config, _ = make_config(bert.albert_values(values), file)
+    values = values | ({"hidden_dropout_prob": arguments["drop_out"]} if "drop_out" in arguments else {})
+    config, _ = make_config(bert.albert_values(values) if state.body == "bert" else values, file)
     said = {**arguments, **values}  # a configuration beside the weights says it of this very model
     asked = bool(said.get("tie_weights", state.tied))
     if asked != state.tied:
@@ -175,7 +251,9 @@ def _configuration(
         )
     caption = CaptionConfig(
         img_feature_dim=state.tensors["albert.img_embedding.projection.weight"].shape[1],
-        visual_norm=False,
+        backbone_dim=state.backbone_dim,
+        visual_norm="albert.img_embedding.LayerNorm.weight" in state.tensors,
+        grid=CaptionConfig.of(config).grid if "albert.img_embedding.time_embeddings" in state.tensors else None,
         video_attention="legacy" if state.gate_tokens else "full",
         num_visual_tokens=state.gate_tokens,
         hard_gate=bool(said.get("sparse_mask_soft2hard", False)),
@@ -188,17 +266,58 @@ def _configuration(
     return caption.put_into(config)
 
 
-def _tokenizer(file: Path, named: Path | None, config: AlbertConfig) -> tuple[AlbertTokenizer | None, tuple[str, ...]]:
-    """The tokenizer that the captioner was trained with, and a note where there is none."""
-    for folder in [named] if named else [file.parent, file.parent / "tokenizer", file.parent.parent / "tokenizer"]:
-        if not named and not (folder / "vocab.txt").is_file():
-            continue
-        tokenizer = AlbertTokenizer.from_pretrained(folder)
-        if tokenizer.vocab_size != config.vocab_size:
-            raise CheckpointError(
-                "vocab-mismatch",
-                f"the tokenizer in `{folder}` has {tokenizer.vocab_size:,} pieces, the model {config.vocab_size:,}",
-                "name the folder of the right vocab.txt with --tokenizer",
-            )
-        return tokenizer, ()
-    return None, ("no vocab.txt found: the folder holds no tokenizer; name one with --tokenizer",)
+def _model_folders(file: Path, arguments: dict[str, Any], *wanted: str) -> list[Path]:
+    """The folders that log/args.json names for the text model, as seen from the checkout that the run lies in."""
+    names = [arguments.get(name) for name in ("config_name", "tokenizer_name", "model_name_or_path")]
+    places = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
+    patterns = wanted or ("config.json",)
+    return [place for place in places if place.is_dir() and any(any(place.glob(pattern)) for pattern in patterns)]
+
+
+def _tokenizer(
+    file: Path, named: str | Path | None, config: AlbertConfig, arguments: dict[str, Any]
+) -> AlbertTokenizer:
+    """The tokenizer that the captioner was trained with."""
+    usual = [file.parent, file.parent / "tokenizer", file.parent.parent / "tokenizer"]
+    there = [folder for folder in usual if any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)]
+    folders = [Path(named)] if named else [*there, *_model_folders(file, arguments, *_TOKENIZER_FILES)]
+    if not folders:
+        raise CheckpointError(
+            "no-tokenizer", f"there is no vocab.txt, tokenizer.json or SentencePiece model beside `{file}`",
+            "name the folder of the tokenizer that it was trained with: --tokenizer FOLDER",
+        )  # fmt: skip
+    lower = bool(arguments.get("do_lower_case", True))
+    tokenizer = SwinBertTokenizer.from_pretrained(folders[0], do_lower_case=lower).tokenizer
+    if tokenizer.vocab_size != config.vocab_size:
+        raise CheckpointError(
+            "vocab-mismatch",
+            f"the tokenizer in `{folders[0]}` has {tokenizer.vocab_size:,} pieces, the model {config.vocab_size:,}",
+            "name the folder of the right tokenizer with --tokenizer",
+        )
+    return tokenizer
+
+
+def _sampling(
+    backbone: VideoSwinBackbone, arguments: dict[str, Any], gate_tokens: int, notes: list[str]
+) -> FrameSampling:
+    """The frames that SwinBERT decodes: even places from the first to the last, rounded down."""
+    size = arguments.get("img_res", backbone.frame_size)
+    frames = arguments.get("max_num_frames")
+    if frames is None:
+        per_frame = backbone.grid(1, backbone.frame_size).num_tokens
+        frames = gate_tokens // per_frame * backbone.patch[0] or 32
+        notes.append(f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it")
+    return FrameSampling(num_frames=frames, size=size, rounding="floor")
+
+
+def _generation(arguments: dict[str, Any]) -> GenerationSettings:
+    """SwinBERT's search, with its training's arguments."""
+    beams = arguments.get("num_beams", 1)
+    return GenerationSettings(
+        max_length=arguments.get("max_gen_length", 20),
+        num_beams=beams,
+        num_captions=min(arguments.get("num_keep_best", 1), beams),
+        length_penalty=float(arguments.get("length_penalty", 1)) if beams > 1 else 1.0,
+        repetition_penalty=float(arguments.get("repetition_penalty", 1)),
+        swinbert=True,
+    )

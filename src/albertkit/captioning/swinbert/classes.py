@@ -123,7 +123,9 @@ def filled(
     projection = tensors.get(f"{_PROJECTION}projection.weight")
     other_width = projection is not None and projection.shape[1] != CaptionConfig.of(config).img_feature_dim
     dropped = [
-        name for name in tensors if name == "albert.video_gate" or (other_width and name.startswith(_PROJECTION))
+        name
+        for name in tensors
+        if name.startswith(("albert.video_gate", f"{_PROJECTION}fc.")) or (other_width and name.startswith(_PROJECTION))
     ]
     for name in dropped:
         del tensors[name]

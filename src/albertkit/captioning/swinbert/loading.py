@@ -96,6 +96,7 @@ def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -
     caption = CaptionConfig.of(stored).to_dict() | {
         "video_attention": "full",  # VideoTransformer gives a mask, the learned one included
         "num_visual_tokens": 0,
+        "backbone_dim": 0,  # VideoTransformer has its own `fc`
         "hard_gate": False,
         "tie_weights": given.tie_weights,
         "freeze_embedding": given.freeze_embedding,

@@ -1,28 +1,37 @@
-"""SwinBERT's state dict: where it lies, and its tensors under our names.
+"""SwinBERT's state dict: where it lies, its tensors under our names, and ours under its names.
 
-A `model.bin` is what `torch.save` made of VideoTransformer's state dict: `swin.*` (the backbone), `fc.*`, `trans_encoder.bert.*`,
-`trans_encoder.cls.*`, `trans_encoder.cls_img_feat.*` and, with the learnable mask, `learn_vid_att.weight`. A state dict of
-`BertForImageCaptioning` alone has the same names without `trans_encoder.`.
+A `model.bin` is what `torch.save` made of VideoTransformer's state dict: `swin.*` (the backbone), `fc.*`,
+`trans_encoder.*` and, with the learnable mask, `learn_vid_att.weight`. Below `trans_encoder.` stand `bert.*`, `cls.predictions.*`
+and `cls_img_feat.*`, or after the migration `albert.*` and `predictions.*`. A state dict of the text model alone has its names
+without `trans_encoder.`.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.checkpoints import bert
 from albertkit.checkpoints.names import MAPPING_IN
 from albertkit.errors import CheckpointError, DataError
 
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
 _UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions, which no loss and no output looks at
-_BACKBONE = "swin."
+BACKBONE = "swin."
+_TEXT = "trans_encoder."
 _PREDICTIONS = "cls.predictions."
-_DECODER = f"{_PREDICTIONS}decoder.weight"
+_DECODER, _WORDS = "predictions.decoder.weight", "albert.embeddings.word_embeddings.weight"
 _PROJECTION = "albert.img_embedding.projection."
+_GATE = "albert.video_gate"
+# Around the text model: SwinBERT's names and ours.
+_AROUND = {
+    "fc.weight": "albert.img_embedding.fc.weight", "fc.bias": "albert.img_embedding.fc.bias", "learn_vid_att.weight": _GATE,
+}  # fmt: skip
 
 
 @dataclass
@@ -30,22 +39,30 @@ class SwinBertState:
     """The tensors of a SwinBERT checkpoint, sorted.
 
     Attributes:
-        tensors: Under the names of `AlbertForImageCaptioning`; float32, what was computed float64.
+        tensors: Under the names of `AlbertForImageCaptioning`, in float32.
+        body: bert as Microsoft trains it, or albert as a migrated checkout does.
         tied: Whether the output matrix is the word embeddings.
-        folded: Whether `fc` and `img_embedding`, two linear maps with nothing between them, were multiplied into one.
-        left_out: Of tensors that have no place here, what they are and how many: `swin.*`, `cls_img_feat.*`.
+        backbone: `swin.*` under its own names; empty without one.
+        left_out: Tensors that have no place here, what they are and how many: `cls_img_feat.*`.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    body: Literal["bert", "albert"] = "bert"
     tied: bool = False
-    folded: bool = False
+    backbone: dict[str, Tensor] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def gate_tokens(self) -> int:
         """M of the learned mask, 0 without one."""
-        gate = self.tensors.get("albert.video_gate")
+        gate = self.tensors.get(_GATE)
         return 0 if gate is None else round(gate.numel() ** 0.5)
+
+    @property
+    def backbone_dim(self) -> int:
+        """Width of the visual tokens that `fc` reads; 0 without `fc`."""
+        weight = self.tensors.get(_AROUND["fc.weight"])
+        return 0 if weight is None else weight.shape[1]
 
 
 def find_state_file(source: Path) -> Path:
@@ -67,11 +84,6 @@ def find_state_file(source: Path) -> Path:
     )
 
 
-def is_swinbert(names: Mapping[str, Tensor]) -> bool:
-    """Whether a state dict is SwinBERT's: BERT's layers, and visual tokens embedded beside them."""
-    return any(name.removeprefix("trans_encoder.") == "bert.img_embedding.weight" for name in names)
-
-
 def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
     """Every tensor under its name here.
 
@@ -82,19 +94,26 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
     Raises:
         CheckpointError: weights-mismatch for a state dict that is not SwinBERT's, or has names that SwinBERT has not.
     """
-    if not is_swinbert(state):
+    shorts = {name: name.removeprefix(_TEXT) for name in state}
+    bodies = {short.split(".")[0] for short in shorts.values() if ".img_embedding." in short} & {"bert", "albert"}
+    if len(bodies) != 1:
         raise CheckpointError(
-            "weights-mismatch", f"`{file}` has no bert.img_embedding.weight: it is not of SwinBERT",
+            "weights-mismatch",
+            f"`{file}` has neither bert.img_embedding.* nor albert.img_embedding.*: it is not of SwinBERT",
             "convert an ALBERT or BERT with `albertkit convert`",
-        )  # fmt: skip
-    sorted_state, unknown = SwinBertState(), []
-    plain: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        short = name.removeprefix("trans_encoder.")
-        if short.startswith((_BACKBONE, _UNUSED)):
-            sorted_state.left_out[short.split(".")[0] + ".*"] += 1
-        elif short.startswith(("bert.", _PREDICTIONS)) or short in ("fc.weight", "fc.bias", "learn_vid_att.weight"):
-            plain[short] = tensor.float()
+        )
+    found = SwinBertState(body="bert" if bodies == {"bert"} else "albert")
+    text = ("bert.", _PREDICTIONS) if found.body == "bert" else ("albert.", "predictions.")
+    unknown = []
+    for name, short in shorts.items():
+        if short.startswith(_UNUSED):
+            found.left_out[f"{_UNUSED}*"] += 1
+        elif name.startswith(BACKBONE):
+            found.backbone[name] = state[name]
+        elif short in _AROUND:
+            found.tensors[_AROUND[short]] = state[name].float()
+        elif short.startswith(text):
+            found.tensors[_own_name(short) if found.body == "bert" else short] = state[name].float()
         else:
             unknown.append(name)
     if unknown:
@@ -102,34 +121,82 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
             "weights-mismatch", f"`{file}` has {len(unknown)} names that SwinBERT has not: {', '.join(unknown[:8])}",
             "take out what your changes of SwinBERT added, or give it a place in the code",
         )  # fmt: skip
-    weight, bias, sorted_state.folded = _projection(plain, file)
-    sorted_state.tensors[f"{_PROJECTION}weight"], sorted_state.tensors[f"{_PROJECTION}bias"] = weight, bias
-    sorted_state.tensors[f"{MAPPING_IN}weight"] = torch.eye(len(weight))
-    sorted_state.tensors[f"{MAPPING_IN}bias"] = torch.zeros(len(weight))
-    decoder, words = plain.get(_DECODER), plain.get("bert.embeddings.word_embeddings.weight")
-    sorted_state.tied = decoder is None or (words is not None and torch.equal(decoder, words))
-    for name, tensor in plain.items():
-        if name == "learn_vid_att.weight":
-            sorted_state.tensors["albert.video_gate"] = tensor
-        elif name != _DECODER or not sorted_state.tied:
-            start = "" if name.startswith(_PREDICTIONS) else "albert."
-            sorted_state.tensors[start + bert.albert_name(name.removeprefix("bert."))] = tensor
-    return sorted_state
+    _check_projection(found, file)
+    if found.body == "bert":
+        width = len(found.tensors[f"{_PROJECTION}weight"])
+        found.tensors |= {f"{MAPPING_IN}weight": torch.eye(width), f"{MAPPING_IN}bias": torch.zeros(width)}
+    found.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
+    decoder, words = found.tensors.get(_DECODER), found.tensors.get(_WORDS)
+    found.tied = decoder is None or (words is not None and torch.equal(decoder, words))
+    if found.tied:
+        found.tensors.pop(_DECODER, None)
+    return found
 
 
-def _projection(plain: dict[str, Tensor], file: Path) -> tuple[Tensor, Tensor, bool]:
-    """Take out `fc` and `img_embedding`: their product W = W2 W1, b = W2 b1 + b2, in float64; and whether there was an `fc`."""
-    inner = [plain.pop(f"fc.{part}", None) for part in ("weight", "bias")]
-    outer = [plain.pop(f"bert.img_embedding.{part}", None) for part in ("weight", "bias")]
-    (first, offset), (second, last) = inner, outer
+def swinbert_state(model: AlbertForImageCaptioning) -> tuple[dict[str, Tensor], Literal["bert", "albert"]]:
+    """The inverse of `sort_state`, without the backbone.
+
+    BERT's names are given where an ALBERT computes what a BERT does: a group for every layer, E = H, and the identity between
+    them.
+
+    Returns:
+        VideoTransformer's state dict, and what the text model in it is.
+    """
+    tensors, config = model.state_dict(), model.config
+    mapping, offset = tensors[f"{MAPPING_IN}weight"], tensors[f"{MAPPING_IN}bias"]
+    own_layers = config.num_hidden_groups == config.num_hidden_layers and config.inner_group_num == 1
+    same_width = (
+        config.embedding_size == config.hidden_size and not model.caption.visual_norm and not model.caption.grid
+    )
+    plain = own_layers and same_width and torch.equal(mapping, torch.eye(len(mapping))) and not bool(offset.any())
+    around = {ours: theirs for theirs, ours in _AROUND.items()}
+    state = {}
+    for name, tensor in tensors.items():
+        if name in around:
+            state[around[name]] = tensor
+        elif not plain:
+            state[_TEXT + name] = tensor
+        elif not name.startswith(MAPPING_IN) and name != "predictions.decoder.bias":
+            state[_TEXT + _bert_name(name)] = tensor
+    if plain:
+        state[f"{_TEXT}{_PREDICTIONS}decoder.weight"] = tensors.get(_DECODER, tensors[_WORDS])  # also where it is tied
+    if "fc.weight" not in state:  # a VideoTransformer always has one
+        width = model.caption.img_feature_dim
+        state |= {"fc.weight": torch.eye(width), "fc.bias": torch.zeros(width)}
+    found = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    return found, "bert" if plain else "albert"
+
+
+def _own_name(short: str) -> str:
+    """Our name of a tensor of SwinBERT's BERT."""
+    if short.startswith("bert.img_embedding."):
+        return short.replace("bert.img_embedding.", _PROJECTION)
+    return ("" if short.startswith(_PREDICTIONS) else "albert.") + bert.albert_name(short.removeprefix("bert."))
+
+
+def _bert_name(name: str) -> str:
+    """The inverse of `_own_name`."""
+    if name.startswith(_PROJECTION):
+        return name.replace(_PROJECTION, "bert.img_embedding.")
+    return ("" if name.startswith("predictions.") else "bert.") + bert.bert_name(name.removeprefix("albert."))
+
+
+def _check_projection(found: SwinBertState, file: Path) -> None:
+    """Make sure that `fc` and `img_embedding` are whole and fit each other.
+
+    Raises:
+        CheckpointError: weights-mismatch.
+    """
+    first, offset, second, last = (
+        found.tensors.get(name)
+        for name in (_AROUND["fc.weight"], _AROUND["fc.bias"], f"{_PROJECTION}weight", f"{_PROJECTION}bias")
+    )
     if second is None or last is None or (first is None) != (offset is None):
         raise CheckpointError("weights-mismatch", f"`{file}` has only a part of fc and img_embedding", "copy it again")
     if first is None or offset is None:
-        return second, last, False
+        return
     if first.dim() != 2 or second.dim() != 2 or second.shape[1] != len(first) or first.shape[:1] != offset.shape:
         shapes = f"{list(first.shape)} and {list(second.shape)}"
         raise CheckpointError(
             "weights-mismatch", f"fc and img_embedding in `{file}` have shapes {shapes}", "copy it again"
         )
-    second = second.double()
-    return second @ first.double(), second @ offset.double() + last.double(), True

@@ -1,12 +1,12 @@
 """The captioner that a training begins with: any ALBERT checkpoint, and a fresh visual side."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips
-from albertkit.captioning.folder import BACKBONE_WEIGHTS, CAPTIONER, load_captioner
+from albertkit.captioning.folder import find_backbone, kept_backbone
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.captioning.model.config import Objective, VideoAttention
 from albertkit.captioning.training.settings import CaptionSettings
@@ -17,11 +17,11 @@ from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model_folder import local_folder
 
-_VISUAL = ("albert.img_embedding.", "albert.video_gate")
+_PROJECTION, _GATE = "albert.img_embedding.", "albert.video_gate"
 
 
 def start_captioner(
-    model: str | Path, clips: PreparedClips, settings: CaptionSettings, most_tokens: int
+    model: str | Path, clips: PreparedClips, settings: CaptionSettings, most_tokens: int, backbone: str | None = None
 ) -> tuple[VideoCaptioner, list[str]]:
     """A captioner for prepared clips.
 
@@ -31,12 +31,14 @@ def start_captioner(
         clips: Decide backbone, frames and grid.
         settings: Objective and attention, which a captioner to start from decides where they are None; loss, dropout.
         most_tokens: Visual tokens of the longest clip.
+        backbone: Where the backbone of the clips lies now. Default: where it lay when they were prepared.
 
     Returns:
         The captioner on the CPU, and a line for each thing that a person should know.
 
     Raises:
-        CheckpointError: weights-mismatch, no-weights, no-tokenizer, vocab-mismatch. ConfigError: bad-settings.
+        CheckpointError: missing-backbone, other-backbone,
+            weights-mismatch, no-weights, no-tokenizer, vocab-mismatch. ConfigError: bad-settings.
     """
     path = local_folder(model)
     before = AlbertConfig.from_pretrained(path)
@@ -47,25 +49,17 @@ def start_captioner(
         )  # fmt: skip
     tokenizer = own_tokenizer(path, before, model)
     objective, attention, notes = _method(path, before, settings)
-    backbone = _backbone(path, clips, notes)
-    width = clips.width if backbone is None or clips.kind == "features" else backbone.out_dim
-    caption = CaptionConfig(
-        img_feature_dim=width,
-        grid=clips.grid or Grid(most_tokens, 1, 1),
-        video_attention=attention,
-        num_visual_tokens=most_tokens if attention in ("log", "legacy") else 0,
-        objective=objective,
-        label_smoothing=settings.label_smoothing,
-        drop_worst_ratio=settings.drop_worst_ratio,
-        drop_worst_after=settings.drop_worst_after,
-    )
+    backbone_of_clips = _backbone(path, clips, backbone, notes)
+    width = backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
+    grid = clips.grid or Grid(most_tokens, 1, 1)
+    caption = _caption(before, settings, width, grid, (objective, attention))
     config = caption.put_into(before)
     if settings.dropout is not None:
         config = config.with_changes(
             hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
         )
     captioning_model = _model(path, config, notes)
-    captioner = VideoCaptioner(captioning_model, tokenizer, backbone, clips.sampling, clips.grid)
+    captioner = VideoCaptioner(captioning_model, tokenizer, backbone_of_clips, clips.sampling, clips.grid)
     return captioner, notes
 
 
@@ -85,33 +79,67 @@ def _method(path: Path, before: AlbertConfig, settings: CaptionSettings) -> tupl
     return objective, attention, notes
 
 
+def _caption(
+    before: AlbertConfig, settings: CaptionSettings, width: int, grid: Grid, method: tuple[Objective, VideoAttention]
+) -> CaptionConfig:
+    """The visual side, loss and method; of a captioner that reads tokens of this width all that the settings do not name."""
+    known = CaptionConfig.of(before)
+    objective, attention = method
+    if "captioning" not in before.foreign or known.visual_width != width:
+        known = replace(CaptionConfig(img_feature_dim=width), tie_weights=known.tie_weights, grid=grid)
+    return replace(
+        known,
+        grid=None if known.grid is None else grid,  # SwinBERT's have no places
+        video_attention=attention,
+        num_visual_tokens=grid.num_tokens if attention in ("log", "legacy") else 0,
+        objective=objective,
+        label_smoothing=settings.label_smoothing,
+        drop_worst_ratio=settings.drop_worst_ratio,
+        drop_worst_after=settings.drop_worst_after,
+    )
+
+
 def _model(path: Path, config: AlbertConfig, notes: list[str]) -> AlbertForImageCaptioning:
     wanted = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
     tensors = dict(read_tensors(path))
-    own = [name for name in tensors if name.startswith(_VISUAL)]
-    fits = bool(own) and all(wanted.get(name) == tensors[name].shape for name in own)
-    if not fits:
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in own}
-    allowed = {name for name in wanted if name.startswith((*_VISUAL, "albert.pooler.", *HEADS))}
+    for start, what in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
+        own = [name for name in tensors if name.startswith(start)]
+        asked = [name for name in wanted if name.startswith(start)]
+        fits = own == [name for name in own if wanted.get(name) == tensors[name].shape] and set(own) == set(asked)
+        if not fits:
+            tensors = {name: tensor for name, tensor in tensors.items() if name not in own}
+        if asked:
+            notes.append(f"{what}: that of `{path}`" if fits else f"{what}: fresh")
+    visual = (_PROJECTION, _GATE)
+    allowed = {name for name in wanted if name.startswith((*visual, "albert.pooler.", *HEADS))}
     model, matched = fill(AlbertForImageCaptioning, config, tensors, allowed, str(path))
-    notes.append(f"visual side: that of `{path}`" if fits else "visual side: fresh")
     if any(name.startswith("predictions.") for name in matched.fresh):
         notes.append(f"prediction head: fresh, `{path}` has none")
     model.albert.pooler.requires_grad_(False)  # no caption goes through it
     return model
 
 
-def _backbone(path: Path, clips: PreparedClips, notes: list[str]) -> Backbone | None:
+def _backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: list[str]) -> Backbone | None:
     """What the clips were prepared for: frozen where they hold features, trained along where they hold frames."""
-    if clips.backbone == "features":
-        return None
-    if (path / CAPTIONER).exists() and (path / BACKBONE_WEIGHTS).exists() and clips.kind == "frames":
-        before = load_captioner(path)["backbone"]
-        if (before.name, before.settings()) == (clips.backbone, clips.backbone_settings):
-            notes.append(f"backbone: {clips.backbone} with the weights in `{path}`, trained along")
-            return before.requires_grad_(True)
-    backbone = load_backbone(clips.backbone, clips.backbone_settings)
     trained = clips.kind == "frames"
+    if clips.backbone == "features":
+        if elsewhere is not None:
+            raise ConfigError(
+                "bad-argument",
+                f"the clips in `{clips.folder}` are features of no known backbone",
+                "leave --backbone out",
+            )
+        return None
+    how = "trained along" if trained else "frozen"
+    kept = kept_backbone(path) if elsewhere is None else None
+    if kept is not None and (
+        kept.settings() == clips.backbone_settings if trained else kept.fingerprint() == clips.backbone_fingerprint
+    ):
+        notes.append(f"backbone: {clips.backbone} with the weights in `{path}`, {how}")
+        return kept.requires_grad_(trained)
+    fingerprint = None if trained else clips.backbone_fingerprint
+    who = f"the preparation of the clips in `{clips.folder}`"
+    backbone = find_backbone(elsewhere or clips.backbone, clips.backbone_settings, fingerprint, who)
     fresh = ", fresh" if backbone.trained_from_scratch else ""
-    notes.append(f"backbone: {clips.backbone}{fresh}, {'trained along' if trained else 'frozen'}")
+    notes.append(f"backbone: {backbone.name}{fresh}, {how}")
     return backbone.requires_grad_(trained)

@@ -69,6 +69,7 @@ def train_captioner(
     *,
     train_split: str = "train",
     dev_split: str = "dev",
+    backbone: str | None = None,
     resume: bool = False,
 ) -> CaptionResult:
     """Train a captioner.
@@ -80,6 +81,7 @@ def train_captioner(
         settings: How to train.
         train_split: Clips to learn from.
         dev_split: Clips whose captions choose the best model.
+        backbone: Where the frozen backbone of the clips lies now. Default: where it lay when they were prepared.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
 
     Raises:
@@ -99,7 +101,8 @@ def train_captioner(
                 "no-examples", f"no clip of {split} in `{data}` has a caption", "prepare clips with captions"
             )
     torch.manual_seed(settings.seed)  # of fresh layers
-    captioner, notes = start_captioner(model, clips, settings, _most_tokens(clips, (train_split, dev_split)))
+    most_tokens = _most_tokens(clips, (train_split, dev_split))
+    captioner, notes = start_captioner(model, clips, settings, most_tokens, backbone)
     caption = captioner.model.caption
     settings = replace(settings, objective=caption.objective, video_attention=caption.video_attention)
     rows = CaptionRows(

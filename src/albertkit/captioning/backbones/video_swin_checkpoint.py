@@ -39,10 +39,10 @@ def load_video_swin(
     if weights is not None:
         return _filled(dict(settings or {}), weights, name, name)
     file = find_file(Path(name.removeprefix(KIND)))
-    found, tensors = sort_video_swin(read_tensor_file(file, within="state_dict"), file)
-    beside = file.parent / "captioner.json"
-    if file.name == _FILES[0] and beside.is_file():  # which also knows the rate of skipped blocks
-        found |= dict(read_json(beside, "captioner").get("backbone", {}).get("settings", {}))
+    tensors = read_tensor_file(file, within="state_dict")
+    found = _settings_of_captioner(file)
+    if found is None:
+        found, tensors = sort_video_swin(tensors, file)
     if settings is not None:
         differing = [key for key in found if key != "drop_path_rate" and settings.get(key) != found[key]]
         if differing:
@@ -125,6 +125,19 @@ def published_state(backbone: VideoSwinBackbone, prefix: str = PREFIX) -> dict[s
         if key.endswith(_TABLE):
             state[prefix + key.removesuffix(_TABLE) + _INDEX] = relative_position_index(backbone.window).clone()
     return state
+
+
+def _settings_of_captioner(file: Path) -> dict[str, Any] | None:
+    """What a captioner says of the backbone that it keeps; None for any other file."""
+    beside = file.parent / "captioner.json"
+    if file.name != _FILES[0] or not beside.is_file():
+        return None
+    try:
+        return dict(read_json(beside, "captioner")["backbone"]["settings"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            "no-captioner", f"`{beside}` is not what a captioner is saved as: {error!r}", "copy the folder again"
+        ) from None
 
 
 def _settings(own: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[str, Any]:

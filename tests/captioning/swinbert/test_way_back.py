@@ -1,0 +1,160 @@
+"""What a migrated checkout trains comes home as a captioner: the same captions, trained on from, and written back to the bit."""
+
+import dataclasses
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.captioning.backbones import load_backbone
+from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
+from albertkit.captioning.backbones.video_swin_checkpoint import published_state
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.data import prepare, read_clips
+from albertkit.captioning.evaluate import evaluate_captioner
+from albertkit.captioning.model.masks import gate_values
+from albertkit.captioning.swinbert.checkpoint import convert_swinbert, largest_difference
+from albertkit.captioning.swinbert.loading import get_albert_model
+from albertkit.captioning.swinbert.writing import write_swinbert
+from albertkit.captioning.synthetic.shapes import make_clips
+from albertkit.captioning.training import CaptionSettings, train_captioner
+from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.cli.caption_predict import predict
+from albertkit.errors import CheckpointError
+
+FRAMES, SIZE, WIDTH = 4, 32, 16
+SMALL = CaptionSettings(length=16, steps=2, batch_size=8, lr=1e-3, eval_every=2, precision="fp32")
+
+
+@pytest.fixture(params=[False, True], ids=["untied", "tied with a learned mask"])
+def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str, Any]:
+    """A run of a migrated checkout: its classes in VideoTransformer's place, saved as SwinBERT saves them."""
+    checkout = tmp_path / "SwinBERT"
+    folder = checkout / "models" / "captioning" / "albert"
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(shell)
+    arguments: dict[str, Any] = dict(
+        model_name_or_path="models/captioning/albert/", img_feature_dim=12, tie_weights=request.param, drop_out=0.1,
+        max_num_frames=FRAMES, img_res=SIZE, max_gen_length=14, num_beams=1, learn_mask_enabled=request.param,
+        do_lower_case=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    text, _, tokenizer = get_albert_model(
+        Namespace(**{**arguments, "model_name_or_path": str(folder), "init": "scratch"})
+    )
+    swin = VideoSwinBackbone(
+        embed_dim=8, depths=[1, 2], num_heads=[1, 2], window_size=[2, 3, 3], patch_size=[2, 4, 4]
+    ).eval()  # fmt: skip
+    tokens = swin.grid(FRAMES, SIZE).num_tokens
+    fc, gate = torch.nn.Linear(WIDTH, 12), torch.nn.Embedding(tokens**2, 1)
+    with torch.no_grad():
+        for parameter in [*text.parameters(), *swin.parameters()]:
+            parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.dim() > 1 else 0.1))
+        text.predictions.bias[tokenizer.convert_tokens_to_ids("[SEP]")] += 2
+        gate.weight += 8  # where the soft mask is seen
+    state = {f"trans_encoder.{name}": tensor for name, tensor in text.state_dict().items()}
+    state |= {f"fc.{name}": tensor for name, tensor in fc.state_dict().items()} | published_state(swin)
+    state |= {"learn_vid_att.weight": gate.weight.detach()} if request.param else {}
+    place = checkout / "output" / "checkpoint-1-2"
+    place.mkdir(parents=True)
+    torch.save(state, place / "model.bin")
+    (checkout / "output" / "log").mkdir()
+    (checkout / "output" / "log" / "args.json").write_text(json.dumps(arguments))
+    tokenizer.save_pretrained(checkout / "output" / "tokenizer")
+    return dict(place=place, text=text, swin=swin, fc=fc, gate=gate if request.param else None, tokens=tokens)
+
+
+def captions_of_the_checkout(
+    run: dict[str, Any], pixels: torch.Tensor, beams: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and scores as VideoTransformer gets them: Swin, `fc`, the mask with the learned block, `is_decode`."""
+    tokenizer = run["tokenizer"]
+    length, tokens = 14, run["tokens"]
+    mask = torch.zeros(len(pixels), length + tokens, length + tokens)
+    mask[:, :length, :length] = torch.ones(length, length).tril()
+    mask[:, :, length:] = 1
+    if run["gate"] is not None:
+        mask[:, length:, length:] = gate_values(run["gate"].weight, False)
+    with torch.no_grad():
+        return run["text"](
+            input_ids=torch.zeros(len(pixels), length, dtype=torch.int64), img_feats=run["fc"](run["swin"](pixels)),
+            attention_mask=mask, token_type_ids=torch.zeros(len(pixels), length, dtype=torch.int64), is_decode=True,
+            max_length=length, num_beams=beams, bos_token_id=tokenizer.cls_id, eos_token_ids=[tokenizer.sep_id],
+            pad_token_id=tokenizer.pad_id, mask_token_id=tokenizer.mask_id,
+        )  # fmt: skip
+
+
+def test_a_run_of_a_migrated_checkout_comes_home(run: dict[str, Any], tmp_path: Path) -> None:
+    report = convert_swinbert(run["place"], tmp_path / "home")
+    assert (report.text_model, report.max_abs_diff, report.notes) == ("albert", 0, ())
+    captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
+    assert captioner.sampling == FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
+    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, FRAMES, SIZE, SIZE, 3), dtype=np.uint8))
+    run["tokenizer"] = captioner.tokenizer
+    found = set()
+    for beams in (1, 3):
+        ids, scores = captions_of_the_checkout(run, pixels, beams)
+        settings = dataclasses.replace(captioner.generation, num_beams=beams)
+        for number, (caption,) in enumerate(captioner.describe(captioner.context(pixels), settings)):
+            end = ids[number, 0].tolist().index(captioner.tokenizer.sep_id)
+            assert list(caption.ids) == ids[number, 0, 1:end].tolist()
+            assert abs(caption.score - float(scores[number, 0])) < 1e-5
+            found.add(caption.ids)
+    assert len(found) > 1
+
+    written = write_swinbert(tmp_path / "home", tmp_path / "run")
+    assert written.text_model == "albert"
+    before, after = (
+        torch.load(folder / "model.bin", weights_only=True)
+        for folder in (run["place"], tmp_path / "run" / "checkpoint")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    convert_swinbert(tmp_path / "run" / "checkpoint", tmp_path / "again")
+    assert largest_difference(captioner, VideoCaptioner.from_pretrained(tmp_path / "again")) == 0
+
+
+@pytest.mark.parametrize("run", [True], indirect=True)
+def test_it_is_captioned_evaluated_and_trained_on_from(
+    run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    convert_swinbert(run["place"], tmp_path / "home")
+    make_clips(tmp_path / "clips", 20)
+    clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
+    assert clips["dev"][0].source
+    predict(str(tmp_path / "home"), clips["dev"][0].source, no_sheets=True, device="cpu")
+    assert capsys.readouterr().out.startswith(clips["dev"][0].key)
+    sampling = FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
+    swin = load_backbone(f"video-swin:{tmp_path / 'home'}")
+    before = VideoCaptioner.from_pretrained(tmp_path / "home")
+    for kind, along in (("features", False), ("frames", True)):
+        prepare(clips, tmp_path / kind, swin, sampling, train_backbone=along)
+        scores = evaluate_captioner(before, tmp_path / kind, "dev")
+        assert scores.clips == len(clips["dev"])
+        train_captioner(tmp_path / "home", tmp_path / kind, tmp_path / f"run-{kind}", SMALL)
+        after = VideoCaptioner.from_pretrained(tmp_path / f"run-{kind}")
+        assert after.model.caption.tie_weights == before.model.caption.tie_weights
+        assert after.model.caption.backbone_dim == WIDTH
+        assert isinstance(after.backbone, VideoSwinBackbone)
+        # Two small updates moved what was there: nothing began afresh.
+        moved = {
+            name: float((tensor - before.model.state_dict()[name]).abs().max())
+            for name, tensor in after.model.state_dict().items()
+        }
+        assert 0 < moved["albert.img_embedding.fc.weight"] <= max(moved.values()) < 5e-3
+        assert (after.backbone.fingerprint() == swin.fingerprint()) == (kind == "features")
+        written = write_swinbert(tmp_path / f"run-{kind}", tmp_path / f"back-{kind}")
+        assert written.max_abs_diff == 0
+
+
+def test_what_swinbert_cannot_run_is_not_written(frames: Path, shell: Path, tmp_path: Path) -> None:
+    settings = dataclasses.replace(SMALL, objective="causal", video_attention="diagonal", steps=1)
+    train_captioner(shell, frames, tmp_path / "run", settings)
+    with pytest.raises(CheckpointError, match="not-for-swinbert") as raised:
+        write_swinbert(tmp_path / "run", tmp_path / "out")
+    assert all(fact in str(raised.value) for fact in ("conv3d", "causal", "diagonal"))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,115 @@
+"""A captioner with a frozen backbone works from any folder, and finds a backbone that was moved."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.data import prepare, read_clips
+from albertkit.captioning.evaluate import evaluate_captioner
+from albertkit.captioning.synthetic.shapes import make_clips
+from albertkit.captioning.training import CaptionSettings, train_captioner
+from albertkit.captioning.video import FrameSampling
+from albertkit.cli.caption_predict import predict
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
+
+SETTINGS = CaptionSettings(length=16, steps=1, batch_size=8, lr=1e-3, eval_every=1, precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def made(shell: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a CLIP (`bb/clip`), clips, prepared features and a run, made from relative paths as a user types them."""
+    from transformers import CLIPVisionConfig, CLIPVisionModel
+
+    from albertkit.captioning.backbones import load_backbone
+
+    place = tmp_path_factory.mktemp("made")
+    torch.manual_seed(0)
+    vision = CLIPVisionConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
+    )
+    CLIPVisionModel(vision).save_pretrained(place / "bb" / "clip")
+    make_clips(place / "clips", 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        clips = {split: read_clips(Path("clips"), split) for split in ("train", "dev")}
+        prepare(clips, "prepared", load_backbone("hf:bb/clip"), FrameSampling(num_frames=2, size=32))
+        train_captioner(shell, "prepared", "run", SETTINGS)
+    return place
+
+
+def test_a_captioner_works_from_any_folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    captioner = VideoCaptioner.from_pretrained(made / "run")
+    assert captioner.backbone is not None
+    assert captioner.backbone.name == f"hf:{(made / 'bb' / 'clip').resolve()}"
+    assert evaluate_captioner(captioner, made / "prepared", "dev").clips > 0
+
+
+def test_moved_together_they_find_each_other(made: Path, tmp_path: Path, shell: Path) -> None:
+    moved = Path(shutil.copytree(made, tmp_path / "moved"))
+    gone = tmp_path / "gone"
+    made.rename(gone)
+    try:
+        captioner = VideoCaptioner.from_pretrained(moved / "run")
+        assert captioner.backbone is not None
+        assert captioner.backbone.name == f"hf:{(moved / 'bb' / 'clip').resolve()}"
+    finally:
+        gone.rename(made)
+
+
+def test_a_moved_backbone_is_named(made: Path, tmp_path: Path, shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = tmp_path / "alone"
+    shutil.copytree(made / "run", alone / "run")
+    shutil.copytree(made / "prepared", alone / "prepared")
+    shutil.copytree(made / "bb" / "clip", alone / "elsewhere")
+    gone = made.with_name("gone")
+    video = next((made / "clips").rglob("*.mp4"))
+    shutil.copy(video, alone / "video.mp4")
+    made.rename(gone)
+    try:
+        with pytest.raises(CheckpointError, match="missing-backbone") as raised:
+            VideoCaptioner.from_pretrained(alone / "run")
+        assert f"hf:{(made / 'bb' / 'clip').resolve()}" in str(raised.value)
+        assert "--backbone hf:" in raised.value.hint
+        with pytest.raises(CheckpointError, match="missing-backbone"):
+            train_captioner(shell, alone / "prepared", tmp_path / "a", SETTINGS)
+        name = f"hf:{alone / 'elsewhere'}"
+        predict(str(alone / "run"), alone / "video.mp4", no_sheets=True, backbone=name, device="cpu")
+        assert capsys.readouterr().out.startswith("video")
+        captioner = VideoCaptioner.from_pretrained(alone / "run", backbone=name)
+        evaluate_captioner(captioner, alone / "prepared", "dev")
+        train_captioner(shell, alone / "prepared", tmp_path / "b", SETTINGS, backbone=name)
+        assert VideoCaptioner.from_pretrained(tmp_path / "b").backbone is not None
+    finally:
+        gone.rename(made)
+
+
+def test_another_backbone_is_refused(made: Path, frames: Path, shell: Path, tmp_path: Path) -> None:
+    from transformers import CLIPVisionModel
+
+    other = Path(shutil.copytree(made / "bb" / "clip", tmp_path / "other"))
+    model = CLIPVisionModel.from_pretrained(other)
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+    model.save_pretrained(other)
+    for load in (
+        lambda: VideoCaptioner.from_pretrained(made / "run", backbone=f"hf:{other}"),
+        lambda: train_captioner(shell, made / "prepared", tmp_path / "a", SETTINGS, backbone=f"hf:{other}"),
+    ):
+        with pytest.raises(CheckpointError, match="other-backbone"):
+            load()
+    train_captioner(shell, frames, tmp_path / "own", dataclasses.replace(SETTINGS, length=12))
+    with pytest.raises(ConfigError, match="keeps the weights of its backbone"):
+        VideoCaptioner.from_pretrained(tmp_path / "own", backbone=f"hf:{other}")
+
+
+def test_frames_fit_any_backbone_and_features_their_own(made: Path, frames: Path, shell: Path, tmp_path: Path) -> None:
+    train_captioner(shell, frames, tmp_path / "own", SETTINGS)
+    captioner = VideoCaptioner.from_pretrained(tmp_path / "own")
+    assert evaluate_captioner(captioner, frames, "test").clips > 0
+    with pytest.raises(AlbertKitError, match="other-backbone"):
+        evaluate_captioner(captioner, made / "prepared", "dev")

@@ -153,7 +153,7 @@ def find_backbone(name: str, settings: dict[str, Any], fingerprint: str | None, 
         ) from None  # fmt: skip
     if fingerprint not in (None, backbone.fingerprint()):
         raise CheckpointError(
-            "other-backbone", f"`{name}` has other weights than those that {user} was made with",
+            "other-backbone", f"`{name}` has other weights than {user} was made with",
             "put the weights back that it had, name their place with --backbone, or train the captioner on these",
         )  # fmt: skip
     return backbone

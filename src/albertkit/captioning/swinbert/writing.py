@@ -13,9 +13,9 @@ from albertkit.captioning.swinbert.arguments import ARGS
 from albertkit.captioning.swinbert.checkpoint import SWINBERT_ARGS, load_swinbert
 from albertkit.captioning.swinbert.state import swinbert_state
 from albertkit.checkpoints.folder import PROVENANCE, read_tensor_file
-from albertkit.checkpoints.hub import local_folder
 from albertkit.errors import CheckpointError, MachineError
 from albertkit.files import atomic_file, read_json, write_json
+from albertkit.model_folder import local_folder
 from albertkit.vocabulary.model import new_folder
 
 CHECKPOINT, MODEL = "checkpoint", "model"

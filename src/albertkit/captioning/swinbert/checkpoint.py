@@ -14,6 +14,7 @@ from albertkit.captioning.folder import CAPTIONER
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.captioning.swinbert.arguments import ARGS, STRUCTURE, read_arguments
+from albertkit.captioning.swinbert.evaluation import RECORDED
 from albertkit.captioning.swinbert.state import SwinBertState, find_state_file, sort_state
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.captioning.video.sampling import FrameSampling
@@ -268,7 +269,7 @@ def _configuration(
 
 def _model_folders(file: Path, arguments: dict[str, Any], *wanted: str) -> list[Path]:
     """The folders that log/args.json names for the text model, as seen from the checkout that the run lies in."""
-    names = [arguments.get(name) for name in ("config_name", "tokenizer_name", "model_name_or_path")]
+    names = [arguments.get(name) for name in ("config_name", "tokenizer_name", RECORDED, "model_name_or_path")]
     places = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
     patterns = wanted or ("config.json",)
     return [place for place in places if place.is_dir() and any(any(place.glob(pattern)) for pattern in patterns)]

@@ -11,6 +11,7 @@ from albertkit.captioning.backbones.video_swin_checkpoint import published_state
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.swinbert.arguments import ARGS
 from albertkit.captioning.swinbert.checkpoint import SWINBERT_ARGS, load_swinbert
+from albertkit.captioning.swinbert.evaluation import RECORDED
 from albertkit.captioning.swinbert.state import swinbert_state
 from albertkit.checkpoints.folder import PROVENANCE, read_tensor_file
 from albertkit.errors import CheckpointError, MachineError
@@ -118,13 +119,14 @@ def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: s
         if settings["depths"] == depths:
             before = {"vidswin_size": size}
     notes.append(f"model_name_or_path is {out / MODEL}")
+    model = f"{(out / MODEL).resolve()}/"
     return {
         **before,
         "max_num_frames": captioner.sampling.num_frames, "img_res": captioner.sampling.size,
         "img_feature_dim": caption.img_feature_dim, "tie_weights": caption.tie_weights,
         "learn_mask_enabled": caption.learned, "sparse_mask_soft2hard": caption.hard_gate,
         "max_gen_length": generation.longest, "num_beams": generation.num_beams,
-        "model_name_or_path": f"{(out / MODEL).resolve()}/", "config_name": "", "tokenizer_name": "",
+        "model_name_or_path": model, RECORDED: model, "config_name": "", "tokenizer_name": "",
         "num_hidden_layers": -1, "hidden_size": -1, "num_attention_heads": -1, "intermediate_size": -1,
         "do_lower_case": before.get("do_lower_case", True), "drop_out": captioner.model.config.hidden_dropout_prob,
     }  # fmt: skip

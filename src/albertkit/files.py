@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -99,6 +100,18 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         os.close(descriptor)
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Make sure that a file or folder can be made at a path, before work is spent on what shall lie there.
+
+    Raises:
+        OSError: What making a folder beside it raises.
+    """
+    place = Path(os.path.abspath(path)).parent
+    while not place.exists():
+        place = place.parent
+    os.rmdir(tempfile.mkdtemp(prefix=_TEMPORARY, dir=place))
 
 
 def remove_folder(path: str | os.PathLike[str]) -> None:

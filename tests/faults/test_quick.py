@@ -168,4 +168,4 @@ def test_half_a_tokenizer_is_none(tmp_path, monkeypatch):
             train_tokenizer(texts, tmp_path / "tokenizer", vocab_size=41)
     assert names(tmp_path) == []
     train_tokenizer(texts, tmp_path / "tokenizer", vocab_size=41)
-    assert names(tmp_path / "tokenizer") == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
+    assert names(tmp_path / "tokenizer") == ["spiece.model", "spiece.vocab", "tokenizer.json", "tokenizer_config.json"]

@@ -1,6 +1,7 @@
 """More pieces for a tokenizer and its model: what was stays as it was, what is new is used, and everybody reads the same."""
 
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from albertkit.cli import vocabulary as commands
-from albertkit.errors import AlbertKitError, MachineError
+from albertkit.errors import AlbertKitError, ConfigError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.tokenizer import AlbertTokenizer, check_tokenizer, rules
 from albertkit.tokenizer.extend import extend_tokenizer
@@ -106,6 +107,21 @@ def test_every_reader_agrees(extended, korean: list[str]) -> None:
     report = check_tokenizer(out, korean[:200])
     assert report.ok
     assert all(not found.differences for found in report.comparisons if "alone" not in found.name)
+
+
+def test_max_new_bounds_given_words_too(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
+    """Characters and given words that are more than `max_new` are refused with the number that is needed."""
+    words = [f"garden{a}{b}" for a in "bdfgk" for b in "aeiou"] * 2
+    files, old = TextFiles([korean_file]), AlbertTokenizer.from_pretrained(english_model).vocab_size
+    with pytest.raises(ConfigError, match=r"max_new is 30, .* need \d+ new ones, and 25 words were given") as caught:
+        extend_vocabulary(english_model, files, tmp_path / "a", max_new=30, words=words)
+    least = int(re.search(r"--max-new (\d+)", caught.value.hint)[1])
+    report = extend_vocabulary(english_model, files, tmp_path / "b", max_new=least, words=words)
+    assert (report.vocab_size - old, report.found, report.words) == (least, 0, 25)
+    assert (
+        report.vocab_size
+        == extend_vocabulary(english_model, files, tmp_path / "c", max_new=least + 40, words=words).vocab_size - 40
+    )
 
 
 def test_a_mismatch_stops_it(extended, english_model: Path, korean: list[str]) -> None:

@@ -22,6 +22,7 @@ def train(
     split_digits: bool = False,
     reserve: int = 0,
     special_pieces: tuple[str, str, str, str, str] = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+    user_defined_symbols: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     max_sentences: int = 10_000_000,
     seed: int = 0,
     format: str | None = None,
@@ -38,7 +39,8 @@ def train(
         Files, globs, folders or URLs, as for `corpus build`: plain text (a sentence or paragraph a line), JSONL, Parquet,
         WikiExtractor's output, also `.gz`, `.xz` and `.zst`. One line in a hundred, at most 2,000, is kept to measure on.
     out
-        Folder to write: `spiece.model`, `tokenizer.json`, `tokenizer_config.json`.
+        Folder to write: `spiece.model`, `tokenizer.json`, `tokenizer_config.json`, and `spiece.vocab`, a list of the tokens
+        and their scores.
     vocab_size
         Number of pieces, the special ones counted. 20,000 to 32,000 are usual.
     text_rules
@@ -59,6 +61,9 @@ def train(
         Unused pieces at the end, for later.
     special_pieces
         Five names, for the ids 0 to 4: padding, unknown, start, separation, mask.
+    user_defined_symbols
+        Tokens that are always cut out of a text as they are, for the ids from 5 on; they replace Google's
+        `( ) " - . – £ €`. One that begins with a hyphen: `--user-defined-symbols=-`.
     max_sentences
         Lines to train on; of more, a sample.
     seed
@@ -74,6 +79,7 @@ def train(
     json
         Print one JSON object.
     """
+    from albertkit.tokenizer.train import GOOGLE_SYMBOLS
     from albertkit.vocabulary.lines import TextFiles
     from albertkit.vocabulary.train import train_vocabulary
 
@@ -81,6 +87,7 @@ def train(
         TextFiles(files, format, field, errors), out, seed, morphemes, vocab_size=vocab_size, text_rules=text_rules,
         coverage=coverage, analyser=analyser, byte_fallback=byte_fallback, split_digits=split_digits, reserve=reserve,
         special_pieces=special_pieces, max_sentences=max_sentences, overwrite=overwrite,
+        user_defined_symbols=GOOGLE_SYMBOLS if user_defined_symbols is None else user_defined_symbols, progress=not json,
     )  # fmt: skip
     if json:
         print(_dumps(report.to_dict()))
@@ -93,7 +100,7 @@ def train(
 
 
 def encode(
-    file: Path = Path("-"),
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)] = Path("-"),
     /,
     *,
     tokenizer: Path,

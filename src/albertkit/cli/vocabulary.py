@@ -38,11 +38,13 @@ def extend(
     files
         Text that needs the pieces, as for `tokenizer train`.
     out
-        Folder to write: the tokenizer, and with `--model` the whole checkpoint. Not an existing one.
+        Folder to write: the tokenizer, a list of its tokens (`spiece.vocab`), and with `--model` the whole checkpoint. Not an
+        existing one.
     model
         Checkpoint that was trained with the tokenizer; often the same folder.
     max_new
-        Pieces to add at most.
+        Tokens to add at most: missing characters, the words of `--words`, then as many found ones as there is room for.
+        Those that fill up to `--multiple-of` are not counted.
     min_count
         How often a piece must occur in the text.
     words

@@ -73,7 +73,8 @@ def extend_tokenizer(
     Args:
         tokenizer: The old vocabulary.
         texts: What the new pieces are for; lines. A hundred thousand are plenty.
-        max_new: Pieces to add at most.
+        max_new: Tokens to add at most: missing characters and given words, then as many found ones as there is room for. Those
+            that fill up to `multiple_of` are not counted.
         min_count: How often a piece must occur in the texts. Words that are given need not.
         words: Words to add whatever the texts say.
         coverage: Share of the texts' characters that shall have a piece.
@@ -100,11 +101,12 @@ def extend_tokenizer(
     characters = _missing_characters(lines, there, coverage)
     given, left_out = _given(tokenizer, words, there)
     characters += sorted({c for piece in given for c in piece} - there - set(characters))
-    if len(characters) > max_new:
+    if (least := len(characters) + len(given)) > max_new:
+        words_too = f", and {len(given):,} words were given" if given else ""
         raise ConfigError(
             "vocab-too-small",
-            f"max_new is {max_new:,}, but {coverage:.2%} of the text's characters need {len(characters):,} new ones",
-            "use a larger max_new (--max-new), or a lower coverage (--coverage)",
+            f"max_new is {max_new:,}, but {coverage:.2%} of the text's characters need {len(characters):,} new ones{words_too}",
+            f"use --max-new {least} (max_new={least}) or more, fewer words, or a lower --coverage",
         )
     lowest = UnigramPieces(facts, tokenizer.unk_id).lowest
     grown = ModelFacts([*facts.pieces, *((c, lowest, NORMAL) for c in characters)])

@@ -21,6 +21,7 @@ from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 CONFIG_NAME = "tokenizer_config.json"
 MODEL_NAME = "spiece.model"
+LISTING_NAME = "spiece.vocab"
 VOCAB_NAME = "vocab.txt"
 JSON_NAME = "tokenizer.json"
 ANALYSER_KEY = "morpheme_spaces"  # of tokenizer_config.json: who puts spaces between morphemes before encoding

@@ -12,7 +12,7 @@ from albertkit.tokenizer import rules
 from albertkit.tokenizer.alignment import AlignedText, with_spaces
 from albertkit.tokenizer.batch import BatchEncoder
 from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
-from albertkit.tokenizer.loading import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, MODEL_NAME, make_room
+from albertkit.tokenizer.loading import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, LISTING_NAME, MODEL_NAME, make_room
 from albertkit.tokenizer.morphemes import find_analyser
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor, read_facts
@@ -86,6 +86,15 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if self.analyser:
             settings[ANALYSER_KEY] = self.analyser
         write_json(path / CONFIG_NAME, settings)
+
+    def write_listing(self, folder: str | os.PathLike[str]) -> None:
+        """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it.
+
+        Args:
+            folder: There already.
+        """
+        with atomic_file(Path(folder) / LISTING_NAME, "w") as stream:
+            stream.writelines(f"{piece}\t{score:g}\n" for piece, score, _ in read_facts(self._model).pieces)
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 

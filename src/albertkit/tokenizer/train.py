@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, near_miss
-from albertkit.files import atomic_folder
+from albertkit.files import atomic_folder, check_writable
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.digit_comma import SPACE
@@ -124,6 +124,7 @@ def train_tokenizer(
     tokenizer = SentencePieceTokenizer(model, text_rules, source=out, analyser=spaced)
     with atomic_folder(out) as folder:  # half a tokenizer would have to be replaced by hand
         tokenizer.save_pretrained(folder)
+        tokenizer.write_listing(folder)
     return tokenizer
 
 
@@ -149,6 +150,7 @@ def check_folder(out: Path, overwrite: bool) -> None:
             f"`{out}` holds a tokenizer ({', '.join(there)})",
             "choose another --out, or add --overwrite to replace it",
         )
+    check_writable(out)
 
 
 def _prepared(texts: Iterable[str] | Sequence[Path], text_rules: str) -> Iterator[str]:

@@ -125,6 +125,7 @@ def extend_vocabulary(
             origin = Path(model) / PROVENANCE
             before = read_json(origin) if origin.exists() else {}
             write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
+        extended.write_listing(folder)
         compared, differing = check_agreement(folder, extended, lines or sample[:1000])
     return ExtensionReport(
         out=str(out), old_size=tokenizer.vocab_size, vocab_size=extended.vocab_size, characters=extension.characters,

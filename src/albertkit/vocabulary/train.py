@@ -7,6 +7,7 @@ from typing import Any
 from albertkit.tokenizer.report import TextFit, longest_pieces, measure_fit
 from albertkit.tokenizer.train import train_tokenizer
 from albertkit.vocabulary.lines import HoldingOut, TextFiles
+from albertkit.vocabulary.progress import TrainingProgress
 
 _SPACES = (
     "the model expects spaces between morphemes: albertkit puts them there by {0}, which must be installed wherever a text is "
@@ -42,7 +43,12 @@ class TrainingReport:
 
 
 def train_vocabulary(
-    files: TextFiles, out: str | os.PathLike[str], seed: int = 0, morphemes: str = "none", **settings: Any
+    files: TextFiles,
+    out: str | os.PathLike[str],
+    seed: int = 0,
+    morphemes: str = "none",
+    progress: bool = False,
+    **settings: Any,
 ) -> TrainingReport:
     """Train a tokenizer on all lines of some files but one in a hundred, and measure it on those.
 
@@ -51,6 +57,7 @@ def train_vocabulary(
         out: Folder to write.
         seed: Of the sample that is trained on, and of the lines that are held out.
         morphemes: See `train_tokenizer`.
+        progress: Show it on stderr.
         **settings: Others of `train_tokenizer`: `vocab_size`, `text_rules`, …
 
     Returns:
@@ -59,8 +66,9 @@ def train_vocabulary(
     Raises:
         AlbertKitError: What `train_tokenizer` and `TextFiles.lines` raise.
     """
-    lines = HoldingOut(files.lines(), seed)
-    tokenizer = train_tokenizer(lines, out, seed=seed, morphemes=morphemes, **settings)
+    with TrainingProgress(progress) as display:
+        lines = HoldingOut(display.reading(files.lines()), seed)
+        tokenizer = train_tokenizer(lines, out, seed=seed, morphemes=morphemes, **settings)
     return TrainingReport(
         out=str(out),
         vocab_size=tokenizer.vocab_size,

@@ -209,8 +209,8 @@ def test_the_folder_is_tried_before_anything_is_read(tmp_path: Path, monkeypatch
 
 
 def test_command_with_symbols_and_progress(text_file: Path, tmp_path: Path, capsys) -> None:
+    command = ["tokenizer", "train", str(text_file), "--out", str(tmp_path / "t"), "--vocab-size", "200"]
     with pytest.raises(SystemExit) as ended:
-        command = ["tokenizer", "train", str(text_file), "--out", str(tmp_path / "t"), "--vocab-size", "200"]
         main([*command, "--user-defined-symbols", "<num>", "@user"])
     assert ended.value.code == 0
     said = capsys.readouterr()

@@ -24,6 +24,7 @@ from albertkit.pretraining import run as run_module
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.sources import open_source
 from albertkit.pretraining.start import continue_model, draw
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -220,7 +221,7 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home):
     pretrain(home / "more" / "store", tmp_path / "run", settings, start=home / "model")
     model = AlbertForPreTraining.from_pretrained(tmp_path / "run" / "start").train()
     world = run_module.join_world("cpu")
-    source = run_module.open_source(home / "more" / "store", settings)
+    source = open_source(home / "more" / "store", settings)
     (batch,) = next(source.training(world))
     losses = model.pretraining_losses(batch)
     mean = losses.masked_lm_loss_sum / len(batch.masked_labels)

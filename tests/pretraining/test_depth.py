@@ -93,7 +93,7 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
         return {1: 1.0, 2: 1.5, 3: 2.0}[model.albert.encoder.depth], 100
 
     monkeypatch.setattr(estimating, "_timed_step", seconds)
-    measured = estimating.estimate(store, replace(settings, passes_grow=0.8))
+    measured = estimating.estimate(store, replace(settings, passes_grow=0.8), limit=1e6)
     assert set(timed) == {1, 2, 3}
     seconds = 0.8 * 1 + 0.1 * 1.5 + 0.1 * 2
     assert measured.seconds_per_step == pytest.approx(seconds)

@@ -10,6 +10,7 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.pretraining.examples import ExampleSettings, plan_epoch, seen_tokens
 from albertkit.pretraining.randomness import make_key
 from albertkit.pretraining.segments import EXAMPLE, IN_ORDER, RANDOM, SINGLE, SWAPPED, _truncate
+from albertkit.pretraining.usage import tokens_used, used_text
 
 
 def numbered(lengths: list[list[int]], **how) -> MemoryStore:
@@ -183,3 +184,46 @@ def test_impossible_settings_are_refused(wrong):
         ExampleSettings(**wrong)
     assert caught.value.slug == "bad-value"
     assert caught.value.hint
+
+
+# --- how much of a text an epoch shows --------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=4),
+    st.integers(5, 60),
+    st.integers(0, 9),
+)
+def test_without_pairs_every_token_is_in_exactly_one_example(lengths, longest, epoch):
+    """Also of a document a line, of which cut examples would show next to nothing."""
+    store = numbered(lengths)
+    how = ExampleSettings(max_length=longest, pair_task="none")
+    plan = plan_epoch(store, store.all_documents(), how, 3, epoch)
+    seen = [token for _, a, _ in spans(store, plan) for token in a]
+    assert sorted(seen) == sorted(token for document in store.documents for sentence in document for token in sentence)
+    assert tokens_used(store, plan, store.all_documents()) == 1.0
+
+
+def test_long_sentences_are_cut_elsewhere_in_every_epoch():
+    store = numbered([[1000]])
+    how = ExampleSettings(max_length=102, pair_task="none", short_seq_prob=0.0)
+    cuts = [
+        tuple(sorted(a[0] for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, epoch))))
+        for epoch in range(8)
+    ]
+    assert len(set(cuts)) > 4
+    lengths = [len(a) for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, 0))]
+    assert sorted(lengths)[2:] == [100] * (len(lengths) - 2)  # all but the first and the last are full
+
+
+def test_the_share_of_tokens_that_an_epoch_shows_is_counted():
+    store = numbered([[100, 100, 100], [3, 4], [50]], num_shards=2)
+    plan = plan_epoch(store, store.all_documents(), ExampleSettings(max_length=43, short_seq_prob=0.0), 1, 0)
+    seen = {token for _, a, b in spans(store, plan) for token in a + b}
+    total = sum(len(sentence) for document in store.documents for sentence in document)
+    assert tokens_used(store, plan, store.all_documents()) == pytest.approx(len(seen) / total)
+    assert len(seen) / total < 0.5
+    assert "--sentences split" in used_text(len(seen) / total)
+    assert used_text(0.89) == "tokens used an epoch: 89%"
+    assert used_text(0.016).startswith("tokens used an epoch: 1.6%.")

@@ -16,10 +16,11 @@ import torch
 from safetensors.torch import load_file
 
 from albertkit.corpus import TokenStore, build_store
-from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
-from albertkit.pretraining.run import evaluate, held_out_stream, prepare, pretrain
+from albertkit.pretraining.preparation import prepare
+from albertkit.pretraining.run import evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
 from albertkit.pretraining.start import draw
@@ -123,6 +124,13 @@ def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, sto
     one, two = (evaluate(model, Recording.open(store), seed=seed) for seed in (settings.seed, 9))
     assert asked == [(settings.held_out, settings.seed)] * 2
     assert one.masked_lm_loss != two.masked_lm_loss
+
+
+def test_a_polynomial_may_decay_faster_or_slower(tmp_path, store, settings):
+    pretrain(store, tmp_path / "run", replace(settings, steps=4, warmup_steps=0, poly_power=2.0, log_every=1, lr=1e-3))
+    records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").open())
+    rates = [record["learning_rate"] for record in records if record["event"] == "step"]
+    assert rates == pytest.approx([1e-3 * (1 - k / 4) ** 2 for k in range(4)], abs=1e-6)
 
 
 def test_the_best_model_is_the_one_with_the_least_held_out_loss(tmp_path, store, settings):
@@ -362,7 +370,7 @@ def test_the_estimate_counts_what_is_there(store, settings):
     measured = estimate(store, settings)
     expected = settings.model_config(TokenStore.open(store).vocab_size).num_parameters(heads=True)
     assert measured.parameters == expected
-    assert measured.weights_mb == pytest.approx(16 * expected / 1e6)
+    assert measured.training_state_mb == pytest.approx(16 * expected / 1e6)
     assert 0 < measured.tokens_per_step <= settings.batch_tokens
     # 2 layers keep at least input, QKV, context and the feed-forward's two widths of every token, in fp32.
     assert measured.activations_mb * 1e6 > measured.tokens_per_step * 2 * 4 * (64 + 3 * 64 + 64 + 2 * 128)
@@ -374,3 +382,98 @@ def test_everything_impossible_is_listed_at_once(settings):
         wrong.check()
     for name in ("schedule", "optimizer", "warmup_steps", "eval_every"):
         assert f"{name} must be" in caught.value.message
+
+
+# --- what is said before anything is spent ----------------------------------------------------------------------------
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, store, settings, monkeypatch):
+    pretrain(store, tmp_path / "there", replace(settings, steps=1))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.csv").write_text("mine")
+
+    def slugs(out, changes, **options):
+        found = []
+        for attempt in (pretrain, lambda *args, **more: estimate(args[0], args[2], out=args[1], **more)):
+            with pytest.raises((CheckpointError, ConfigError, DataError, MachineError)) as caught:
+                attempt(store, tmp_path / out, replace(settings, **changes), **options)
+            found.append(caught.value.slug)
+        return found
+
+    assert slugs("new", dict(held_out=0.0)) == ["nothing-to-evaluate"] * 2
+    assert slugs("there", {}) == ["run-exists"] * 2
+    assert slugs("other", {}) == ["folder-not-empty"] * 2
+    assert slugs("new", {}, resume=True) == ["no-run"] * 2
+    assert slugs("new", dict(length=65)) == ["bad-settings"] * 2
+    assert slugs("new", dict(train_only="new-rows")) == ["bad-settings"] * 2
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 1000))
+    assert slugs("new", {}) == ["disk-full"] * 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dry_run_says_what_it_knows_before_it_times_anything(store, settings, monkeypatch):
+    lines = []
+
+    def timing(*_):
+        assert any(line.startswith("parameters: ") for line in lines)
+        return 1.0, 100
+
+    monkeypatch.setattr("albertkit.pretraining.estimate._timed_step", timing)
+    measured = estimate(store, settings, note=lines.append)
+    assert any("held out: " in line and "few, their mean loss is uncertain by about" in line for line in lines)
+    assert 0.3 < measured.tokens_used < 0.75
+    assert any("tokens used an epoch: " in line and "--pair-task none" in line for line in lines)
+    assert measured.held_out_predictions < 1000
+
+
+def test_a_slow_update_is_timed_in_part(store, settings, monkeypatch):
+    """Ten seconds for 100 tokens: three updates of 2,000 would take ten minutes."""
+    timed = []
+
+    def slow(model, loop, batches):
+        timed.append(sum(batch.num_tokens for batch in batches))
+        return timed[-1] / 10, timed[-1]
+
+    monkeypatch.setattr("albertkit.pretraining.estimate._timed_step", slow)
+    measured = estimate(store, replace(settings, batch_tokens=2048))
+    assert sum(timed) / 10 < 45
+    assert measured.timed_tokens == max(timed) < measured.tokens_per_step
+    assert measured.tokens_per_second == pytest.approx(10)
+
+
+def test_a_configuration_may_leave_out_what_the_tokenizer_decides(tmp_path, store, settings, config):
+    stated = json.loads(config.read_text())
+    (tmp_path / "short.json").write_text(json.dumps({k: v for k, v in stated.items() if k != "vocab_size"}))
+    (tmp_path / "wrong.json").write_text(json.dumps(stated | {"vocab_size": 30_000}))
+    (tmp_path / "ids.json").write_text(json.dumps(stated | {"eos_token_id": 7}))
+    one = draw(replace(settings, config=config), stated["vocab_size"]).model
+    two = draw(replace(settings, config=tmp_path / "short.json"), stated["vocab_size"]).model
+    assert one.config == two.config
+    for name, slug in (("wrong", "vocab-mismatch"), ("ids", "special-ids")):
+        with pytest.raises(ConfigError) as caught:
+            estimate(store, replace(settings, config=tmp_path / f"{name}.json"))
+        assert caught.value.slug == slug
+
+
+# --- more updates -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_one(tmp_path, store, settings):
+    constant = replace(settings, schedule="constant", warmup_steps=None, eval_every=None, save_every=None)
+    pretrain(store, tmp_path / "short", replace(constant, steps=8, warmup_steps=1))
+    pretrain(store, tmp_path / "short", replace(constant, steps=12), resume=True)
+    pretrain(store, tmp_path / "long", replace(constant, steps=12, warmup_steps=1))
+    assert_same_bits(tmp_path / "short", tmp_path / "long")
+    assert PretrainSettings.read(tmp_path / "short" / "run.toml")["steps"] == 12
+
+
+def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_done(tmp_path, store, settings):
+    pretrain(store, tmp_path / "run", replace(settings, steps=2))
+    with pytest.raises(CheckpointError) as caught:
+        pretrain(store, tmp_path / "run", replace(settings, steps=5), resume=True)
+    assert caught.value.slug == "other-settings"
+    assert f"--continue {tmp_path / 'run' / 'final'} --out NEW --steps 3" in caught.value.hint
+    with pytest.raises(CheckpointError, match="cannot be shortened"):
+        pretrain(store, tmp_path / "run", replace(settings, steps=1), resume=True)
+    left_open = replace(settings, steps=None, eval_every=None, warmup_steps=None)
+    assert pretrain(store, tmp_path / "run", left_open, resume=True).steps == 2

@@ -206,7 +206,7 @@ def _describe(
         name=name,
         hidden_size=model.config.hidden_size,
         parameters=measured.parameters,
-        memory_mb=measured.weights_mb + measured.activations_mb,
+        memory_mb=measured.training_state_mb + measured.activations_mb,
         seconds_per_step=measured.seconds_per_step,
         train_loss=train.masked_lm_loss,
         dev_loss=dev.masked_lm_loss,

@@ -1,6 +1,7 @@
 """Empty shells: an ALBERT of any size or configuration with both pretraining heads, its weights drawn and not yet trained."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,28 +104,46 @@ def _configuration(
     size: str | None, file: str | Path | None, tokenizer: AlbertTokenizer, changes: dict[str, Any]
 ) -> AlbertConfig:
     """The configuration asked for, with the tokenizer's vocabulary and special ids."""
-    ids = {name: int(getattr(tokenizer, special)) for name, special in SPECIAL_IDS.items()}
-    own = {"vocab_size": tokenizer.vocab_size, **ids}
+    ids = special_ids(tokenizer)
     if file is None:
-        return AlbertConfig.from_size(size or "base", **{**own, **changes})
+        return AlbertConfig.from_size(size or "base", **{"vocab_size": tokenizer.vocab_size, **ids, **changes})
     if size is not None:
         raise ConfigError("size-and-config", f"both a size ({size}) and a configuration (`{file}`)", "give one of them")
+    return config_for(file, tokenizer.vocab_size, ids).with_changes(**changes)
+
+
+def special_ids(tokenizer: AlbertTokenizer) -> dict[str, int]:
+    """The ids of a tokenizer that a configuration names."""
+    return {name: int(getattr(tokenizer, special)) for name, special in SPECIAL_IDS.items()}
+
+
+def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> AlbertConfig:
+    """A configuration from a file, with the vocabulary and the special ids of a tokenizer, which the file may leave out.
+
+    Args:
+        file: A `config.json`, or a folder that holds one.
+        vocab_size: Of the tokenizer.
+        ids: As `special_ids`.
+
+    Raises:
+        DataError, ConfigError: What `AlbertConfig.from_pretrained` raises; vocab-mismatch, special-ids.
+    """
     path = Path(file) / "config.json" if Path(file).is_dir() else Path(file)
     made = AlbertConfig.from_pretrained(path)  # first: it says what is wrong with the file
     stated = read_json(path, "model configuration")
-    if stated.get("vocab_size", tokenizer.vocab_size) != tokenizer.vocab_size:
+    if stated.get("vocab_size", vocab_size) != vocab_size:
         raise ConfigError(
             "vocab-mismatch",
-            f"the tokenizer has {tokenizer.vocab_size:,} pieces, `{path}` says {stated['vocab_size']:,}",
-            f"set vocab_size to {tokenizer.vocab_size} in `{path}`, or leave it out",
+            f"the tokenizer has {vocab_size:,} pieces, `{path}` says {stated['vocab_size']:,}",
+            f"set vocab_size to {vocab_size} in `{path}`, or leave it out",
         )
-    for name, special in SPECIAL_IDS.items():
-        if stated.get(name) not in (None, ids[name]):
+    for name, wanted in ids.items():
+        if stated.get(name) not in (None, wanted):
             raise ConfigError(
-                "special-ids", f"`{path}` says {name} {stated[name]}, the tokenizer's {special} is {ids[name]}",
+                "special-ids", f"`{path}` says {name} {stated[name]}, the tokenizer's {SPECIAL_IDS[name]} is {wanted}",
                 f"leave {name} out: the tokenizer decides it",
             )  # fmt: skip
-    return made.with_changes(**{**own, **changes})
+    return made.with_changes(vocab_size=vocab_size, **ids)
 
 
 def _card(name: str, seed: int) -> str:

@@ -33,17 +33,22 @@ def pretrain(
             The store's tokenizer may have more pieces than the model, after the model's own.
         tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer` beside them.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
-        dry_run: Print parameters, memory, steps and an estimate of the time, from three timed steps; train nothing.
+        dry_run: Check everything that the run would check, print parameters, memory, steps and an estimate of the time, timed
+            for about 30 seconds; train and write nothing.
         config_file: TOML file of settings, for example the run.toml of another run. Flags win over it.
         json: Print the result as one JSON object.
     """
-    from albertkit.cli.printing import print_result
+    from albertkit.cli.printing import print_next, print_result, progress_notes
     from albertkit.pretraining.estimate import estimate
-    from albertkit.pretraining.run import pretrain
+    from albertkit.pretraining.run import next_commands, pretrain
 
     if dry_run:
-        print_result(estimate(store, settings, tokenizer, continue_).to_dict(), json)
+        with progress_notes() as note:
+            found = estimate(store, settings, tokenizer, continue_, out=out, resume=resume, note=note)
+        print_result(found.to_dict(), json)
         return 0
     result = pretrain(store, out, settings, start=continue_, tokenizer=tokenizer, resume=resume)
     print_result(result.to_dict(), json)
+    if result.model and not json:
+        print_next(next_commands(store, result.model))
     return 0 if result.model else exit_status()

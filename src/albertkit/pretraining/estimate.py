@@ -1,7 +1,9 @@
 """What a run would take, from a few steps of it: memory as measured, time as timed."""
 
+import dataclasses
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,18 +13,16 @@ from torch import Tensor
 
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.pretraining.depth import check_depth, passes_at, set_depth
+from albertkit.pretraining.depth import passes_at, set_depth
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.run import loop_settings, prepare
+from albertkit.pretraining.preparation import loop_settings, prepare_run
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import open_source
-from albertkit.pretraining.start import continue_model, draw
-from albertkit.training.distributed import World, join_world
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 from albertkit.training.pace import read_plans
 
 TIMED_STEPS = 3
+LIMIT = 30.0  # seconds that measuring should take; base with 16,384 tokens takes 82 s for one update on two cores
 _MOMENTS = 1000  # of a run, at which its depth is looked up
 
 
@@ -32,31 +32,48 @@ class Estimate:
 
     Attributes:
         parameters: Number of parameters, heads included.
-        weights_mb: Parameters, gradients, optimizer moments and, if asked for, the moving average; MB of 10^6 bytes.
+        training_state_mb: Weights, gradients, optimizer moments and, if asked for, the moving average; MB of 10^6 bytes.
         activations_mb: Tensors kept for the backward pass of one micro-batch, as measured.
+        disk_mb: Checkpoints and models of the run, at most.
         steps: Updates.
         tokens_per_step: Real tokens of an update, as measured.
         steps_per_epoch: Updates in a pass over the training documents.
         epochs: Passes in the whole run.
+        tokens_used: Share of the training text that is in an example of the first epoch.
+        held_out_predictions: Masked pieces that it is evaluated on; None for records.
         seconds_per_step: Median of three timed steps; the mean over the run where its depth grows.
         tokens_per_second: Real tokens a second.
         hours: The whole run, evaluations and checkpoints left out.
+        timed_tokens: Tokens of the updates that were timed: fewer than `tokens_per_step` where an update takes long.
     """
 
     parameters: int
-    weights_mb: float
+    training_state_mb: float
     activations_mb: float
+    disk_mb: float
     steps: int
     tokens_per_step: int
     steps_per_epoch: int
     epochs: float
+    tokens_used: float
+    held_out_predictions: int | None
     seconds_per_step: float
     tokens_per_second: float
     hours: float
+    timed_tokens: int
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, figures worth giving."""
         return {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """Seconds of an update of so many tokens, and the tokens of those that were timed."""
+
+    seconds: float
+    tokens: int
+    timed: int
 
 
 def estimate(
@@ -64,51 +81,110 @@ def estimate(
     settings: PretrainSettings,
     tokenizer: str | Path | None = None,
     start: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    note: Callable[[str], None] = lambda line: None,
+    limit: float = LIMIT,
 ) -> Estimate:
-    """Make a model, measure the memory of one step and the time of three; nothing is written.
+    """Do all that a run does before it begins, measure the memory of a step and its time; nothing is written.
 
     Args:
         store: A token store or its folder, or records, as for `pretrain`.
         settings: As for `pretrain`.
         tokenizer: As for `pretrain`.
         start: As for `pretrain`. What `train_only` would save is not counted.
+        out: Folder that the run is to have, to check that too. Default: not checked.
+        resume: Whether the run in `out` is to be resumed.
+        note: Called with each line that is known before anything is timed.
+        limit: Seconds that measuring should take: where three updates take longer, a part of one is timed.
 
     Raises:
-        AlbertKitError: What `pretrain` raises for a new run.
+        AlbertKitError: What `pretrain` raises before it trains.
     """
-    world = join_world(settings.device)
-    source = open_source(store, settings, tokenizer)
-    settings, _ = source.settings.resolve(world.size, continued=start is not None)
-    stream = source.training(World(0, 1, world.device))
-    began = continue_model(start, source.tokenizer, settings) if start else draw(settings, source.tokenizer.vocab_size)
-    model = prepare(began.model, settings, world)
-    parameters = sum(p.numel() for p in model.parameters())
-    check_depth(settings, model.config)
-    activations = _activation_bytes(model, next(stream)[0].to(world.device))
-    loop = loop_settings(settings)
-    passes = Counter(passes_at(k / _MOMENTS, settings, model.config.num_hidden_layers) for k in range(_MOMENTS))
+    made = prepare_run(
+        store, None if out is None else Path(out), settings, start=start, tokenizer=tokenizer, resume=resume
+    )
+    settings, model, stream = made.settings, made.model, made.stream
+    for line in made.reasons:
+        note(line)
+    note(f"parameters: {made.parameters:,}; weights, gradients and moments: {made.training_bytes / 1e6:,.0f} MB")
+    note(f"timing updates, for at most about {limit:.0f} seconds")
+
+    ends = time.perf_counter() + limit
+    loop, layers = loop_settings(settings), model.config.num_hidden_layers
+    passes = Counter(passes_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
     seconds = tokens = 0.0
-    for depth, moments in passes.items():
+    timed = 0
+    for done, (depth, moments) in enumerate(passes.items()):
         set_depth(model, depth)
-        timed = [_timed_step(model, loop, next(stream)) for _ in range(TIMED_STEPS + 1)][1:]  # the first one warms up
-        taken, count = sorted(timed)[TIMED_STEPS // 2]
-        seconds, tokens = seconds + taken * moments / _MOMENTS, tokens + count * moments / _MOMENTS
+        left = max(ends - time.perf_counter(), 0.0) / (len(passes) - done)
+        timing = _time_updates(model, loop, lambda: next(stream), 0.75 * left)
+        seconds, tokens = seconds + timing.seconds * moments / _MOMENTS, tokens + timing.tokens * moments / _MOMENTS
+        timed = max(timed, timing.timed)
+    set_depth(model, None)
+    first = next(stream)[0].to(made.world.device)
+    share = min(1.0, timed / max(first.num_tokens, 1))
+    part = _first_sequences(first, max(1, int(share * first.num_sequences)))
+    activations = _activation_bytes(model, part) * first.num_tokens / part.num_tokens
+
     steps = max(1, int(60 * settings.minutes / seconds)) if settings.minutes else settings.steps
     if settings.plan is not None:
         steps = read_plans(settings.plan)[-1].total_steps
     assert steps is not None  # the settings are resolved
     return Estimate(
-        parameters=parameters,
-        weights_mb=4 * parameters * (5 if settings.ema_decay else 4) / 1e6,
+        parameters=made.parameters,
+        training_state_mb=made.training_bytes / 1e6,
         activations_mb=activations / 1e6,
+        disk_mb=made.disk_bytes / 1e6,
         steps=steps,
         tokens_per_step=round(tokens),
         steps_per_epoch=(per_epoch := stream.batches_in_epoch()),
         epochs=steps / per_epoch,
+        tokens_used=made.source.tokens_used(stream),
+        held_out_predictions=made.held_out.size[1] or None,
         seconds_per_step=seconds,
         tokens_per_second=tokens / seconds,
         hours=steps * seconds / 3600,
+        timed_tokens=timed,
     )
+
+
+def _time_updates(
+    model: AlbertForPreTraining, loop: LoopSettings, draw: Callable[[], list[PackedBatch]], limit: float
+) -> _Timing:
+    """Time three updates, or as much of one as fits into some seconds: the rest is in proportion to its tokens."""
+    whole = draw()
+    count = sum(batch.num_tokens for batch in whole)
+    part = [_first_sequences(whole[0], 1)]
+    _timed_step(model, loop, part)  # warms up
+    seconds, tokens = _timed_step(model, loop, part)
+    if seconds / tokens * count * (TIMED_STEPS + 1) <= limit:
+        timed = [_timed_step(model, loop, draw()) for _ in range(TIMED_STEPS + 1)][1:]
+        taken, count = sorted(timed)[TIMED_STEPS // 2]
+        return _Timing(taken, count, count)
+    fits = int((whole[0].offsets[1:] * seconds / tokens <= limit / 4).sum())
+    if fits > 1:
+        part = [_first_sequences(whole[0], fits)]
+        seconds, tokens = min(_timed_step(model, loop, part) for _ in range(2))
+    return _Timing(seconds * count / tokens, count, tokens)
+
+
+def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
+    """The first sequences of a batch, as a batch."""
+    if number >= batch.num_sequences:
+        return batch
+    end = int(batch.offsets[number])
+    masks = int((batch.masked_positions < end).sum()) if batch.masked_positions is not None else 0
+    order, positions, labels = batch.sentence_order_labels, batch.masked_positions, batch.masked_labels
+    return dataclasses.replace(
+        batch,
+        input_ids=batch.input_ids[:end], token_type_ids=batch.token_type_ids[:end], position_ids=batch.position_ids[:end],
+        offsets=batch.offsets[: number + 1], lengths=batch.lengths[:number],
+        masked_positions=None if positions is None else positions[:masks],
+        masked_labels=None if labels is None else labels[:masks],
+        sentence_order_labels=None if order is None else order[:number],
+    )  # fmt: skip
 
 
 def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
@@ -135,9 +211,10 @@ def _timed_step(
 ) -> tuple[float, int]:
     """Seconds and tokens of one whole update, with a learning rate of zero."""
     device = next(model.parameters()).device
-    optimizer = make_optimizer(settings.optimizer, model.named_parameters(), lr=0.0)
+    optimizer = make_optimizer(settings.optimizer, [*model.named_parameters()], lr=0.0)
     started = time.perf_counter()
     objective = PretrainingObjective(model)
+    model.train()
     for batch in micro_batches:
         parts = objective.losses(batch.to(device))
         torch.stack([part.total / max(part.count, 1) for part in parts.values()]).sum().backward()

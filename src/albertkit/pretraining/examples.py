@@ -16,6 +16,9 @@ lets topics leak into the sentence-order task, as in next-sentence prediction (g
 reached the target *and* holds two sentences, and a last sentence left alone takes the one before it again. What
 remains, documents of one sentence, is skipped and counted.
 
+Without a second segment (`pair_task="none"`) nothing is truncated: a chunk ends before a sentence that does not fit, and a
+sentence that does not fit alone is cut into windows, so every token of a document is in exactly one example of an epoch.
+
 An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length. A terabyte of text is some 700
 million examples, 15 GB for each process, so an epoch of a large store is planned a block of shards at a time: in each epoch the
 shards are put in another random order and cut into blocks.

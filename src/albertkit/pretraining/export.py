@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def export_records(
     began = time.monotonic()
     settings, folder = settings or ExportSettings(), Path(out)
     examples = example_settings(settings)
-    masks = replace(mask_settings(settings), favor_shorter_ngram=settings.favor_shorter_ngram)
+    masks = mask_settings(settings)
     assembler = Assembler(store, masks, settings.seed)
     included = [~documents for documents in store.held_out(settings.held_out, settings.seed)]
     plan = plan_epoch(store, included, examples, settings.seed, epoch=0)  # says at once if no example can be made

@@ -21,6 +21,7 @@ class ExportSettings:
             as `masked_lm_prob` asks for, 77 of 512.
         max_ngram: Longest masked span, in whole words.
         favor_shorter_ngram: Spans of n words with probability in proportion to 1/n; otherwise the longer the likelier.
+        mask_units: words: all pieces of a word are masked together; or pieces, one by one.
         short_seq_prob: Share of documents cut into shorter sequences, in each duplicate anew.
         held_out: Share of documents left out: those that training on the store with this share and seed would hold out.
         seed: Start of everything random.
@@ -35,6 +36,7 @@ class ExportSettings:
     max_predictions: int = 0
     max_ngram: int = 3
     favor_shorter_ngram: bool = True
+    mask_units: Literal["words", "pieces"] = "words"
     short_seq_prob: float = 0.1
     held_out: float = 0.0
     seed: int = 0
@@ -49,6 +51,8 @@ class ExportSettings:
             )
         if not 0 <= self.held_out < 1:
             raise ConfigError("bad-value", f"held_out is {self.held_out}", "use a share of at least 0 and below 1")
+        if self.mask_units not in ("words", "pieces"):
+            raise ConfigError("bad-value", f"mask_units is {self.mask_units!r}", "use words or pieces")
         if self.pair_task not in ("sop", "nsp"):
             raise ConfigError(
                 "bad-value", f"pair_task is {self.pair_task!r}", "Google's records hold pairs: use sop or nsp"

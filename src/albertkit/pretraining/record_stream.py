@@ -82,6 +82,7 @@ class RecordEvaluation:
                 "hold out a larger share with --held-out, or use more records",
             )  # fmt: skip
         self._records = records
+        self.size = int(np.count_nonzero(held_out)), 0  # examples; how many pieces are masked in them is not known
         self._numbers = np.flatnonzero(held_out)[rank::world_size]
         self._rows = batch_tokens // records.length
 

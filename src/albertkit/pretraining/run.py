@@ -1,40 +1,35 @@
 """Pretraining from a store or records to a model folder: puts stream, model, objective and loop together."""
 
-import dataclasses
 import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from albertkit.checkpoints import save_checkpoint
-from albertkit.checkpoints.folder import NEW_ROWS_FROM, PROVENANCE
+from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_json, write_checksums, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.model_folder import local_folder, write_selected
-from albertkit.pretraining.depth import check_depth, passes_at, set_depth
+from albertkit.pretraining.depth import passes_at, set_depth
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
 from albertkit.pretraining.guard import GuardedDisplay
 from albertkit.pretraining.objective import PretrainingObjective
+from albertkit.pretraining.preparation import loop_settings, prepare_run
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import Source, held_out_stream, open_source
-from albertkit.pretraining.start import START, begin_run, seen_before
-from albertkit.pretraining.trained import trained_part
+from albertkit.pretraining.sources import held_out_stream
+from albertkit.pretraining.start import START
 from albertkit.report import plot_run, write_card
 from albertkit.report.versions import versions
 from albertkit.training.display import Display
-from albertkit.training.distributed import World, join_world
-from albertkit.training.hardware import choose_compiled, choose_precision, describe, repeatable
-from albertkit.training.launch import resumes
-from albertkit.training.loop import LoopSettings, TrainingResult, train
-from albertkit.training.resuming import begin_folder, check_made_from
+from albertkit.training.distributed import join_world
+from albertkit.training.hardware import choose_precision, describe, repeatable
+from albertkit.training.loop import TrainingResult, train
+from albertkit.training.resuming import begin_folder
 from albertkit.training.run_folder import alone_in_run
-from albertkit.training.state import check_model
 
 _REMEMBERED = ("held_out", "seed", "length", "pair_task", "masked_lm_prob")
 
@@ -112,30 +107,10 @@ def pretrain(
         DataError: what `open_source` and the streams raise.
         MachineError: loss-not-finite, lost-process.
     """
-    settings, run = settings or PretrainSettings(), Path(out)
-    world = join_world(settings.device)
-    resume = resumes(run, resume)
-    source = open_source(store, settings.as_started(run) if resume else settings, tokenizer)
-    continued = start is not None or (resume and (run / START).exists())
-    settings, reasons = source.settings.resolve(world.size, continued)
-    _check_run(run, settings, source, start, resume)
-
-    stream = source.training(world)
-    reasons.append(source.describe(stream))  # says at once if no example can be made
-    began = begin_run(run, source.tokenizer, settings, start, resume)
-    model = prepare(began.model, settings, world)
-    check_depth(settings, model.config)
-    trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
-    if continued:
-        reasons.append(f"continues `{began.continued['model']}`, which has {began.continued['pieces']:,} pieces")
-    reasons += [*began.notes, *seen_before(began.continued, source.fingerprint, settings)]
-    unigram = source.unigram(world)
-    if settings.output_bias == "frequencies":
-        with torch.no_grad():  # of a run that is resumed the loop restores it
-            model.predictions.bias.copy_(unigram.log_probabilities)
-    unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
-    reasons.append(f"unknown pieces: {unknown:.2%} of the training text")
-    held_out_batches = source.evaluation(world)
+    run = Path(out)
+    made = prepare_run(store, run, settings or PretrainSettings(), start=start, tokenizer=tokenizer, resume=resume)
+    settings, world, source, model, began = made.settings, made.world, made.source, made.model, made.began
+    continued, reasons, resume = made.continued, made.reasons, made.resume
 
     def save_model(folder: Path) -> None:
         save_checkpoint(folder, model, source.tokenizer)
@@ -147,7 +122,7 @@ def pretrain(
 
     def evaluate() -> dict[str, float]:
         set_depth(model, None)
-        return evaluate_batches(model, held_out_batches, unigram, world).numbers()
+        return evaluate_batches(model, made.held_out, made.unigram, world).numbers()
 
     def write_card_of(name: str, folder: Path, evaluation: dict[str, float], **extent: Any) -> None:
         write_card(
@@ -180,8 +155,9 @@ def pretrain(
     metric = "masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss"
     with repeatable(world.device):
         result = train(
-            trained, PretrainingObjective(model), stream, loop_settings(settings), run=run, world=world, display=display,
-            save_model=save_model, describe=partial(write_card_of, "best"), evaluate=evaluate, resume=resume, before_update=grow,
+            made.trained, PretrainingObjective(model), made.stream, loop_settings(settings), run=run, world=world,
+            display=display, save_model=save_model, describe=partial(write_card_of, "best"), evaluate=evaluate, resume=resume,
+            before_update=grow,
             select=metric, smaller=True,
         )  # fmt: skip
     if not result.finished:
@@ -206,33 +182,14 @@ def _result(model: Path | None, result: TrainingResult) -> PretrainResult:
     return PretrainResult(model, state.step, state.seconds, result.evaluation, state.skipped, *budget)
 
 
-def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:
-    """Put a model where it is trained, and say how it computes."""
-    model = model.to(world.device)
-    model.compute_dtype = choose_precision(settings.precision, world.device)
-    model.compiled = choose_compiled(settings.compile, world.device)
-    model.gradient_checkpointing = settings.gradient_checkpointing
-    return model
-
-
-def loop_settings(settings: PretrainSettings) -> LoopSettings:
-    """How the loop trains; every field of `LoopSettings` is one of ours."""
-    own = {f.name for f in dataclasses.fields(LoopSettings)} & {f.name for f in dataclasses.fields(settings)}
-    values = {name: getattr(settings, name) for name in own} | {"warmup_steps": settings.warmup_steps or 0}
-    return LoopSettings(**values, warmup_share=settings.warmup_share)
-
-
-def _check_run(run: Path, settings: PretrainSettings, source: Source, start: str | Path | None, resume: bool) -> None:
-    """Make sure that the folder is either new or the run we are to resume, and that run was made from this data."""
-    if settings.continues(run, resume):
-        check_model(run / START)
-        check_made_from(run, {"store": source.fingerprint})
-        before = read_json(run / START / PROVENANCE)["continued"]["model"] if (run / START).exists() else None
-        if start is not None and str(start) != before:
-            raise CheckpointError(
-                "other-settings", f"`{run}` was started with {f'`{before}`' if before else 'drawn weights'}, now `{start}`",
-                "leave --continue out to resume it, or start a new run with another --out",
-            )  # fmt: skip
+def next_commands(store: str | Path, model: Path) -> list[tuple[str, str]]:
+    """Commands to try with a pretrained model, and what each does."""
+    return [
+        (f"albertkit evaluate {model} {store}", "score it on the held-out documents again"),
+        (f"albertkit predict {model} --text 'The [MASK] is red.' --kind fill-mask", "fill in a mask"),
+        (f"albertkit finetune sst2 {model} DATA --out RUN", "fine-tune it; other tasks: albertkit finetune --help"),
+        (f"albertkit report {model.parent}", "losses, settings and results as a page"),
+    ]
 
 
 def _plot(run: Path, result: TrainingResult, display: Display) -> None:

@@ -96,8 +96,6 @@ def _target(draws: np.uint64, rule: Rule) -> int:
 @compiled
 def _kind(rule: Rule, lone: bool, coin: bool) -> int:
     """What becomes of a chunk: `lone` if it is one sentence, `coin` with probability ½."""
-    if rule.single:
-        return SINGLE
     if lone or (rule.nsp and coin):
         return RANDOM
     return SWAPPED if coin and not rule.nsp else IN_ORDER
@@ -112,6 +110,63 @@ def _other_document(key: np.uint64, num_documents: int, own: int) -> int:
         if other != own:
             break
     return other
+
+
+@compiled
+def _window_end(
+    sentences: np.ndarray, start: int, following: int, last: int, target: int, max_tokens: int, draw: np.uint64
+) -> int:
+    """The token before which a segment without a partner ends, that starts at token `start`.
+
+    It holds whole sentences, as many as fit, until it has reached the target. A sentence that does not fit alone is cut into
+    windows: the first is at least half as long as fits, at random, so that the cuts lie elsewhere in every epoch.
+
+    Args:
+        sentences: Offsets of the shard.
+        start: Number of a token.
+        following: The first sentence boundary after it.
+        last: That at the end of the document.
+        target: Tokens wanted.
+        max_tokens: Tokens that fit.
+        draw: For what is random.
+    """
+    end = start
+    for boundary in range(following, last + 1):
+        here = int(sentences[boundary])
+        if here - start > max_tokens:
+            break
+        end = here
+        if end - start >= target:
+            break
+    if end > start:
+        return end
+    if start > np.int64(sentences[following - 1]):  # in the middle of a sentence already
+        return start + max_tokens
+    return start + max_tokens - below(draw, 0, (max_tokens + 1) // 2)
+
+
+@compiled
+def _plan_windows(
+    sentences: np.ndarray, first: int, last: int, shard: int, target: int, rule: Rule, draws: np.uint64,
+    examples: np.ndarray, filled: int,
+) -> int:  # fmt: skip
+    """The examples of a document whose segments have no partner: every token is in exactly one of them.
+
+    Returns:
+        Number of examples, those filled before included.
+    """
+    start, stop, following, counter = np.int64(sentences[first]), np.int64(sentences[last]), first + 1, 2
+    while start < stop:
+        while np.int64(sentences[following]) <= start:
+            following += 1
+        end = _window_end(sentences, start, following, last, target, rule.max_tokens, bits(draws, counter))
+        if filled < len(examples):  # not only counting
+            example = examples[filled]
+            example.kind, example.short_target, example.unused = SINGLE, target < rule.max_tokens, 0
+            example.a_shard = example.b_shard = shard
+            example.a_start, example.a_length, example.b_start, example.b_length = start, end - start, end, 0
+        filled, counter, start = filled + 1, counter + 1, end
+    return filled
 
 
 @compiled
@@ -147,6 +202,9 @@ def plan_shard(
             continue
         draws = subkey(key, first_number + number)
         target, counter = _target(draws, rule), 2
+        if rule.single:
+            filled = _plan_windows(sentences, first, last, shard, target, rule, draws, examples, filled)
+            continue
         while first < last:
             end = _chunk_end(sentences, first, last, target, rule.pure)
             if rule.pure and end - first == 1:
@@ -158,7 +216,7 @@ def plan_shard(
             if filled < len(examples):  # not only counting
                 example, truncation = examples[filled], bits(draws, counter + 2)
                 start, stop = np.int64(sentences[first]), np.int64(sentences[end])
-                split = stop if kind == SINGLE else np.int64(sentences[middle])
+                split = np.int64(sentences[middle])
                 example.kind, example.short_target, example.unused = kind, target < rule.max_tokens, 0
                 example.a_shard = example.b_shard = shard
                 if kind == RANDOM:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
-from albertkit.errors import ConfigError
+from albertkit.errors import CheckpointError, ConfigError
 from albertkit.training.settings import Settings
 
 PAPER_STEPS = 125_000
@@ -159,10 +160,40 @@ class PretrainSettings(Settings):
             raise ConfigError("bad-settings", "; ".join(found), "change these settings")
 
     def as_started(self, run: Path) -> "PretrainSettings":
-        """These settings with the number of processes that the run in a folder was started with, unless they name another."""
-        if self.processes is not None or not (run / "run.toml").exists():
+        """These settings with what the run in a folder was started with where they leave it open: its number of processes, its
+        extent, and the length of its warm-up, which a run that is lengthened keeps."""
+        if not (run / "run.toml").exists():
             return self
-        return dataclasses.replace(self, processes=self.read(run / "run.toml").get("processes"))
+        before = self.read(run / "run.toml")
+        kept: dict[str, Any] = {n: before.get(n) for n in ("processes", "warmup_steps") if getattr(self, n) is None}
+        if self.steps is None and self.minutes is None and self.plan is None:
+            kept |= {name: before.get(name) for name in ("steps", "minutes", "plan")}
+        return dataclasses.replace(self, **kept)
+
+    def check_same(self, path: Path) -> None:
+        """As `Settings.check_same`; a run whose learning rate does not decay may be given more updates.
+
+        Raises:
+            CheckpointError: other-settings, naming what differs.
+        """
+        before, now = self.read(path).get("steps"), self.steps
+        if before is None or now is None or before == now:
+            super().check_same(path)
+            return
+        dataclasses.replace(self, steps=before).check_same(path)
+        run = path.parent
+        if now < before:
+            fact = "a run cannot be shortened"
+            hint = f"resume it with --steps {before}, or start a new run with another --out"
+        elif self.schedule != "constant" or self.passes_from is not None:
+            fact = "what its updates do follows from their number, from the first one on"
+            hint = (
+                f"train its model further in a new run: albertkit pretrain STORE --continue {run / 'final'} --out NEW "
+                f"--steps {now - before}; a run with --schedule constant can be lengthened"
+            )
+        else:
+            return
+        raise CheckpointError("other-settings", f"`{run}` was started with {before:,} steps, now {now:,}: {fact}", hint)
 
     def resolve(self, world_size: int = 1, continued: bool = False) -> tuple["PretrainSettings", list[str]]:
         """Fill in what was left open.
@@ -227,23 +258,25 @@ class PretrainSettings(Settings):
             return 0.0
         return WARMUP_SHARE if self.warmup_steps is None else LATEST_WARMUP * bool(self.warmup_steps)
 
-    def model_config(self, vocab_size: int) -> AlbertConfig:
+    def model_config(self, vocab_size: int, ids: Mapping[str, int] | None = None) -> AlbertConfig:
         """The model these settings ask for.
 
+        Args:
+            vocab_size: Of the data's tokenizer.
+            ids: Its special ids, as the configuration names them. Default: the usual ones.
+
         Raises:
-            ConfigError: vocab-mismatch if `config` names another vocabulary size, bad-settings if it is too short.
+            ConfigError: vocab-mismatch or special-ids if `config` names others, bad-settings if it is too short.
         """
+        ids = ids or {}
         if self.config is None:
             longest = max(512, self.length)
             size, dropout, _ = (self.size or "base").partition("-v1")
             version = 1 if dropout else 2
-            return AlbertConfig.from_size(size, version, vocab_size=vocab_size, max_position_embeddings=longest)
-        config = AlbertConfig.from_pretrained(self.config)
-        if config.vocab_size != vocab_size:
-            raise ConfigError(
-                "vocab-mismatch", f"the store's tokenizer has {vocab_size:,} pieces, `{self.config}` says {config.vocab_size:,}",
-                f"set vocab_size to {vocab_size} in `{self.config}`",
-            )  # fmt: skip
+            return AlbertConfig.from_size(size, version, vocab_size=vocab_size, max_position_embeddings=longest, **ids)
+        from albertkit.checkpoints.initial import config_for  # loads torch, which a help page does without
+
+        config = config_for(self.config, vocab_size, ids)
         if config.max_position_embeddings < self.length:
             raise ConfigError(
                 "bad-settings", f"length {self.length} exceeds max_position_embeddings {config.max_position_embeddings}",

@@ -1,7 +1,7 @@
 """What a pretraining run trains on: a token store, or records that were masked before. One interface for both."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterator
 from glob import has_magic
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,13 +14,14 @@ from albertkit.errors import ConfigError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.epoch_stream import EpochStream
 from albertkit.pretraining.evaluation import Unigram
-from albertkit.pretraining.examples import ExampleSettings
+from albertkit.pretraining.examples import ExampleSettings, blocks_of
 from albertkit.pretraining.export_settings import ExportSettings
 from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
 from albertkit.pretraining.records import TrainingRecords, holds_records
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.stream import BatchStream, EvaluationStream
+from albertkit.pretraining.usage import tokens_used, used_text
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 
@@ -29,7 +30,22 @@ from albertkit.training.distributed import World
 _VERIFIED = 4 << 30
 
 # What was decided when the records were written.
-_FIXED = ("sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "mask_units", "short_seq_prob")
+_FIXED = (
+    "sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "favor_shorter_ngram", "mask_units", "short_seq_prob",
+)  # fmt: skip
+
+
+class HeldOut(Protocol):
+    """Batches to evaluate on.
+
+    Attributes:
+        size: Examples and, 0 if that is not known, masked pieces of all processes.
+    """
+
+    @property
+    def size(self) -> tuple[int, int]: ...
+
+    def __iter__(self) -> Iterator[PackedBatch]: ...
 
 
 class Source(Protocol):
@@ -50,7 +66,7 @@ class Source(Protocol):
     def training(self, world: World) -> EpochStream:
         """The batches to train on."""
 
-    def evaluation(self, world: World) -> Iterable[PackedBatch]:
+    def evaluation(self, world: World) -> HeldOut:
         """The held-out batches, the same at every iteration."""
 
     def unigram(self, world: World) -> Unigram:
@@ -58,6 +74,9 @@ class Source(Protocol):
 
     def describe(self, stream: EpochStream) -> str:
         """A line about the first epoch of the stream."""
+
+    def tokens_used(self, stream: EpochStream) -> float:
+        """Share of the training text that is in an example of the first epoch."""
 
     def facts(self) -> dict[str, Any]:
         """What the model card says of the data."""
@@ -98,9 +117,9 @@ class StoreSource:
 
     def training(self, world: World) -> BatchStream:
         """The batches to train on."""
-        masks = dataclasses.replace(mask_settings(self.settings), whole_word=self.settings.mask_units == "words")
         return BatchStream(
-            self._store, [~documents for documents in self._held_out], example_settings(self.settings), masks,
+            self._store, [~documents for documents in self._held_out], example_settings(self.settings),
+            mask_settings(self.settings),
             seed=self.settings.seed, batch_tokens=self.settings.batch_tokens, accumulation=self.settings.accumulation,
             rank=world.rank, world_size=world.size, processes=self.settings.processes,
         )  # fmt: skip
@@ -120,7 +139,12 @@ class StoreSource:
         aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
         blocks = stream.num_blocks()
         of = "an epoch" if blocks == 1 else f"in the first of {blocks} blocks of an epoch"
-        return f"examples: {len(plan.examples):,} {of}{aside}"
+        return f"examples: {len(plan.examples):,} {of}{aside}; {used_text(self.tokens_used(stream))}"
+
+    def tokens_used(self, stream: EpochStream) -> float:
+        """Share of the training text that is in an example of the first epoch."""
+        shards = blocks_of(self._store, example_settings(self.settings), self.settings.seed, 0)[0]
+        return tokens_used(self._store, stream.plan(0), [~documents for documents in self._held_out], shards)
 
     def facts(self) -> dict[str, Any]:
         """Counts of the store."""
@@ -181,6 +205,10 @@ class RecordSource:
             "they were written with a dupe_factor above 1, the text of a held-out record is also in others)"
         )
 
+    def tokens_used(self, stream: EpochStream) -> float:
+        """All of what the records hold."""
+        return 1.0
+
     def facts(self) -> dict[str, Any]:
         """Number and size of the records."""
         return {
@@ -212,7 +240,8 @@ def mask_settings(settings: PretrainSettings | ExportSettings) -> MaskSettings:
     """What is masked."""
     return MaskSettings(
         masked_lm_prob=settings.masked_lm_prob, max_predictions=settings.max_predictions or None,
-        max_ngram=settings.max_ngram,
+        max_ngram=settings.max_ngram, favor_shorter_ngram=settings.favor_shorter_ngram,
+        whole_word=settings.mask_units == "words",
     )  # fmt: skip
 
 

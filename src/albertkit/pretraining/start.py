@@ -1,5 +1,6 @@
 """What a run begins with: weights drawn from the seed, a model to continue, or what the run itself has saved."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 
 from albertkit.checkpoints import local_folder, read_tensors
 from albertkit.checkpoints.folder import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, fill
+from albertkit.checkpoints.initial import special_ids
 from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
@@ -42,10 +44,11 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def draw(settings: PretrainSettings, vocab_size: int) -> Start:
+def draw(settings: PretrainSettings, vocab_size: int, ids: Mapping[str, int] | None = None) -> Start:
     """Weights drawn from the seed alone, the same in every process."""
+    config = settings.model_config(vocab_size, ids)
     torch.manual_seed(settings.seed)
-    return Start(AlbertForPreTraining(settings.model_config(vocab_size)))
+    return Start(AlbertForPreTraining(config))
 
 
 def resume_start(folder: Path) -> Start:
@@ -55,12 +58,12 @@ def resume_start(folder: Path) -> Start:
 
 
 def begin_run(
-    run: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, start: str | Path | None, resume: bool
+    run: Path | None, tokenizer: AlbertTokenizer, settings: PretrainSettings, start: str | Path | None, resume: bool
 ) -> Start:
     """The weights that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
 
     Args:
-        run: Folder of the run.
+        run: Folder of the run, if there is one.
         tokenizer: Of the data to train on.
         settings: Of the run.
         start: The model to continue, if there is one; a resumed run has its own copy.
@@ -69,11 +72,11 @@ def begin_run(
     Raises:
         CheckpointError, ConfigError: What `continue_model` raises.
     """
-    if resume and (run / START).exists():
+    if run is not None and resume and (run / START).exists():
         return resume_start(run / START)
     if start is not None:
         return continue_model(start, tokenizer, settings)
-    return draw(settings, tokenizer.vocab_size)
+    return draw(settings, tokenizer.vocab_size, special_ids(tokenizer))
 
 
 def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: PretrainSettings) -> Start:

@@ -113,6 +113,11 @@ class EvaluationStream:
         """Examples this process gives out in one pass."""
         return len(self._indices)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Examples and masked pieces of one pass, of all processes."""
+        return len(self.plan.examples), int(self._assembler.masks.budgets(self.plan.lengths()).sum())
+
     def __iter__(self) -> Iterator[PackedBatch]:
         lengths = self.plan.lengths(self._indices).astype(np.uint16)
         cursor = 0

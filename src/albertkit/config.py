@@ -26,7 +26,7 @@ FOREIGN_KEYS = frozenset(
     position_embedding_type sep_token_id cls_token_id unk_token_id mask_token_id decoder_start_token_id
     tf_legacy_loss summary_type summary_use_proj summary_activation summary_last_dropout summary_first_dropout
     task_specific_params cross_attention_hidden_size tokenizer_class prefix ln_type language name auto_map captioning
-    num_visual_tokens
+    num_visual_tokens sentence_transformers
     """.split()
 )
 

@@ -306,3 +306,12 @@ def test_a_pretrained_model_is_refused_as_a_scorer_with_what_to_do(gold, checkpo
         augment("scores", gold, checkpoint, tmp_path / "s.tsv", columns=TABLE)
     assert caught.value.slug == "not-a-cross-encoder"
     assert f"albertkit finetune korsts {checkpoint} DATA --out RUN" in caught.value.hint
+
+
+def test_sentence_transformers_gives_the_cross_encoders_scores_without_a_sigmoid(cross_encoder):
+    st = pytest.importorskip("sentence_transformers")
+    pairs = [("the quick wizards", "wizards"), ("a lazy dog", "calm rivers")]
+    theirs = st.CrossEncoder(str(cross_encoder / "best"), device="cpu").predict(pairs)
+    ours = CrossEncoder(cross_encoder, 8192, "fp32", "cpu").scores(*zip(*pairs, strict=True))
+    assert np.abs(theirs - ours).max() < 1e-4
+    assert max(theirs) > 1

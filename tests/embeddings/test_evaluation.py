@@ -322,3 +322,17 @@ def test_what_cannot_be_compared_is_said(arguments, options, said):
     with pytest.raises(AlbertKitError, match=said) as caught:
         evaluate(*arguments, **options)
     assert caught.value.slug == "bad-argument"
+
+
+def test_a_file_of_another_kind_and_a_misspelt_label_are_recognised(tmp_path):
+    file = tmp_path / "klue.json"
+    file.write_text(json.dumps([{"sentence1": "a", "sentence2": "b", "labels": {"label": 1.0}}]))
+    with pytest.raises(AlbertKitError) as caught:
+        read_pairs("korsts", file, Columns(), Faults())
+    assert caught.value.slug == "unknown-column"
+    assert caught.value.hint == f"this looks like klue-sts: klue-sts={file}"
+    table = tmp_path / "t.tsv"
+    table.write_text("one\tother\tscore\na\tb\t1\n")
+    with pytest.raises(AlbertKitError) as caught:
+        read_pairs("scores", table, Columns(text="one", pair="other", label="scor"), Faults())
+    assert caught.value.hint == "did you mean `score`?"

@@ -8,6 +8,7 @@ import torch
 
 from albertkit.embeddings.learning.losses import ToTeacher, make_loss
 from albertkit.embeddings.learning.objective import without_repeats
+from albertkit.embeddings.learning.settings import EmbedSettings
 from albertkit.errors import ConfigError
 
 pytest.importorskip("sentence_transformers")
@@ -91,3 +92,30 @@ def test_matryoshka_refuses_what_cannot_be():
 
 def test_of_examples_that_share_a_text_the_first_stays():
     assert without_repeats([(1, 2), (3, 4), (5, 1), (3, 6), (7, 7), (4, 8), (5, 9)]).tolist() == [0, 1, 4, 6]
+
+
+@pytest.mark.parametrize("name", ["mnrl", "cosent"])
+def test_a_scale_multiplies_the_cosines(name):
+    """By hand: cross-entropy of scaled cosines; log(1 + sum of exp of scaled differences in the wrong order)."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(5, 8, generator=generator) for _ in range(2))
+    cosines = torch.nn.functional.normalize(a, dim=1) @ torch.nn.functional.normalize(b, dim=1).T
+    if name == "mnrl":
+        targets, expected = None, torch.nn.functional.cross_entropy(3 * cosines, torch.arange(5))
+    else:
+        targets = torch.tensor([0.1, 0.9, 0.4, 0.2, 0.7])
+        own = 3 * cosines.diagonal()
+        differences = [own[i] - own[j] for i in range(5) for j in range(5) if targets[i] < targets[j]]
+        expected = torch.logsumexp(torch.stack([torch.tensor(0.0), *differences]), 0)
+    assert make_loss(name, 8, scale=3.0)([a, b], targets).item() == pytest.approx(expected.item(), abs=1e-5)
+    assert make_loss(name, 8)([a, b], targets).item() != pytest.approx(expected.item(), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"scale": 0.0}, "above 0"), ({"loss": "cosine", "scale": 5.0}, "cosine has no scale")]
+)
+def test_a_scale_that_cannot_be_is_refused(options, said):
+    settings = EmbedSettings(**options)
+    with pytest.raises(ConfigError, match=said):
+        settings.check()
+        settings.loss_for("scores")

@@ -85,8 +85,19 @@ def _group_column(kind: str, file: str | Path) -> str:
     """The column that says where a pair is from; "" where an edition of the file has none."""
     layout = OFFICIAL[kind]
     with Table(file, quoted=layout.quoted) as table:
-        choose_form(table, layout.forms, layout.labels, True, kind)
+        try:
+            choose_form(table, layout.forms, layout.labels, True, kind)
+        except DataError as error:
+            if like := [other for other in LAYOUTS if other != kind and _fits(table, other)]:
+                raise DataError(error.slug, error.message, f"this looks like {like[0]}: {like[0]}={file}") from None
+            raise
         return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""
+
+
+def _fits(table: Table, kind: str) -> bool:
+    """Whether a table has the columns of another official kind by name."""
+    forms = [form for form in OFFICIAL[kind].forms if not form.header]
+    return any(set(form.wanted(True)) <= set(table.columns) for form in forms)
 
 
 def check_columns(kind: str, columns: Columns) -> None:

@@ -75,18 +75,22 @@ class ToTeacher(nn.Module):
 
 
 class Theirs(nn.Module):
-    """A loss of sentence-transformers, with its own defaults (scale 20).
+    """A loss of sentence-transformers, with its own defaults.
 
     Args:
         name: A key of `_CLASSES`.
+        scale: What cosines are multiplied by. Default: 20, the library's.
 
     Raises:
         MissingExtraError: missing-extra.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, scale: float | None = None) -> None:
         super().__init__()
-        self.loss = getattr(_their_losses(), _CLASSES[name])(None)  # none asks the model for anything on vectors
+        given = {} if scale is None else {"scale": scale}
+        self.loss = getattr(_their_losses(), _CLASSES[name])(
+            None, **given
+        )  # none asks the model for anything on vectors
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Of K times [E, D] and, where the loss wants them, fp32 [E]."""
@@ -116,7 +120,7 @@ class Matryoshka(nn.Module):
         return torch.stack(parts).sum()
 
 
-def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = ()) -> nn.Module:
+def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = (), scale: float | None = None) -> nn.Module:
     """The loss of a training: called with K vectors [E, D] and their targets, it gives a 0-d tensor.
 
     Args:
@@ -124,6 +128,7 @@ def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = ()) -> 
             complex space), mnrl: the right text among those of all examples, softmax: a class of the pair.
         dimension: D.
         dims: Of Matryoshka, D among them if whole vectors are trained, too; none for whole vectors alone.
+        scale: What cosines are multiplied by in mnrl, cosent and angle. Default: 20.
 
     Raises:
         ConfigError: bad-settings. MissingExtraError: missing-extra.
@@ -132,7 +137,7 @@ def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = ()) -> 
         raise ConfigError(
             "bad-settings", "softmax classifies whole vectors: there is no Matryoshka of it", "use --loss mnrl"
         )
-    return shortened(SoftmaxNLI(dimension) if name == "softmax" else Theirs(name), dimension, dims)
+    return shortened(SoftmaxNLI(dimension) if name == "softmax" else Theirs(name, scale), dimension, dims)
 
 
 def shortened(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.Module:

@@ -39,6 +39,7 @@ RECIPES = {
     "distil": Recipe(("mse", "cosine"), 10, 128, 5e-5, _KOREAN),
 }
 _WARMUP = 0.1
+_SCALED = ("mnrl", "cosent", "angle")  # losses that multiply cosines
 _ALBERT_DROPS_NOTHING = "a text is told from itself by dropout alone, and ALBERT's own is {own:g}"
 
 
@@ -156,16 +157,21 @@ class EmbedSettings(EncoderSettings):
     Attributes:
         loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, with hard ones where there are) or softmax for
             inference; mnrl for pairs and texts. Default: the first.
+        scale: What cosines are multiplied by in mnrl, cosent and angle: 1 / temperature. Default: 20, sentence-transformers'.
         projection: Numbers of a fresh tanh layer after the pooling; 0 for none, or the model's own.
     """
 
     loss: Literal["cosine", "cosent", "angle", "mnrl", "softmax"] | None = None
+    scale: float | None = None
     projection: int = 0
 
     def check(self) -> None:
         """As `EncoderSettings.check`."""
         super().check()
-        if found := self.problems({"projection": 0}):
+        found = self.problems({"projection": 0})
+        if self.scale is not None and not 0 < self.scale < math.inf:
+            found.append(f"scale must be above 0, it is {self.scale:g}")
+        if found:
             raise ConfigError("bad-settings", "; ".join(found), "change these settings")
 
     def loss_for(self, kind: str) -> str:
@@ -176,7 +182,14 @@ class EmbedSettings(EncoderSettings):
         """
         losses = RECIPES[kind].losses
         if self.loss is None or self.loss in losses:
-            return self.loss or losses[0]
+            loss = self.loss or losses[0]
+            if self.scale is not None and loss not in _SCALED:
+                raise ConfigError(
+                    "bad-settings",
+                    f"the loss {loss} has no scale",
+                    f"leave --scale out, or use --loss {' or '.join(_SCALED)}",
+                )
+            return loss
         raise ConfigError(
             "bad-settings", f"the loss {self.loss} cannot learn from {kind}", f"use --loss {' or '.join(losses)}"
         )

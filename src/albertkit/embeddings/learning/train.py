@@ -106,7 +106,7 @@ def _prepared(
         notes.append("in-batch negatives: an example that shares a text with another of its update is left out of it")
     dev = ScoredDev(data.dev) if data.dev.targets is not None else PairDev(data.dev.texts)
     training = Training(
-        kind=kind, encoder=encoder, loss=make_loss(resolved.loss or "cosent", encoder.dimension, resolved.dims),
+        kind=kind, encoder=encoder, loss=make_loss(resolved.loss or "cosent", encoder.dimension, resolved.dims, resolved.scale),
         features=example_features(encoder, data.train.texts), columns=data.train.columns,
         targets=data.train.targets, texts=text_numbers(data.train) if negatives else None,
         judge=Judge([dev], encoder, DEV_TOKENS, world), metric=dev.metric,

@@ -146,7 +146,7 @@ def choose_form(table: Table, forms: Sequence[Form], labels: Sequence[str], labe
     missing = [column for column in nearest.wanted(labelled) if column not in table.columns]
     listed = ", ".join(f"`{column[:40]}`" for column in table.columns)
     hint = near_miss(missing[0], table.columns)
-    if missing == [nearest.label]:
+    if missing == [nearest.label] and not hint.startswith("did you"):
         hint = "is it a file without labels? It can be predicted, not trained on or scored"
     elif not hint.startswith("did you"):
         hint = "name its columns with --text, --pair and --label"

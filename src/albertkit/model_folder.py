@@ -48,6 +48,11 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
         MachineError: hub-unreachable. MissingExtraError: missing-extra.
     """
     path = Path(source)
+    if "://" in str(source):
+        raise DataError(
+            "not-found", f"`{source}` is an address; models are read from folders and from the hub",
+            f"download and convert it: albertkit convert '{source}' FOLDER",
+        )  # fmt: skip
     if path.is_dir():
         of_run = model_of_run(path)
         if of_run is None:

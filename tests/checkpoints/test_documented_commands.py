@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pytest
 import torch
 
@@ -53,9 +54,13 @@ def workplace(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def run(workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Run a command of the page; a bucket is one in memory, of the same name."""
     monkeypatch.chdir(workplace)
-    return lambda command: app(shlex.split(command.removeprefix("albertkit ")))
+    monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
+    archive = (workplace / "albert_base_v2.tar.gz").read_bytes()
+    fsspec.filesystem("memory").pipe_file("/albert_models/albert_base_v2.tar.gz", archive)
+    return lambda command: app(shlex.split(command.removeprefix("albertkit ").replace("gs://", "memory://")))
 
 
 def test_all_of_them_in_order(run: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:

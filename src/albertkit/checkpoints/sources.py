@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from albertkit.addresses import is_remote
 from albertkit.checkpoints import tensorflow_source, torch_source
+from albertkit.checkpoints.fetching import fetch_archive
 from albertkit.checkpoints.found import FoundModel
 from albertkit.errors import CheckpointError
 from albertkit.model_folder import local_folder
@@ -26,8 +28,8 @@ def open_source(source: str | Path, config: str | Path | None = None, lossy: boo
     """Read a model, whatever it is stored as.
 
     Args:
-        source: A folder or a run; a prefix or any file of a TensorFlow checkpoint; a `.tar.gz`; an `.npz`; or `org/name` of the
-            Hugging Face hub.
+        source: A folder or a run; a prefix or any file of a TensorFlow checkpoint; a `.tar.gz`; an `.npz`; the address of such an
+            archive (`https://…`, `gs://…`, a module of tfhub.dev); or `org/name` of the Hugging Face hub.
         config: Configuration file to use instead of the one beside the weights.
         lossy: For BERT: share its layers.
 
@@ -38,6 +40,12 @@ def open_source(source: str | Path, config: str | Path | None = None, lossy: boo
         DataError: not-found. CheckpointError: unknown-checkpoint, no-config, config-mismatch, weights-mismatch, no-weights,
         broken-weights, lossy-conversion, and what `TensorBundle` raises for broken files. ConfigError: bad-config.
     """
+    if is_remote(source):
+        file, said = fetch_archive(str(source))
+        with open_source(file, config, lossy) as found:
+            found.notes.append(said)
+            yield found
+        return
     path, named = Path(source), None if config is None else Path(config)
     path = local_folder(path) if path.is_dir() else path
     folder = path if path.is_dir() else path.parent

@@ -21,7 +21,8 @@ def convert(
 
     Args:
         source: TensorFlow checkpoint, SavedModel or TF-Hub module (folder or .tar.gz), folder of transformers (ALBERT or BERT),
-            or org/name of the Hugging Face hub.
+            org/name of the Hugging Face hub; or the address of an archive:
+            https://, gs://, a module of tfhub.dev, with #sha256=… behind it if you have the sum.
         target: Folder to write. It appears whole or not at all.
         to: transformers: a checkpoint folder; tf1: model.ckpt-best and albert_config.json; tf2: bert_model.ckpt of the Model
             Garden; npz: the names of tf1 in one file.

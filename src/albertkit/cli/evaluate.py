@@ -36,8 +36,8 @@ def evaluate(
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
+    from albertkit.addresses import is_remote
     from albertkit.cli.printing import print_result, print_scores
-    from albertkit.corpus.addresses import is_remote
     from albertkit.tasks.loading import is_task_model
 
     if is_task_model(model) or not (is_remote(data) or (Path(data) / "manifest.json").exists()):

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from albertkit.corpus.addresses import is_remote
+from albertkit.addresses import is_remote
 from albertkit.corpus.inputs import InputFile, find_inputs
 from albertkit.corpus.journal import JOURNAL, Journal
 from albertkit.corpus.layout import check_layout

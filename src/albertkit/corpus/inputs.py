@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 import fsspec
 import zstandard
 
-from albertkit.corpus.addresses import file_system, is_remote, reaching
+from albertkit.addresses import file_system, is_remote, reaching
 from albertkit.errors import DataError, near_miss
 
 _READ_BYTES = 1 << 20

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from albertkit.corpus.addresses import is_remote
+from albertkit.addresses import is_remote
 from albertkit.corpus.inputs import InputFile
 from albertkit.corpus.readers import DocumentFile
 from albertkit.corpus.sentences import split_sentences

@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from albertkit.corpus.addresses import file_system, reaching
+from albertkit.addresses import cache_folder, file_system, reaching
 from albertkit.corpus.store import KINDS, MANIFEST
 from albertkit.errors import DataError
 from albertkit.files import atomic_file, read_json, remove_leftovers, sha256_bytes, sha256_file, write_json
@@ -21,13 +21,6 @@ from albertkit.files import atomic_file, read_json, remove_leftovers, sha256_byt
 _UPLOADED = "uploaded.json"
 _PARTIAL = ".partial-"
 _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\Z")
-
-
-def cache_folder() -> Path:
-    """Where fetched stores and unfinished builds of remote ones lie: `ALBERTKIT_CACHE`, else `~/.cache/albertkit`."""
-    if named := os.environ.get("ALBERTKIT_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "albertkit"
 
 
 def working_folder(url: str) -> Path:

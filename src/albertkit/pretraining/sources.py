@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from albertkit.addresses import is_remote
 from albertkit.corpus import TokenStore
-from albertkit.corpus.addresses import is_remote
 from albertkit.errors import ConfigError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.epoch_stream import EpochStream

@@ -9,6 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from albertkit.checkpoints import read_tensors
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
@@ -149,6 +150,11 @@ def test_broken_and_missing_files_are_named(folder: Path, tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match=r"there: config.json") as caught:
         AlbertForPreTraining.from_pretrained(folder)
     assert caught.value.slug == "no-weights"
+    (tmp_path / "google").mkdir()
+    for name in ("model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001"):
+        (tmp_path / "google" / name).touch()
+    with pytest.raises(CheckpointError, match=rf"no-weights(.|\n)*albertkit convert {tmp_path / 'google'} MODEL"):
+        read_tensors(tmp_path / "google")
     with pytest.raises(DataError, match="no checkpoint folder"):
         AlbertForPreTraining.from_pretrained(tmp_path / "nowhere")
     (folder / "config.json").write_text('{"model_type": "bert"}')

@@ -62,7 +62,13 @@ def test_the_originals_examples_are_laid_out_as_it_wrote_them(golden, albert_tok
 
 
 @pytest.mark.parametrize(
-    "how", [dict(), dict(sop_pairs="google", max_predictions=3), dict(pair_task="nsp", held_out=0.3)]
+    "how",
+    [
+        dict(),
+        dict(sop_pairs="google", max_predictions=3),
+        dict(pair_task="nsp", held_out=0.3),
+        dict(mask_units="pieces", favor_shorter_ngram=False),
+    ],
 )
 def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
     """Duplicate d is epoch d of a run with the same settings, example by example."""

@@ -477,3 +477,27 @@ def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_do
         pretrain(store, tmp_path / "run", replace(settings, steps=1), resume=True)
     left_open = replace(settings, steps=None, eval_every=None, warmup_steps=None)
     assert pretrain(store, tmp_path / "run", left_open, resume=True).steps == 2
+
+
+def test_a_batch_may_be_counted_in_sequences(store, settings):
+    sized = replace(settings, batch_size=3, batch_tokens=16_384)
+    stream = open_source(store, sized).training(World(0, 1, torch.device("cpu")))
+    epoch = [next(stream)[0].num_sequences for _ in range(stream.batches_in_epoch())]
+    assert set(epoch[:-1]) == {3}
+    assert 1 <= epoch[-1] <= 3
+    assert sum(epoch) == len(stream.plan(0).examples)
+    assert sized.resolve()[1][0] == "batch: up to 96 tokens an update (96 x 1 x 1)"
+    with pytest.raises(ConfigError, match="batch_size and batch_tokens are both given"):
+        replace(settings, batch_size=3).check()
+
+
+def test_longer_spans_may_be_the_likelier_ones(store, settings):
+    """With probability 1/n of n words 6/11 of the spans are single words, in reverse 2/11."""
+    shares = []
+    for shorter in (True, False):
+        source = open_source(store, replace(settings, favor_shorter_ngram=shorter, mask_units="pieces", length=64))
+        stream = source.training(World(0, 1, torch.device("cpu")))
+        plan = stream.plan(0)
+        made = stream._assembler.study(plan, np.arange(len(plan.examples)), 0)
+        shares.append(float((made.ngrams[:, 1] == 1).mean()))
+    assert shares == pytest.approx([6 / 11, 2 / 11], abs=0.05)

@@ -202,6 +202,11 @@ def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
         if (path / f"{name}.index.json").exists():
             return _read_shards(path / f"{name}.index.json")
     there = sorted(p.name for p in path.iterdir())
+    if tensorflow := sorted(path.glob("*.ckpt*.index")):
+        raise CheckpointError(
+            "no-weights", f"`{path}` holds a TensorFlow checkpoint, `{tensorflow[0].name}`",
+            f"convert it, then name the new folder: albertkit convert {path} MODEL",
+        )  # fmt: skip
     inside = sorted(
         str(file.parent) for file in path.glob(f"*/**/{WEIGHTS}") if file.parent.parent.name != "checkpoints"
     )

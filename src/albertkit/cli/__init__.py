@@ -123,8 +123,12 @@ def _stopped(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-class _ModelsOfRuns(logging.Handler):
-    """Print which model a run stands for, once a command, on the standard error."""
+# Whose log people read: which model a run stands for; that loops are compiled.
+_PRINTED = ("model_folder", "tokenizer.compiled")
+
+
+class _LogLines(logging.Handler):
+    """Print lines of the log on the standard error, each once a command."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -158,8 +162,8 @@ def main(arguments: list[str] | None = None) -> None:
     if not launch.speaks():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
         app.error_console = Console(file=sys.stdout)
-    log, printing = logging.getLogger("albertkit.model_folder"), _ModelsOfRuns()
-    if launch.speaks():
+    logs, printing = [logging.getLogger(f"albertkit.{name}") for name in _PRINTED], _LogLines()
+    for log in logs if launch.speaks() else ():
         log.addHandler(printing)
         log.setLevel(logging.INFO)
     with suppress(ValueError):  # not in the main thread: nobody sends it signals
@@ -188,6 +192,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(explained, file=sys.stderr, flush=True)
         sys.exit(explained.exit_code)
     finally:
-        log.removeHandler(printing)
+        for log in logs:
+            log.removeHandler(printing)
         app.config = ()  # a next command in the same process has settings of its own
     sys.exit(result if isinstance(result, int) else 0)

@@ -83,6 +83,7 @@ class EpochStream(ABC):
         rank: Number of this process.
         world_size: W, number of processes.
         processes: P, those that a global batch is made for. Default: `world_size`.
+        batch_size: Most examples in a micro-batch. Default: as many as fit.
 
     Raises:
         ConfigError: bad-value.
@@ -97,6 +98,7 @@ class EpochStream(ABC):
         rank: int,
         world_size: int,
         processes: int | None = None,
+        batch_size: int | None = None,
     ) -> None:
         self.processes = world_size if processes is None else processes
         if min(accumulation, self.processes) < 1 or not 0 <= rank < world_size:
@@ -106,7 +108,7 @@ class EpochStream(ABC):
                 "accumulation and processes are 1 or more, the rank is from 0 to below world_size",
             )
         self._data = data
-        self.batch_tokens, self.accumulation = batch_tokens, accumulation
+        self.batch_tokens, self.batch_size, self.accumulation = batch_tokens, batch_size, accumulation
         self.rank, self.world_size = rank, world_size
         self._planned: tuple[tuple[int, int], Any, np.ndarray] | None = None  # (epoch, block), plan, lengths
         self._place = _Place(0, 0, 0)
@@ -166,10 +168,15 @@ class EpochStream(ABC):
         """Number of global batches in an epoch, which may differ a little from one epoch to the next; of several blocks about."""
         _, lengths = self._thread.submit(self._plan, epoch, 0).result()
         micro_batches, cursor = 0, 0
-        while rows := rows_that_fit(lengths, cursor, self.processes, self.batch_tokens):
+        while rows := self._rows(lengths, cursor):
             cursor += rows * self.processes
             micro_batches += 1
         return -(-micro_batches // self.accumulation) * self.num_blocks(epoch)
+
+    def _rows(self, lengths: np.ndarray, cursor: int) -> int:
+        """Rows of examples, one for each of P processes, that P micro-batches take from a place on."""
+        rows = int(rows_that_fit(lengths, cursor, self.processes, self.batch_tokens))
+        return rows if self.batch_size is None else min(rows, self.batch_size)
 
     def _plan(self, epoch: int, block: int) -> tuple[Any, np.ndarray]:
         if self._planned is None or self._planned[0] != (epoch, block):
@@ -201,7 +208,7 @@ class EpochStream(ABC):
             plan, lengths = self._plan(epoch, block)
         own = []
         for round_ in range(self.accumulation):
-            rows = rows_that_fit(lengths, cursor, self.processes, self.batch_tokens)
+            rows = self._rows(lengths, cursor)
             last = min(cursor + rows * self.processes, len(lengths))
             for number in range(self.processes if rows else 0):
                 if (round_ * self.processes + number) % self.world_size == self.rank:

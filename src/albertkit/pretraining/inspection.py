@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from albertkit.pretraining.assembly import Assembled, Assembler
-from albertkit.pretraining.examples import KINDS, LABELS, EpochPlan, ExampleSettings, Store, plan_epoch, seen_tokens
+from albertkit.pretraining.examples import KINDS, LABELS, EpochPlan, ExampleSettings, Store, plan_epoch
 from albertkit.pretraining.masking import MaskSettings
+from albertkit.pretraining.usage import tokens_used, used_text
 
 MASKED_TOKENS = 1_000_000  # tokens that the shares of masks are counted over: standard error 0.1 percentage points
 _STYLES = {"mask": "bold yellow", "random": "bold magenta", "kept": "bold green"}
 _FATES = {"mask": "[MASK]", "random": "random", "kept": "kept"}
-_MOSTLY_USED = 0.7  # well split English Wikipedia: 89 % at length 128
 _BAR = 32  # characters of the longest bar
 
 
@@ -100,7 +100,8 @@ def inspect_store(
     """
     examples, masks = examples or ExampleSettings(max_length=128), masks or MaskSettings()
     sentences = [np.diff(np.asarray(offsets)) for offsets in store.document_offsets]
-    plan = plan_epoch(store, [np.ones(len(counts), bool) for counts in sentences], examples, seed, epoch=0)
+    included = [np.ones(len(counts), bool) for counts in sentences]
+    plan = plan_epoch(store, included, examples, seed, epoch=0)
     assembler = Assembler(store, masks, seed)
     kinds = np.bincount(plan.examples["kind"], minlength=len(KINDS)) / len(plan.examples)
     lengths = plan.lengths()
@@ -118,7 +119,7 @@ def inspect_store(
         one_sentence_documents=int(sum((counts == 1).sum() for counts in sentences)),
         skipped_documents=plan.skipped_documents,
         examples=len(plan.examples),
-        used_share=seen_tokens(plan.examples) / max(sum(map(len, store.tokens)), 1),
+        used_share=tokens_used(store, plan, included),
         kinds={KINDS[k]: float(share) for k, share in enumerate(kinds) if share > 0},
         length={
             "mean": float(lengths.mean()),
@@ -246,7 +247,7 @@ def _show_statistics(found: Inspection, console: Console) -> None:
         "store": f"{found.documents:,} documents, {found.sentences:,} sentences, {found.tokens:,} tokens",
         "of one sentence": f"{found.one_sentence_documents:,}{skipped}",
         "examples an epoch": f"{found.examples:,}, {found.length['mean']:.1f} tokens on average",
-        "tokens used an epoch": _used(found.used_share),
+        "tokens used an epoch": used_text(found.used_share),
         "pairs": ", ".join(f"{name} {share:.1%}" for name, share in found.kinds.items()),
         "predicted": f"{found.masked_share:.2%} of all tokens: "
         + ", ".join(f"{share:.1%} {_FATES[name]}" for name, share in found.fates.items()),
@@ -262,12 +263,6 @@ def _show_statistics(found: Inspection, console: Console) -> None:
     console.print(_bars("length in tokens", found.length["shares"], "cyan"))
     console.print()
     console.print(_bars("words masked together", found.ngrams, "yellow"))
-
-
-def _used(share: float) -> str:
-    if share >= _MOSTLY_USED:
-        return f"{share:.0%}"
-    return f"{share:.1%}: lines are longer than a sequence, or documents are single sentences (build with --sentences split)"
 
 
 def _bars(title: str, shares: dict[str, float], style: str) -> Table:

@@ -24,7 +24,7 @@ class RecordStream(EpochStream):
         records: The records.
         included: bool [records]: those to train on.
         seed: Of the order.
-        batch_tokens, accumulation, rank, world_size, processes: As for `EpochStream`.
+        batch_tokens, accumulation, rank, world_size, processes, batch_size: As for `EpochStream`.
 
     Raises:
         ConfigError: batch-too-small.
@@ -41,13 +41,14 @@ class RecordStream(EpochStream):
         rank: int = 0,
         world_size: int = 1,
         processes: int | None = None,
+        batch_size: int | None = None,
     ) -> None:
         check_budget(batch_tokens, records.length)
         self._records, self._numbers, self._seed = records, np.flatnonzero(included).astype(np.uint32), seed
         super().__init__(
             {"seed": seed, "records": len(self._numbers)},
             batch_tokens=batch_tokens, accumulation=accumulation, rank=rank, world_size=world_size,
-            processes=processes,
+            processes=processes, batch_size=batch_size,
         )  # fmt: skip
 
     def _draw(self, epoch: int, block: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:

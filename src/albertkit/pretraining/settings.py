@@ -38,10 +38,11 @@ class PretrainSettings(Settings):
             number of its pieces.
         length: Longest sequence, in tokens, special tokens included.
         batch_tokens: Real tokens of a micro-batch on each device, at most.
+        batch_size: Sequences of a micro-batch on each device, in place of `batch_tokens`.
         accumulation: Micro-batches an update, on each of the processes.
         processes: Processes that an update's batch is made for, batch_tokens x accumulation x processes tokens. Default: those
             that the run is started with. On another number of them the same micro-batches are dealt out in turn.
-        pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none (masked pieces only).
+        pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none (MLM only).
         sop_pairs: pure, or google for the original's pairs with a random document where a chunk has one sentence.
         masked_lm_prob: Share of tokens to predict; 0 to learn the sentence order only.
         max_predictions: Most predictions a sequence; 0 for no cap (the paper's code used 20).
@@ -87,6 +88,7 @@ class PretrainSettings(Settings):
     new_rows_from: int | None = None
     length: int = 512
     batch_tokens: int = 16_384
+    batch_size: int | None = None
     accumulation: int = 1
     processes: int | None = None
     pair_task: Literal["sop", "nsp", "none"] = "sop"
@@ -129,7 +131,8 @@ class PretrainSettings(Settings):
         from albertkit.training.optimizers import known_optimizers  # loads torch, which a help page does without
 
         at_least = dict(
-            length=8, batch_tokens=1, accumulation=1, processes=1, max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
+            length=8, batch_tokens=1, batch_size=1, accumulation=1, processes=1,
+            max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
             warmup_steps=0, eval_every=0, save_every=0, clip_norm=0, new_rows_from=1,
             passes_from=1,
         )  # fmt: skip
@@ -154,7 +157,9 @@ class PretrainSettings(Settings):
             found.append(f"minutes must be above 0, it is {self.minutes}")
         if self.plan is not None and (self.minutes is not None or self.steps is not None):
             found.append("a plan decides how many updates there are: leave out steps and minutes")
-        if self.batch_tokens < self.length:
+        if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
+            found.append("batch_size and batch_tokens are both given; one follows from the other")
+        if self.most_tokens < self.length:
             found.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
         if found:
             raise ConfigError("bad-settings", "; ".join(found), "change these settings")
@@ -224,10 +229,10 @@ class PretrainSettings(Settings):
                 "bad-settings", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
             )
         processes = self.processes or world_size
-        tokens = self.batch_tokens * self.accumulation * processes
+        tokens = self.most_tokens * self.accumulation * processes
         changes: dict[str, Any] = {"processes": processes} | ({} if continued else {"size": self.size or "base"})
         reasons = [
-            f"batch: up to {tokens:,} tokens an update ({self.batch_tokens:,} x {self.accumulation} x {processes})"
+            f"batch: up to {tokens:,} tokens an update ({self.most_tokens:,} x {self.accumulation} x {processes})"
         ]
         if left := (shared := self.accumulation * processes) % world_size:
             reasons.append(
@@ -250,6 +255,11 @@ class PretrainSettings(Settings):
         if self.save_every is None:
             changes["save_every"] = changes.get("eval_every", self.eval_every)
         return dataclasses.replace(self, **changes), reasons
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of a micro-batch at most."""
+        return self.batch_tokens if self.batch_size is None else self.batch_size * self.length
 
     @property
     def warmup_share(self) -> float:

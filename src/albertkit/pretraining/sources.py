@@ -120,8 +120,8 @@ class StoreSource:
         return BatchStream(
             self._store, [~documents for documents in self._held_out], example_settings(self.settings),
             mask_settings(self.settings),
-            seed=self.settings.seed, batch_tokens=self.settings.batch_tokens, accumulation=self.settings.accumulation,
-            rank=world.rank, world_size=world.size, processes=self.settings.processes,
+            seed=self.settings.seed, batch_tokens=self.settings.most_tokens, accumulation=self.settings.accumulation,
+            rank=world.rank, world_size=world.size, processes=self.settings.processes, batch_size=self.settings.batch_size,
         )  # fmt: skip
 
     def evaluation(self, world: World) -> EvaluationStream:
@@ -139,7 +139,9 @@ class StoreSource:
         aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
         blocks = stream.num_blocks()
         of = "an epoch" if blocks == 1 else f"in the first of {blocks} blocks of an epoch"
-        return f"examples: {len(plan.examples):,} {of}{aside}; {used_text(self.tokens_used(stream))}"
+        return (
+            f"examples: {len(plan.examples):,} {of}{aside}; tokens used an epoch: {used_text(self.tokens_used(stream))}"
+        )
 
     def tokens_used(self, stream: EpochStream) -> float:
         """Share of the training text that is in an example of the first epoch."""
@@ -182,15 +184,15 @@ class RecordSource:
         """The batches to train on."""
         return RecordStream(
             self._records, ~self._held_out,
-            seed=self.settings.seed, batch_tokens=self.settings.batch_tokens, accumulation=self.settings.accumulation,
-            rank=world.rank, world_size=world.size, processes=self.settings.processes,
+            seed=self.settings.seed, batch_tokens=self.settings.most_tokens, accumulation=self.settings.accumulation,
+            rank=world.rank, world_size=world.size, processes=self.settings.processes, batch_size=self.settings.batch_size,
         )  # fmt: skip
 
     def evaluation(self, world: World) -> RecordEvaluation:
         """The held-out batches, masked as they were written."""
         return RecordEvaluation(
             self._records, self._held_out,
-            batch_tokens=self.settings.batch_tokens, rank=world.rank, world_size=world.size,
+            batch_tokens=self.settings.most_tokens, rank=world.rank, world_size=world.size,
         )  # fmt: skip
 
     def unigram(self, world: World) -> Unigram:
@@ -253,5 +255,5 @@ def held_out_stream(
     masks = MaskSettings() if settings.masked_lm_prob else MaskSettings(masked_lm_prob=0.0)
     return EvaluationStream(
         store, held_out, example_settings(settings), masks,
-        seed=settings.seed, batch_tokens=settings.batch_tokens, rank=world.rank, world_size=world.size,
+        seed=settings.seed, batch_tokens=settings.most_tokens, rank=world.rank, world_size=world.size,
     )  # fmt: skip

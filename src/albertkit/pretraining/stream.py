@@ -21,7 +21,7 @@ class BatchStream(EpochStream):
         examples: How documents become examples.
         masks: What is masked.
         seed: Any whole number. Everything random follows from it, the epoch and the place of an example in it.
-        batch_tokens, accumulation, rank, world_size, processes: As for `EpochStream`.
+        batch_tokens, accumulation, rank, world_size, processes, batch_size: As for `EpochStream`.
 
     Raises:
         ConfigError: batch-too-small, if the longest example may exceed `batch_tokens`.
@@ -41,6 +41,7 @@ class BatchStream(EpochStream):
         rank: int = 0,
         world_size: int = 1,
         processes: int | None = None,
+        batch_size: int | None = None,
     ) -> None:
         self.settings, self.seed = examples or ExampleSettings(), seed
         check_budget(batch_tokens, self.settings.max_length)
@@ -48,7 +49,7 @@ class BatchStream(EpochStream):
         super().__init__(
             {"seed": seed, "documents": documents},
             batch_tokens=batch_tokens, accumulation=accumulation, rank=rank, world_size=world_size,
-            processes=processes,
+            processes=processes, batch_size=batch_size,
         )  # fmt: skip
         self._store, self._included = store, included
         self._assembler = Assembler(store, masks or MaskSettings(), seed)

@@ -1,10 +1,35 @@
 """The decorator of all compiled loops."""
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import event
+
+logger = logging.getLogger(__name__)
+
+
+class _Compiling(event.Listener):
+    """Log once a process that loops are compiled: nothing else is heard of it for 10 to 30 seconds.
+
+    Loops that the cache on the disk holds cause no event, whoever compiles them.
+    """
+
+    _logged = False
+
+    def on_start(self, event: event.Event) -> None:
+        """Log the first one."""
+        if not _Compiling._logged:
+            _Compiling._logged = True
+            logger.info("compiling loops, once after an installation: up to half a minute")
+
+    def on_end(self, event: event.Event) -> None:
+        """Log nothing."""
+
+
+event.register("numba:compile", _Compiling())
 
 
 def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False) -> Any:

@@ -178,20 +178,28 @@ def caption(
     *,
     visual_tokens: int = 784,
     words: int = 20,
+    train: bool = False,
+    batch_size: int = 1,
     rounds: int = 3,
     threads: int = 0,
     json: bool = False,
 ) -> None:
-    """Captions a second, decoded from cached states, beside encoding text and video again for every word.
+    """Captions a second, decoded from cached states, compared with encoding text and video again for every word.
 
     Args:
         visual_tokens: Of the clip; 784 are SwinBERT's 32 frames.
-        words: Pieces of the caption.
+        words: Tokens of the caption.
+        train: Updates a second instead: ALBERT and BERT as SwinBERT's text model, with parameters and memory of both.
+        batch_size: With --train: clips in an update.
         rounds: Timed rounds; each runs everybody once.
         threads: Threads for everybody. Default: all cores.
         json: Print one JSON object a row.
     """
+    from albertkit.benchmarks.caption_training import caption_training_rows
     from albertkit.benchmarks.captioning import caption_rows
     from albertkit.benchmarks.showing import show
 
+    if train:
+        show(caption_training_rows(visual_tokens, batch_size, rounds, threads), json)
+        return
     show(caption_rows(visual_tokens, words, rounds, threads), json)

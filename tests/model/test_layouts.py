@@ -127,6 +127,21 @@ def test_bf16_stays_within_four_percent(
     assert F.cosine_similarity(*flat, dim=0) > 0.997
 
 
+@pytest.mark.parametrize("way", ["packed", "padded"])
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(
+    make_class: Make, model_class: type[PretrainedAlbert], way: str, padded: Tensors, packed: PackedBatch
+) -> None:
+    """Rounded ones tie, and a best model is chosen among ties; in evaluation the masked-LM head, too, is fp32."""
+    model = make(make_class, model_class)
+    model.compute_dtype = torch.bfloat16
+    with torch.no_grad():
+        found = numbers(model, way, padded, packed)
+    if isinstance(model, AlbertForBeamQuestionAnswering):
+        found = found[found.frac() != 0]  # places
+    assert (found == found.bfloat16().float()).float().mean() < 0.1
+
+
 # --- computed with its padding --------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,10 @@ from albertkit.tasks.loading import load_encoder, load_task_model, save_task_mod
 from albertkit.tasks.predict import evaluate_task, predict
 from albertkit.tasks.prediction import run_model
 from albertkit.tasks.registry import find_task
+from albertkit.tasks.runs import finetune
+from albertkit.tasks.settings import FinetuneSettings
+
+from .conftest import WORDS
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +72,26 @@ def test_packed_weights_are_near_fp32_and_used_for_scores_too(model, table, tmp_
     scored = evaluate_task(model, table, precision=precision)
     assert scored.scores["accuracy"] == pytest.approx(evaluate_task(model, table, precision="fp32").value, abs=0.05)
     assert "notes" not in scored.details
+
+
+def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_path):
+    """As many different predictions as dev texts, in the dev files and in `evaluate`, near the same numbers."""
+    rng = np.random.default_rng(4)
+    for name, rows in (("train", 32), ("dev", 60)):
+        lines = [f"{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}\t{rng.uniform(0, 5):.2f}" for _ in range(rows)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tscore", *lines]) + "\n")
+    settings = FinetuneSettings(lr=1e-3, steps=2, batch_size=16, length=32, precision="bf16", dropout=0.0)
+    columns = Columns(text="text", label="score")
+    finetune("regress", start, tmp_path, tmp_path / "run", settings, columns=columns)
+    precision = "fp32" if lacking("bf16") else "bf16"
+    evaluated = evaluate_task(tmp_path / "run", tmp_path, tmp_path / "scored", precision=precision)
+    values = []
+    for table in (tmp_path / "run" / "dev" / "predictions.tsv", tmp_path / "scored" / "predictions.tsv"):
+        values.append([float(line.split("\t")[1]) for line in table.read_text().splitlines()[1:]])
+    assert [len(set(column)) for column in values] == [60, 60]
+    np.testing.assert_allclose(*values, atol=0.02)
+    written = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert written["pearson"] == pytest.approx(evaluated.scores["pearson"], abs=0.05)
 
 
 def test_what_the_engine_fell_back_from_is_said(model, table, tmp_path, monkeypatch):

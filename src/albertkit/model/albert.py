@@ -23,7 +23,7 @@ from albertkit.model.outputs import (
 from albertkit.model.packing import IGNORED, PackedBatch
 from albertkit.model.padded import PaddedBatch, PaddedPass, PassOptions, Trace
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model.projections import linear
+from albertkit.model.projections import as_head_input, linear
 
 TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
@@ -68,7 +68,7 @@ class AlbertModel(PretrainedAlbert):
             words: [T, E] in place of the word embeddings of the batch's ids.
 
         Returns:
-            hidden [T, H], or [Q, H], and pooled [N, H], in `compute_dtype`.
+            hidden [T, H], or [Q, H], in `compute_dtype`; pooled [N, H] in fp32, as heads (see `as_head_input`).
         """
         starts = batch.starts
         rows = None if positions is None else torch.cat([starts, positions])
@@ -78,8 +78,10 @@ class AlbertModel(PretrainedAlbert):
         hidden = self.encoder(embedded, batch, rows, *lists)
         first = hidden.index_select(0, starts) if rows is None else hidden[: len(starts)]
         hidden = hidden if rows is None else hidden[len(starts) :]
-        pooled = None if self.pooler is None else torch.tanh(linear(hidden.dtype, self.pooler)(first))
-        return PackedOutput(hidden, pooled)
+        if self.pooler is None:
+            return PackedOutput(hidden, None)
+        first = as_head_input(first, self.pooler)
+        return PackedOutput(hidden, torch.tanh(linear(first.dtype, self.pooler)(first)))
 
     def forward(
         self,

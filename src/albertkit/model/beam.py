@@ -16,7 +16,7 @@ from albertkit.model.outputs import BeamQuestionAnsweringOutput, SummedLoss
 from albertkit.model.packing import PackedBatch
 from albertkit.model.padded import PaddedPass, PassOptions
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model.projections import layer_norm, linear
+from albertkit.model.projections import as_head_input, layer_norm, linear
 
 _FORBIDDEN = -1e30  # the logit of a place where no answer may lie
 
@@ -141,7 +141,8 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         """States [N, longest, H], where answers may lie [N, longest], and the place [N] of the first token."""
         mask = batch.padding_mask()
         allowed = mask if p_mask is None else mask & (batch.unpack(p_mask) == 0)
-        return batch.unpack(self.albert.encode(batch).hidden), allowed, torch.zeros_like(batch.starts)
+        hidden = as_head_input(self.albert.encode(batch).hidden, self.start_logits)
+        return batch.unpack(hidden), allowed, torch.zeros_like(batch.starts)
 
     def forward(
         self,
@@ -173,7 +174,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         """
         run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
         allowed = run.mask if p_mask is None else run.mask & (p_mask == 0)
-        states, first = run.rows(run.hidden), run.mask.int().argmax(1)
+        states, first = run.rows(as_head_input(run.hidden, self.start_logits)), run.mask.int().argmax(1)
         if start_positions is None or end_positions is None:
             return run.output(BeamQuestionAnsweringOutput, **self._beams(states, allowed, first))
         logits = self._given_starts(states, allowed, first, start_positions)

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from albertkit.config import AlbertConfig
 from albertkit.model.encoder import ACTIVATIONS
 from albertkit.model.losses import class_loss
-from albertkit.model.projections import layer_norm, linear
+from albertkit.model.projections import as_head_input, layer_norm, linear
 
 # Logits at a time. CPU: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients,
 # CPU time on one Zen 4 core in ms: bf16 125 (64 rows: 143, 256: 146; dense cross_entropy 211; torch 2.13's
@@ -50,13 +50,20 @@ class MaskedLMHead(nn.Module):
         self.decoder.out_features = len(self.bias)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """[P, H] to [P, E]."""
+        """[P, H] to [P, E]; in the dtype of the states in training, of the parameters in evaluation.
+
+        The products over the vocabulary are a large part of an update, and rounding averages out over its predictions: in
+        bf16 they take half the time (see above). An evaluation makes them once, and compares models by them.
+        """
+        if not torch.is_grad_enabled():
+            hidden = as_head_input(hidden, self)
         inner = self.activation(linear(hidden.dtype, self.dense)(hidden))
         return layer_norm(hidden.dtype, self.LayerNorm)(inner)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits [..., V] for hidden states [..., H]."""
-        return linear(hidden.dtype, self.decoder)(self.transform(hidden))
+        inner = self.transform(hidden)
+        return linear(inner.dtype, self.decoder)(inner)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Sum of the cross-entropies in fp32, and how many predictions are right; logits are made in pieces.
@@ -82,6 +89,7 @@ class SentenceOrderHead(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """[N, H] to [N, 2]: 0 original order, 1 swapped."""
+        pooled = as_head_input(pooled, self.classifier)
         return linear(pooled.dtype, self.classifier)(pooled)
 
 

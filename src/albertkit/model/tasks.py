@@ -17,7 +17,7 @@ from albertkit.model.outputs import LogitsOutput, QuestionAnsweringOutput, Summe
 from albertkit.model.packing import PackedBatch
 from albertkit.model.padded import PaddedPass, PassOptions, Trace
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model.projections import linear
+from albertkit.model.projections import as_head_input, linear
 
 
 class Classifier(PretrainedAlbert):
@@ -50,7 +50,7 @@ class Classifier(PretrainedAlbert):
         return self._head(*self.albert.encode(batch, trace, wanted))
 
     def _head(self, hidden: Tensor, pooled: Tensor | None) -> Tensor:
-        values = hidden if pooled is None else pooled
+        values = as_head_input(hidden if pooled is None else pooled, self.classifier)
         return linear(values.dtype, self.classifier)(self.dropout(values))
 
 
@@ -189,7 +189,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         Returns:
             Two tensors [N, longest]; the lowest finite number after a sequence's end.
         """
-        hidden = self.albert.encode(batch, trace).hidden
+        hidden = as_head_input(self.albert.encode(batch, trace).hidden, self.qa_outputs)
         logits = batch.unpack(linear(hidden.dtype, self.qa_outputs)(hidden))
         start, end = logits.masked_fill(~batch.padding_mask()[..., None], torch.finfo(logits.dtype).min).unbind(-1)
         return start, end
@@ -220,7 +220,8 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         run = PaddedPass(
             self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, True, **options
         )
-        logits = linear(run.hidden.dtype, self.qa_outputs)(run.hidden)
+        hidden = as_head_input(run.hidden, self.qa_outputs)
+        logits = linear(hidden.dtype, self.qa_outputs)(hidden)
         start_logits, end_logits = logits.view(*run.mask.shape, 2).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -22,7 +23,7 @@ from typing import IO, Any
 import google_crc32c
 
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
-from albertkit.errors import DataError, MachineError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError
 
 _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
@@ -237,6 +238,55 @@ def plain_file(path: str | os.PathLike[str], what: str = "file") -> Path:
         found = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise DataError("wrong-kind", f"a file was expected, this is {found}: `{path}`", "name the file")
     return Path(path)
+
+
+def check_new_file(path: str | os.PathLike[str]) -> Path:
+    """Refuse an output file that is there already: nothing of a user's is overwritten.
+
+    Raises:
+        DataError: output-exists.
+    """
+    if os.path.lexists(path):
+        raise DataError(
+            "output-exists", f"`{path}` exists already, and is not overwritten",
+            f"choose another --out, or remove it first: rm {shlex.quote(str(path))}",
+        )  # fmt: skip
+    return Path(path)
+
+
+def check_new_folder(path: str | os.PathLike[str]) -> Path:
+    """Refuse an output folder that holds something, such as a run or earlier results.
+
+    Raises:
+        DataError: output-exists for a file. CheckpointError: folder-not-empty.
+    """
+    if not os.path.isdir(path):
+        return check_new_file(path)
+    if os.listdir(path):
+        raise CheckpointError(
+            "folder-not-empty", f"`{path}` is not empty", "name a folder that does not exist yet with --out"
+        )
+    return Path(path)
+
+
+def check_page_file(path: str | os.PathLike[str]) -> Path:
+    """Refuse an output page that would overwrite something other than a page; a page is replaced by a new one.
+
+    Raises:
+        ConfigError: bad-argument for another name than `.html`. DataError: output-exists, wrong-kind for a folder.
+    """
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(
+            "bad-argument", f"`{path}` does not end in .html, and one HTML page is written",
+            f"name it {Path(path).with_suffix('.html')}",
+        )  # fmt: skip
+    if os.path.isdir(path):
+        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{path}`", "name another file")
+    if os.path.isfile(path):
+        with open(path, "rb") as stream:
+            if stream.read(64).lstrip().lower().startswith((b"<!doctype html", b"<html")):
+                return Path(path)
+    return check_new_file(path)
 
 
 def read_text(path: str | os.PathLike[str], what: str = "file") -> str:

@@ -10,7 +10,7 @@ from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.training.dev import caption_clips, caption_scores, references_of
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, check_new_file
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ def evaluate_captioner(
     Raises:
         DataError: no-references and what `PreparedClips` raises. CheckpointError: other-backbone.
     """
+    if out is not None:
+        check_new_file(out)
     clips = PreparedClips.open(data)
     check_fits(captioner, clips)
     references = references_of(clips, split)

@@ -18,7 +18,7 @@ from albertkit.captioning.data import Clip, frames_of
 from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, check_new_file
 from albertkit.tasks.faults import Fault, Faults
 
 LISTS = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
@@ -87,6 +87,8 @@ def predict_captions(
     Raises:
         DataError: what the first clip raised, if none can be read. ConfigError: no-backbone.
     """
+    if out is not None:
+        check_new_file(out)
     _, sampling = captioner.eyes()
     report = PredictReport()
     clips, faults = _clips(inputs)

@@ -11,7 +11,7 @@ from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, plain_file
+from albertkit.files import atomic_file, check_new_file, plain_file
 from albertkit.tasks.faults import counted
 from albertkit.tasks.tables.source import not_json
 
@@ -63,6 +63,8 @@ def score_caption_files(
     Raises:
         DataError: ids-mismatch, duplicate-ids, wrong-number, wrong-captions, no-captions, and what reading raises.
     """
+    if details is not None:
+        check_new_file(details)
     given, truths = read_caption_file(predictions), [read_caption_file(file) for file in references]
     for truth in truths:
         if (truth.layout == "lines") != (given.layout == "lines"):

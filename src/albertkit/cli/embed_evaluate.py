@@ -44,6 +44,7 @@ def evaluate(
     from albertkit.embeddings.evaluation.evaluate import evaluate_models
     from albertkit.embeddings.evaluation.files import models_and_files as separate
     from albertkit.embeddings.evaluation.files import named_files
+    from albertkit.files import check_new_folder
     from albertkit.report.embedding_results import print_embedding_results, save_all_embedding_results
     from albertkit.report.embedding_table import (
         check_table_file,
@@ -54,6 +55,8 @@ def evaluate(
 
     if table is not None:
         check_table_file(table)
+    if out is not None:
+        check_new_folder(out)
     models, files = separate(models_and_files)
     reports = [
         report.to_dict()

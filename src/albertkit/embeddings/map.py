@@ -12,7 +12,7 @@ from albertkit.embeddings.evaluation.similarity import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.silver.sampling import semantic_neighbours
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import sha256_bytes
+from albertkit.files import check_page_file, sha256_bytes
 from albertkit.report.embedding_map import write_embedding_map
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults, counted
@@ -79,15 +79,7 @@ def embedding_map(
         CheckpointError: constant-vectors, and what loading raises. ConfigError: bad-argument, missing-column,
         conflicting-options. DataError: no-examples, wrong-kind, and what reading raises.
     """
-    target = Path(out)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(
-            "bad-argument",
-            f"`{out}` does not end in .html, and a map is one HTML page",
-            f"--out {target.with_suffix('.html')}",
-        )
-    if target.is_dir():
-        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{out}`", "name another file")
+    check_page_file(out)
     faults = Faults(on_error)
     given = columns or Columns()
     sample = _Sample(MOST_POINTS)

@@ -12,6 +12,7 @@ from albertkit.captioning.folder import is_captioner_folder
 from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.files import check_new_file
 from albertkit.inference.loading import load_pipeline
 from albertkit.inference.pipeline import BATCH_TOKENS, Pipeline, Result
 from albertkit.model_folder import local_folder
@@ -68,6 +69,8 @@ def predict_lines(
         raise ConfigError(
             "bad-argument", f"`{out}` is no .jsonl file", "answers to lines go into a file such as answers.jsonl"
         )
+    if out is not None:
+        check_new_file(out)
     file = _only_file(input)
     pipeline = text_pipeline(model, kind, precision, device)
     faults = Faults(on_error)

@@ -7,6 +7,7 @@ from typing import Any
 from albertkit.checkpoints.classes import load_model
 from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
+from albertkit.files import check_page_file
 from albertkit.inference.passes import SAMPLE_LENGTH, sample_texts, trace_passes
 from albertkit.model_folder import local_folder
 from albertkit.report.passes_page import write_passes_page
@@ -29,6 +30,7 @@ def draw_passes(
     Raises:
         What `load_model`, `AlbertTokenizer.from_pretrained` and `trace_passes` raise.
     """
+    check_page_file(out)
     folder = local_folder(model)
     loaded = load_model(folder)
     tokenizer = own_tokenizer(folder, loaded.config)

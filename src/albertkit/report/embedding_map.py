@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, check_page_file
 from albertkit.report.templates import environment
 
 COLOURS = 8  # names with a colour of their own; the others share grey
@@ -66,7 +66,11 @@ def write_embedding_map(path: str | Path, title: str, **facts: object) -> Path:
 
     Returns:
         The file written.
+
+    Raises:
+        ConfigError: bad-argument. DataError: output-exists.
     """
+    check_page_file(path)
     text = embedding_map_page(title, **facts)  # type: ignore[arg-type]
     with atomic_file(path, "w") as stream:
         stream.write(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.errors import MissingExtraError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, check_page_file
 from albertkit.report.curves import training_svg
 from albertkit.report.metrics import as_metrics
 from albertkit.report.plots import Source
@@ -99,7 +99,11 @@ def write_page(path: str | Path, title: str, **facts: Any) -> Path:
 
     Returns:
         The file written.
+
+    Raises:
+        ConfigError: bad-argument. DataError: output-exists.
     """
+    check_page_file(path)
     text = run_page(title, **facts)
     with atomic_file(path, "w") as stream:
         stream.write(text)

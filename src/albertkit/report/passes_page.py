@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from albertkit.errors import MissingExtraError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, check_page_file
 from albertkit.report.passes_plots import entropy_svg, movement_svg, similarity_svg
 from albertkit.report.templates import environment
 
@@ -41,7 +41,11 @@ def write_passes_page(path: str | Path, title: str, passes: Facts, **facts: Any)
 
     Returns:
         The file written.
+
+    Raises:
+        ConfigError: bad-argument. DataError: output-exists.
     """
+    check_page_file(path)
     text = passes_page(title, passes, **facts)
     with atomic_file(path, "w") as stream:
         stream.write(text)

@@ -12,7 +12,7 @@ from typing import IO, Any, Literal
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, check_new_file, check_new_folder
 from albertkit.report.task_results import save_results
 from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.faults import Fault, Faults
@@ -87,11 +87,13 @@ def predict(
             f"`{out}` would be a folder",
             "predictions go into a .jsonl file, or into a folder with the task's own",
         )
+    target = None if out is None else Path(out)
+    is_folder = target is not None and target.suffix != ".jsonl"
+    if target is not None:
+        check_new_folder(target) if is_folder else check_new_file(target)
     faults = Faults(on_error)
     loaded = _ready(model, precision, device, faults)
     file, split = file_of(loaded.task, Path(input), split)
-    target = None if out is None else Path(out)
-    is_folder = target is not None and target.suffix != ".jsonl"
     lines = target / "predictions.jsonl" if target is not None and is_folder else target
     kept: list[Prediction] = []  # the task's own files are written as a whole
     count = 0
@@ -132,6 +134,8 @@ def evaluate_task(
     Raises:
         As `predict`.
     """
+    if out is not None:
+        check_new_folder(out)
     faults = Faults()
     loaded = _ready(model, precision, device, faults)
     task = loaded.task

@@ -14,7 +14,7 @@ from albertkit.checkpoints.sources import open_source
 from albertkit.checkpoints.targets import write_transformers
 from albertkit.checkpoints.verify import reread
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, atomic_folder
+from albertkit.files import atomic_file, atomic_folder, check_new_folder
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
@@ -93,10 +93,8 @@ def new_folder(out: Path) -> Iterator[Path]:
     """A folder to fill, which takes its name at the end.
 
     Raises:
-        CheckpointError: folder-not-empty.
+        CheckpointError: folder-not-empty. DataError: output-exists.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        what = "is not empty" if out.is_dir() else "is a file"
-        raise CheckpointError("folder-not-empty", f"`{out}` {what}", "name a folder that does not exist yet")
+    check_new_folder(out)
     with atomic_folder(out) as folder:
         yield folder

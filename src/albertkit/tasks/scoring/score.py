@@ -9,6 +9,7 @@ import numpy as np
 
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import ConfigError, DataError
+from albertkit.files import check_new_folder
 from albertkit.report.task_results import for_json, save_results
 from albertkit.tasks.answers import AnswerTask, QuestionExample
 from albertkit.tasks.choices import ChoiceTask
@@ -64,6 +65,8 @@ def score_file(
             duplicate-ids, wrong-number, words-mismatch, unknown-label, wrong-predictions, missing-odds, no-answer,
             no-examples, and what reading raises.
     """
+    if out is not None:
+        check_new_folder(out)
     faults = Faults(on_error)
     name = task if isinstance(task, str) else task.name
     if (label or id) and name not in TABLES:

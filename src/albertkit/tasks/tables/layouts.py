@@ -61,7 +61,7 @@ class Layout:
     folder: str = ""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TABLE_FILES)
     submissions: Mapping[str, str] = field(default_factory=dict)
-    quoted: Quoting = False
+    quoted: Quoting = "commas"
     empty_pairs: bool = False
 
 

@@ -34,8 +34,8 @@ def open_separated(stream: ByteStream, sample: bytes, extension: str, quoted: Qu
             evidence.see(line.split(separator))
         in_quotes = evidence.shows_quoting
     else:
-        in_quotes = separator != "\t" if quoted in (None, "look") else bool(quoted)
-    watched = None if quoted is False else evidence
+        in_quotes = quoted if isinstance(quoted, bool) else separator != "\t"
+    watched = None if quoted in (False, "commas") else evidence
     rows = _quoted(stream, separator, bad) if in_quotes else _unquoted(stream, separator, watched)
     first = next((row for row in rows if row[1]), (1, []))
     return Source(tuple(name.strip() for name in first[1]), lambda _: rows, has_own_names=False)

@@ -14,7 +14,7 @@ LONGEST = 64 << 20  # characters of a line or a record
 NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
 _HALF = re.compile("[\ud800-\udfff]")
 
-Quoting = bool | Literal["look"] | None
+Quoting = bool | Literal["commas", "look"] | None
 Bad = Callable[[int, str, str], None]  # is told of a record that cannot be read: line, reason, hint
 
 

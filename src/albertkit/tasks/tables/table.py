@@ -43,8 +43,8 @@ class Table:
 
     Args:
         file: Path or URL.
-        quoted: Whether fields of a separated table may be in quotes. "look": with tabs the first mebibyte decides. Default:
-            as above, and a table that shows that it was written otherwise is refused.
+        quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
+            decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
         faults: Told of every row that cannot be read. Default: such a row is an error.
 
     Attributes:

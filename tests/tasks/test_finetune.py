@@ -71,12 +71,13 @@ def test_the_best_folder_is_hugging_faces(learned):
     assert "300 training examples" in card
 
 
-def test_predictions_do_not_depend_on_the_batch_and_keep_their_order(learned, table):
+def test_predictions_do_not_depend_on_the_batch_and_keep_their_order(learned, table, tmp_path):
     run, _ = learned
     outputs = []
     for batch_tokens in (16, 100_000):
-        predict(run, table / "dev.tsv", run / "some.jsonl", batch_tokens=batch_tokens, precision="fp32")
-        outputs.append([json.loads(line) for line in (run / "some.jsonl").read_text().splitlines()])
+        out = tmp_path / f"{batch_tokens}.jsonl"
+        predict(run, table / "dev.tsv", out, batch_tokens=batch_tokens, precision="fp32")
+        outputs.append([json.loads(line) for line in out.read_text().splitlines()])
     assert [r["id"] for r in outputs[0]] == [str(n) for n in range(100)]
     for small, large in zip(*outputs, strict=True):
         assert small["probabilities"] == pytest.approx(large["probabilities"], abs=1e-5)

@@ -118,6 +118,19 @@ def _use_settings_file(arguments: list[str]) -> None:
             app.config = Dict(getattr(import_module(module), name).read(Path(path)), use_commands_as_keys=False)
 
 
+def _with_streams(arguments: list[str]) -> list[str]:
+    """The arguments with "-" as a word of its own named as a file: standard input, after --out standard output.
+
+    Elsewhere a "-" after an option is a value, such as a text.
+    """
+    before = ["", *arguments]
+    streams = {"--out": "/dev/stdout"}
+    return [
+        streams.get(last, "/dev/stdin") if word == "-" and (last in streams or not last.startswith("-")) else word
+        for last, word in zip(before, arguments, strict=False)
+    ]
+
+
 def _stopped(number: int, frame: FrameType | None) -> None:
     """End as a process that the signal ended, but tidy up: what is half-written goes, workers end."""
     sys.exit(128 + number)
@@ -172,7 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
         _use_settings_file(arguments)
         _read_summaries(arguments)
         try:
-            result = app(arguments)
+            result = app(_with_streams(arguments))
         except CycloptsError as error:
             raise usage_error(error, app) from None
         sys.stdout.flush()  # a reader that has gone shows here, not after the last line of Python

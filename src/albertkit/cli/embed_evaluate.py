@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from albertkit.tasks.columns import Columns
+from albertkit.cli.table_columns import TableColumns
 
 
 def evaluate(
@@ -19,7 +19,9 @@ def evaluate(
     on_error: Literal["stop", "skip"] = "stop",
     seed: int = 0,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    columns: Annotated[
+        TableColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
+    ] = TableColumns(),  # noqa: B008
 ) -> None:
     """Measure sentence embeddings: correlation with people's scores, retrieval both ways, beside a bag of pieces.
 
@@ -101,7 +103,9 @@ def augment(
     device: str = "auto",
     overwrite: bool = False,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    columns: Annotated[
+        TableColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
+    ] = TableColumns(),  # noqa: B008
 ) -> None:
     """Make silver pairs: find texts that may be alike, let a cross-encoder score them, balance the scores.
 
@@ -152,7 +156,9 @@ def map(
     prompt: str | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    columns: Annotated[
+        TableColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
+    ] = TableColumns(),  # noqa: B008
 ) -> None:
     """Draw a map of texts: one HTML page to explore, with each text's nearest neighbours.
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from albertkit.cli.table_columns import TableColumns
 from albertkit.embeddings.learning.settings import DistillSettings, EmbedSettings
-from albertkit.tasks.columns import Columns
 from albertkit.training.stopping import exit_status
 
 
@@ -23,7 +23,9 @@ def train(
     on_error: Literal["stop", "skip"] = "stop",
     config_file: Path | None = None,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    columns: Annotated[
+        TableColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
+    ] = TableColumns(),  # noqa: B008
     settings: Annotated[EmbedSettings, Parameter(name="*", group="Settings", negative_bool="no-")] = EmbedSettings(),  # noqa: B008
 ) -> int:
     """Train sentence embeddings on scored pairs, inference, pairs or texts.
@@ -69,7 +71,9 @@ def distill(
     on_error: Literal["stop", "skip"] = "stop",
     config_file: Path | None = None,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    columns: Annotated[
+        TableColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
+    ] = TableColumns(),  # noqa: B008
     settings: Annotated[
         DistillSettings, Parameter(name="*", group="Settings", negative_bool="no-")
     ] = DistillSettings(),  # noqa: B008

@@ -1,7 +1,11 @@
 """albertkit evaluate"""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from albertkit.cli.table_columns import OtherColumns
 
 
 def evaluate(
@@ -10,6 +14,7 @@ def evaluate(
     *,
     out: Path | None = None,
     split: str = "dev",
+    on_error: Literal["stop", "skip"] = "stop",
     threshold_from: Literal["train", "dev"] = "train",
     length: int | None = None,
     held_out: float | None = None,
@@ -18,6 +23,9 @@ def evaluate(
     precision: Literal["auto", "fp32", "bf16", "int8"] | None = None,
     device: str = "auto",
     json: bool = False,
+    columns: Annotated[
+        OtherColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
+    ] = OtherColumns(),  # noqa: B008
 ) -> None:
     """Score a model: a pretrained one on held-out documents of a store, a fine-tuned one on labelled examples of its task.
 
@@ -26,6 +34,7 @@ def evaluate(
         data: Token store made with the model's tokenizer, also at an address (`s3://…`); or the task's file or folder.
         out: Fine-tuned: folder for predictions in the task's own files, and results.json.
         split: Fine-tuned: which file of a folder.
+        on_error: Fine-tuned: rows that cannot be used: stop, or skip and count them.
         threshold_from: SQuAD 2: the threshold as chosen in training, or chosen anew on these very questions (dev).
         length: Pretrained: longest sequence, in tokens. Default: the length it was trained with.
         held_out: Pretrained: share of documents. Default: those held out in training, or all of another store.
@@ -50,8 +59,8 @@ def evaluate(
                 "leave them out: task.json says how a fine-tuned model reads",
             )  # fmt: skip
         scored = evaluate_task(
-            model, data, out, split=split, threshold_from=threshold_from, batch_tokens=batch_tokens,
-            precision=precision or "auto", device=device,
+            model, data, out, split=split, columns=columns, on_error=on_error, threshold_from=threshold_from,
+            batch_tokens=batch_tokens, precision=precision or "auto", device=device,
         )  # fmt: skip
         print_scores(scored, json)
         return

@@ -6,7 +6,7 @@ from typing import Literal
 
 def exits(
     model: Path,
-    data: Path,
+    data: str,
     *,
     split: str = "dev",
     rule: list[str] | None = None,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from albertkit.tasks.columns import Columns
+from albertkit.cli.table_columns import TableColumns
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.training.stopping import exit_status
 
@@ -13,16 +13,18 @@ from albertkit.training.stopping import exit_status
 def finetune(
     task: str,
     model: str,
-    data: Path,
+    data: str,
     *,
     out: Path | None = None,
-    dev: Path | None = None,
+    dev: str | None = None,
     check: bool = False,
     resume: bool = False,
     on_error: Literal["stop", "skip"] = "stop",
     config_file: Path | None = None,
     json: bool = False,
-    columns: Annotated[Columns, Parameter(name="*", group="Columns of a table", negative_bool="no-")] = Columns(),  # noqa: B008
+    columns: Annotated[
+        TableColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
+    ] = TableColumns(),  # noqa: B008
     settings: Annotated[
         FinetuneSettings, Parameter(name="*", group="Settings", negative_bool="no-")
     ] = FinetuneSettings(),  # noqa: B008
@@ -33,7 +35,8 @@ def finetune(
         task: cola sst2 mrpc stsb qqp mnli qnli rte wnli, squad1 squad2, race siqa arc choice, ner wnut17 klue-ner, nsmc
             klue-nli kornli klue-sts korsts; or classify, regress, multilabel for a table.
         model: Checkpoint folder, run, or `org/name` of the hub. For rte, mrpc and stsb the paper starts from a run on mnli.
-        data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst).
+        data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
+            (`gs://…`).
         out: Folder of the run. The model to use comes to stand in OUT/best.
         dev: The dev file. Default: that of the folder, else a share of the training examples.
         check: Look at the data and train nothing: labels, lengths, truncation, overlap of train and dev.

@@ -1,7 +1,9 @@
 """albertkit score"""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 
 def score(
@@ -10,8 +12,8 @@ def score(
     gold: Path | None = None,
     /,
     *,
-    label: str | None = None,
-    id: str | None = None,
+    label: Annotated[str | None, Parameter(name=("--label-column", "--label"))] = None,
+    id: Annotated[str | None, Parameter(name=("--id-column", "--id"))] = None,
     null_odds: Path | None = None,
     null_threshold: float = 1.0,
     on_error: Literal["stop", "skip"] = "stop",

@@ -11,8 +11,9 @@ import numpy as np
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
 from albertkit.inference.embedding import Embed
-from albertkit.inference.lines import plain, text_pipeline
+from albertkit.inference.lines import plain, text_pipeline, top_options
 from albertkit.inference.pipeline import Result
+from albertkit.tasks.predict import with_top
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def ask(
     choices: Sequence[str] = (),
     *,
     kind: str | None = None,
+    top: int | None = None,
     precision: Precision = "auto",
     device: str = "auto",
 ) -> Answers:
@@ -62,6 +64,7 @@ def ask(
         questions: About the text.
         choices: Of the one question.
         kind: As `load_pipeline`.
+        top: Guesses or probabilities to keep, as `top_options`.
         precision: As `load_engine`.
         device: As `load_pipeline`.
 
@@ -76,7 +79,7 @@ def ask(
     except DataError as error:
         example = f"albertkit predict {model} {flags_of(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None
-    results = pipeline.answer(inputs)
+    results = [with_top(result, top) for result in pipeline.answer(inputs, **top_options(pipeline, top))]
     similarity = None
     if isinstance(pipeline, Embed) and len(results) > 1:
         vectors = np.stack([result["embedding"] for result in results])

@@ -17,7 +17,8 @@ from albertkit.inference.loading import load_pipeline
 from albertkit.inference.pipeline import BATCH_TOKENS, Pipeline, Result
 from albertkit.model_folder import local_folder
 from albertkit.tasks.faults import Faults
-from albertkit.tasks.predict import PredictReport, chunks, writer
+from albertkit.tasks.given_data import STANDARD_INPUT, is_standard_output
+from albertkit.tasks.predict import PredictReport, chunks, with_top, writer
 from albertkit.tasks.tables import EXTENSIONS
 from albertkit.tasks.tables.source import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 
@@ -43,6 +44,7 @@ def predict_lines(
     out: str | Path | None = None,
     *,
     kind: str | None = None,
+    top: int | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     batch_tokens: int = BATCH_TOKENS,
     precision: Precision = "auto",
@@ -52,10 +54,11 @@ def predict_lines(
 
     Args:
         model: As `load_pipeline`; no captioner.
-        input: Path or URL of lines of text; or of JSON (`.jsonl`), whose lines hold whatever the pipeline's `parse` takes,
-            empty ones passed over. gzip, xz and zstandard are unpacked.
+        input: Path or URL, or "-" for standard input: lines of text; or of JSON (`.jsonl`), whose lines hold whatever the
+            pipeline's `parse` takes, empty ones passed over. gzip, xz and zstandard are unpacked.
         out: A `.jsonl` file. Default: standard output.
         kind: As `load_pipeline`.
+        top: Guesses or probabilities to keep, as `top_options`.
         on_error: What to do about lines that cannot be used: stop, or skip, count and name them.
         batch_tokens: Most tokens computed at once.
         precision: As `load_engine`.
@@ -65,24 +68,44 @@ def predict_lines(
         ConfigError: bad-argument for another `out`, or a captioner. CheckpointError: no-task for a table. DataError: bad-row,
             not-found, wrong-kind, several-files, and what reading raises. And what `load_pipeline` raises.
     """
+    if out is not None and is_standard_output(out):
+        out = None
     if out is not None and Path(out).suffix != ".jsonl":
         raise ConfigError(
             "bad-argument", f"`{out}` is no .jsonl file", "answers to lines go into a file such as answers.jsonl"
         )
     if out is not None:
         check_new_file(out)
-    file = _only_file(input)
+    file = _only_file(STANDARD_INPUT if input == "-" else input)
     pipeline = text_pipeline(model, kind, precision, device)
-    faults = Faults(on_error)
+    faults, options = Faults(on_error), top_options(pipeline, top)
     for note in pipeline.notes:
         faults.note(note)
     target, count = None if out is None else Path(out), 0
     with writer(target) as stream:
         for chunk in chunks(_parsed(pipeline, read_values(file, faults), file.path, faults)):
-            for number, result in _answered(pipeline, chunk, batch_tokens, file.path, faults):
-                stream.write(json.dumps({"line": number, **plain(result)}, ensure_ascii=False) + "\n")
+            for number, result in _answered(pipeline, chunk, batch_tokens, file.path, faults, options):
+                record = {"line": number, **plain(with_top(result, top))}
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
                 count += 1
     return PredictReport((target,) if target else (), count, tuple(faults.found), tuple(faults.notes))
+
+
+def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:
+    """What a pipeline is told of `top`; probabilities of labels and choices are cut afterwards, by `with_top`.
+
+    Raises:
+        ConfigError: bad-argument, bad-value.
+    """
+    if top is None:
+        return {}
+    if top < 1:
+        raise ConfigError("bad-value", f"top is {top}, it must be at least 1", "leave it out")
+    if "top" in pipeline.options:
+        return {"top": top}
+    if pipeline.kind not in ("classify", "choose"):
+        raise ConfigError("bad-argument", f"{pipeline.kind} has nothing to choose from", "leave --top out")
+    return {}
 
 
 def text_pipeline(model: str | Path, kind: str | None, precision: Precision, device: str) -> Pipeline[Any]:
@@ -152,17 +175,19 @@ def _parsed(pipeline: Pipeline[Any], values: Iterator[Line], path: str, faults: 
 
 
 def _answered(
-    pipeline: Pipeline[Any], chunk: list[Line], batch_tokens: int, path: str, faults: Faults
+    pipeline: Pipeline[Any], chunk: list[Line], batch_tokens: int, path: str, faults: Faults, options: dict[str, int]
 ) -> list[tuple[int, Result]]:
     """Line numbers and results. Where the features cannot be made, the chunk is halved until the line is found."""
     try:
-        results = pipeline.answer([line.value for line in chunk], batch_tokens)
+        results = pipeline.answer([line.value for line in chunk], batch_tokens, **options)
     except DataError as error:
         if len(chunk) == 1:
             _add(faults, path, chunk[0].number, error)
             return []
         half = len(chunk) // 2
-        parts = (_answered(pipeline, part, batch_tokens, path, faults) for part in (chunk[:half], chunk[half:]))
+        parts = (
+            _answered(pipeline, part, batch_tokens, path, faults, options) for part in (chunk[:half], chunk[half:])
+        )
         return [answered for part in parts for answered in part]
     return [(line.number, result) for line, result in zip(chunk, results, strict=True)]
 

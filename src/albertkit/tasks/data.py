@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 
 from albertkit.errors import DataError
 from albertkit.tasks.answers import QuestionExample
-from albertkit.tasks.faults import Faults, counted
+from albertkit.tasks.faults import Fault, Faults, counted
 from albertkit.tasks.features import Features
+from albertkit.tasks.given_data import Data, as_files
 from albertkit.tasks.task import Task
 
 _SHARED = 0.75  # with fewer different first texts than that share of the pairs, whole texts are held out
@@ -111,9 +113,7 @@ def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibra
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
     notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
     if faults.found:
-        notes.append(
-            f"rows left out: {len(faults.found):,} (the first: {faults.found[0].where}, {faults.found[0].reason})"
-        )
+        notes.append(left_out_line(faults.found))
     notes += faults.notes
     task = task.fitted(train)
     calibration: list[Any] = []
@@ -122,6 +122,17 @@ def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibra
         if calibration:
             notes.append(f"kept from training to calibrate on: {len(calibration):,} examples")
     return TaskData(task, train, dev_examples, calibration, notes)
+
+
+def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, faults: Faults) -> TaskData:
+    """As `read_data`, of data that may be at an address or in memory; see `as_files`."""
+    with as_files(data) as given, nullcontext() if dev is None else as_files(dev) as dev_file:
+        return read_data(task, given, dev_file, held_out, calibrate, faults)
+
+
+def left_out_line(found: Sequence[Fault]) -> str:
+    """The line about rows that cannot be used."""
+    return f"rows left out: {len(found):,} (the first: {found[0].where}, {found[0].reason})"
 
 
 def fingerprint(features: Features) -> str:

@@ -17,6 +17,7 @@ from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.exits import EarlyExit, ExitHeads, ExitRule, default_rules
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.given_data import Data, as_files
 from albertkit.tasks.loading import load_task_model, task_folder
 from albertkit.tasks.prediction import run_batches
 from albertkit.tasks.task import Task
@@ -70,7 +71,7 @@ class ExitCurve:
 
 def exit_curve(
     model: str | Path,
-    data: str | Path,
+    data: Data,
     *,
     split: str = "dev",
     rules: Sequence[ExitRule] | None = None,
@@ -97,7 +98,8 @@ def exit_curve(
     if rounds < 1:
         raise ConfigError("bad-value", f"rounds is {rounds}, it must be at least 1", "leave it out for 3")
     task, loaded, tokenizer = load_task_model(model)
-    examples = read_split(task, *file_of(task, Path(data), split), Faults())
+    with as_files(data) as given:
+        examples = read_split(task, *file_of(task, given, split), Faults())
     exits = ExitHeads.load(task_folder(model), loaded)  # type: ignore[arg-type]
     features = task.features(examples, tokenizer, labelled=False)
     engine = load_engine(loaded, precision)

@@ -39,6 +39,21 @@ from albertkit.training.state import check_model
 
 
 @dataclass(frozen=True)
+class EvaluatedData:
+    """What a model was scored on.
+
+    Attributes:
+        file: Name of the file, or what the examples are a part of.
+        examples: How many.
+        step: Of the training, the update after which the model was saved; None outside of one.
+    """
+
+    file: str
+    examples: int
+    step: int | None = None
+
+
+@dataclass(frozen=True)
 class FinetuneResult:
     """What a fine-tuning left.
 
@@ -54,6 +69,7 @@ class FinetuneResult:
         seconds: Time spent in updates.
         retries: Why the run was begun again with a lower rate, each time.
         seeds: With several seeds, the value of each; `value` is then their median, all else is of the best.
+        data: What the scores are of.
     """
 
     model: Path | None
@@ -67,6 +83,7 @@ class FinetuneResult:
     seconds: float = 0.0
     retries: tuple[str, ...] = ()
     seeds: dict[int, float] = field(default_factory=dict)
+    data: EvaluatedData | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: scores and details by their names; a score that is not defined is None."""

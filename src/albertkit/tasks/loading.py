@@ -111,6 +111,24 @@ def task_folder(folder: str | Path) -> Path:
     return path
 
 
+def check_not_swapped(model: str | os.PathLike[str], data: object) -> None:
+    """Refuse data in the place of the model, and the model in the place of the data.
+
+    Raises:
+        CheckpointError: swapped-arguments.
+    """
+    if not isinstance(data, str | os.PathLike):
+        return
+    if (
+        any(Path(data, name, "config.json").is_file() for name in (".", "best", "final"))
+        and not Path(model, "config.json").is_file()
+    ):
+        raise CheckpointError(
+            "swapped-arguments", f"`{data}` is a model, and is given as data; `{model}` is given as the model",
+            f"name them the other way round: {data} {model}",
+        )  # fmt: skip
+
+
 def load_task_model(folder: str | Path) -> TaskModel:
     """Load what `save_task_model` wrote; a run stands for the model that its training recommends.
 

@@ -6,7 +6,7 @@ from typing import Any
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
-from albertkit.tasks.columns import Columns
+from albertkit.tasks.columns import Columns, named_options
 from albertkit.tasks.tagging import TAGGING_TASKS, TaggingTask, tagging_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import (
@@ -14,6 +14,7 @@ from albertkit.tasks.texts import (
     MultiLabelClassification,
     TextClassification,
     TextRegression,
+    TextTask,
     official_task,
     table_task,
 )
@@ -64,7 +65,7 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
         if "text" not in given:
             raise ConfigError(
                 "missing-column", f"`{known}` reads a table, and no column is named for the text",
-                f"name it, for example: albertkit finetune {known} MODEL DATA --text sentence --label label",
+                f"name it, for example: albertkit finetune {known} MODEL DATA --text-column sentence --label-column label",
             )  # fmt: skip
         return table_task(TABLES[known], known, **given)
     if known in OFFICIAL:
@@ -72,13 +73,46 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     if given:
         raise ConfigError(
             "conflicting-options", f"`{known}` has a format of its own; there are no columns to name",
-            f"leave out --{' --'.join(given)}",
+            f"leave out {named_options(given)}",
         )  # fmt: skip
     if known in _OWN:
         return _OWN[known]
     if known in ANSWERS:
         return AnswerTask(name=known, version=ANSWERS[known], head_kind="spans" if known == "squad1" else "beam")
     return choice_task(known) if known in CHOICE_TASKS else tagging_task(known)
+
+
+def with_columns(task: Task, columns: Columns | None) -> Task:
+    """A task of a fine-tuned model that reads a table with other columns; labels, length and all else stay.
+
+    Args:
+        task: As `task.json` has it.
+        columns: What is given wins; None leaves all as it is.
+
+    Raises:
+        ConfigError: conflicting-options if the task reads no columns that have names; bad-settings, swapped-pair.
+    """
+    given = (columns or Columns()).settings()
+    if not given:
+        return task
+    if not isinstance(task, TextTask):
+        raise ConfigError(
+            "conflicting-options", f"`{task.name}` has a format of its own; there are no columns to name",
+            f"leave out {named_options(given)}",
+        )  # fmt: skip
+    label = given.pop("label", None)
+    changes = {f"{name}_column" if name in ("text", "pair", "id") else name: value for name, value in given.items()}
+    if isinstance(label, str) and task.kind == "multilabel" and "," in label:
+        changes |= {"label_columns": tuple(part.strip() for part in label.split(",")), "label_column": ""}
+    elif label is not None:
+        changes |= {"label_column": label} | ({"label_columns": ()} if task.kind == "multilabel" else {})
+    if not task.text_column and "text_column" not in changes and {"pair_column", "label_column"} & set(changes):
+        raise ConfigError(
+            "bad-settings",
+            f"columns of `{task.name}` are named, but not that of the text",
+            "name them all, --text-column first",
+        )
+    return task.with_changes(**changes)
 
 
 def task_from_dict(values: dict[str, Any], source: Path) -> Task:

@@ -10,9 +10,11 @@ from albertkit.errors import MachineError
 from albertkit.files import atomic_folder
 from albertkit.model_folder import local_folder
 from albertkit.report.task_results import save_results
-from albertkit.tasks.data import TaskData, read_data
+from albertkit.tasks.data import TaskData, read_given
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.finetune import FinetuneResult, finetune_once
+from albertkit.tasks.given_data import Data
+from albertkit.tasks.loading import check_not_swapped
 from albertkit.tasks.registry import Columns, find_task
 from albertkit.tasks.seeds import median_of_seeds
 from albertkit.tasks.settings import FinetuneSettings
@@ -28,12 +30,12 @@ _LOWER = 1 / 3  # of the learning rate, for a retry
 def finetune(
     task: str | Task,
     model: str | Path,
-    data: str | Path,
+    data: Data,
     out: str | Path,
     settings: FinetuneSettings | None = None,
     *,
     columns: Columns | None = None,
-    dev: str | Path | None = None,
+    dev: Data = None,
     resume: bool = False,
     on_error: Literal["stop", "skip"] = "stop",
 ) -> FinetuneResult:
@@ -45,7 +47,7 @@ def finetune(
         task: Name (see `albertkit.tasks.registry.TASKS`), or a task.
         model: Any checkpoint folder, or `org/name` of the hub. One that was fine-tuned on MNLI is where the paper starts
             RTE, MRPC and STS-B.
-        data: Folder in the task's layout, or the training file.
+        data: Folder in the task's layout, or the training file; an address, or rows in memory, see `as_files`.
         out: Folder of the run: `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/` (the model to use), `dev/` (its
             predictions), `results.json`; with several seeds a folder for each and the best of them in `best/`.
         settings: See `FinetuneSettings`.
@@ -61,13 +63,11 @@ def finetune(
     """
     settings, run = settings or FinetuneSettings(), Path(out)
     settings.check()
+    check_not_swapped(model, data)
     world = join_world(settings.device)
     resume = resumes(run, resume)
     found = task if isinstance(task, Task) else find_task(task, columns)
-    dev_file = None if dev is None else Path(dev)
-    examples = read_data(
-        found, Path(data), dev_file, settings.held_out, settings.threshold_from == "train", Faults(on_error)
-    )
+    examples = read_given(found, data, dev, settings.held_out, settings.threshold_from == "train", Faults(on_error))
     if settings.seeds == 1:
         return _with_retries(examples, model, run, settings, world, resume)
     results = {}

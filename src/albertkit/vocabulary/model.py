@@ -13,7 +13,6 @@ from albertkit.checkpoints.found import FoundModel
 from albertkit.checkpoints.sources import open_source
 from albertkit.checkpoints.targets import write_transformers
 from albertkit.checkpoints.verify import reread
-from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file, atomic_folder, check_new_folder
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer

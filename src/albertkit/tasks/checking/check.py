@@ -20,11 +20,12 @@ from albertkit.model_folder import local_folder
 from albertkit.tasks.checking.counting import KINDS, counting_baseline
 from albertkit.tasks.checking.kinds import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
 from albertkit.tasks.columns import Columns
-from albertkit.tasks.data import read_data
+from albertkit.tasks.data import read_given
 from albertkit.tasks.faults import Fault, Faults, counted
 from albertkit.tasks.features import Features
 from albertkit.tasks.finetune import configured
-from albertkit.tasks.loading import check_length
+from albertkit.tasks.given_data import Data
+from albertkit.tasks.loading import check_length, check_not_swapped
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
@@ -106,11 +107,11 @@ class CheckReport:
 def check_task(
     task: str | Task,
     model: str | Path,
-    data: str | Path,
+    data: Data,
     settings: FinetuneSettings | None = None,
     *,
     columns: Columns | None = None,
-    dev: str | Path | None = None,
+    dev: Data = None,
     on_error: Literal["stop", "skip"] = "skip",
 ) -> CheckReport:
     """Look at the data that `finetune` with the same arguments would train on; nothing is trained.
@@ -123,10 +124,11 @@ def check_task(
         ConfigError: unknown-task, bad-settings, also for sequences longer than the model's. DataError: what reading raises;
             one-class.
     """
+    check_not_swapped(model, data)
     settings, faults, folder = settings or FinetuneSettings(), Faults(on_error), local_folder(model)
     settings.check()
     found = task if isinstance(task, Task) else find_task(task, columns)
-    read = read_data(found, Path(data), None if dev is None else Path(dev), settings.held_out, False, faults)
+    read = read_given(found, data, dev, settings.held_out, False, faults)
     config = AlbertConfig.from_pretrained(folder)
     resolved, _ = settings.resolve(read.task.name, config, len(read.train))
     ready = configured(read.task, resolved)

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 from albertkit.corpus.inputs import ByteStream, find_inputs
 from albertkit.errors import DataError
+from albertkit.tasks.columns import IDS
 from albertkit.tasks.faults import counted
 from albertkit.tasks.tables import Table
 from albertkit.tasks.texts.label_names import named_counts
 
 File = str | os.PathLike[str]
-
-IDS = ("id", "index", "idx", "guid")  # `albertkit predict` writes id, GLUE's submissions have index
 
 
 class Predicted(NamedTuple):

@@ -70,7 +70,9 @@ def score_file(
     faults = Faults(on_error)
     name = task if isinstance(task, str) else task.name
     if (label or id) and name not in TABLES:
-        raise ConfigError("conflicting-options", f"`{name}` has a format of its own", "leave out --label and --id")
+        raise ConfigError(
+            "conflicting-options", f"`{name}` has a format of its own", "leave out --label-column and --id-column"
+        )
     found = None if name in TABLES else task if isinstance(task, Task) else _find(name, gold)
     if null_odds is not None and not isinstance(found, AnswerTask):
         raise ConfigError("conflicting-options", f"`{name}` has no null odds", "leave out --null-odds")

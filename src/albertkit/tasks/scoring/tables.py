@@ -5,9 +5,9 @@ from typing import Any
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.choices import ChoiceExample
+from albertkit.tasks.columns import IDS
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.scoring.files import (
-    IDS,
     File,
     join,
     list_of,
@@ -83,7 +83,9 @@ def table_records(
         DataError: no-examples, unknown-label, wrong-predictions, and what reading and `join` raise.
     """
     if label is None:
-        raise ConfigError("missing-column", f"no column is named for the label of `{kind}`", "name it with --label")
+        raise ConfigError(
+            "missing-column", f"no column is named for the label of `{kind}`", "name it with --label-column"
+        )
     examples = list(_labelled_rows(kind, gold, label, id, faults))
     if not examples:
         raise DataError("no-examples", f"`{gold}` has no row that can be used", "name the labelled file")

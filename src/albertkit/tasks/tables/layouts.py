@@ -5,12 +5,16 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
-from albertkit.errors import DataError, near_miss
+from albertkit.errors import DataError
 from albertkit.tasks.tables import EXTENSIONS, PACKINGS, Quoting, Table
 
 TABLE_FILES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+
+
+_CLOSE, _CLOSE_LABEL = 0.6, 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,14 @@ def _tables(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def choose_form(table: Table, forms: Sequence[Form], labels: Sequence[str], labelled: bool, name: str) -> Form:
+def choose_form(
+    table: Table,
+    forms: Sequence[Form],
+    labels: Sequence[str],
+    labelled: bool,
+    name: str,
+    others: Mapping[str, Sequence[Form]] | None = None,
+) -> Form:
     """The form of a table; the table is told if its first line is a row.
 
     Args:
@@ -129,6 +140,7 @@ def choose_form(table: Table, forms: Sequence[Form], labels: Sequence[str], labe
         labels: Of the task; none for a regression. The first line is only taken for a row if there is a label in it.
         labelled: Whether the label's column must be there.
         name: Of the task, for the error.
+        others: Forms of other tasks, by name: the error names a task whose columns the file has.
 
     Raises:
         DataError: unknown-column naming what is missing from the nearest form, repeated-column.
@@ -145,11 +157,29 @@ def choose_form(table: Table, forms: Sequence[Form], labels: Sequence[str], labe
     nearest = max(with_header, key=lambda form: len(set(form.wanted(labelled)) & set(table.columns)))
     missing = [column for column in nearest.wanted(labelled) if column not in table.columns]
     listed = ", ".join(f"`{column[:40]}`" for column in table.columns)
-    hint = near_miss(missing[0], table.columns)
-    if missing == [nearest.label] and not hint.startswith("did you"):
-        hint = "is it a file without labels? It can be predicted, not trained on or scored"
-    elif not hint.startswith("did you"):
-        hint = "name its columns with --text, --pair and --label"
+    only_label = missing == [nearest.label]
+    close = get_close_matches(missing[0], table.columns, n=1, cutoff=_CLOSE_LABEL if only_label else _CLOSE)
+    hint = f"did you mean `{close[0]}`?" if close else ""
+    alike = [
+        other
+        for other, theirs in (others or {}).items()
+        if any(not form.header and form.label and set(form.wanted(True)) <= set(table.columns) for form in theirs)
+    ]
+    if not close:
+        if only_label:
+            hint = (
+                "is it a file without labels? It can be predicted, not trained on or scored; "
+                "else name their column with --label-column"
+            )
+        else:
+            columns = {
+                "--text-column": nearest.text,
+                "--pair-column": nearest.pair,
+                "--label-column": labelled and nearest.label,
+            }
+            hint = f"name its columns: {' '.join(f'{option} COLUMN' for option, needed in columns.items() if needed)}"
+    if alike:
+        hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
     raise DataError("unknown-column", f"`{table.path}`: no column `{missing[0]}` for {name}, only {listed}", hint)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -12,7 +13,7 @@ from albertkit.tasks.faults import Faults
 from albertkit.tasks.tables.json_records import open_json
 from albertkit.tasks.tables.parquet import open_parquet
 from albertkit.tasks.tables.separated import open_separated
-from albertkit.tasks.tables.source import NOT_UTF8, Quoting, Source, has_half_characters, not_utf8
+from albertkit.tasks.tables.source import NOT_UTF8, Quoting, Source, has_half_characters, lines, not_utf8
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
 PACKINGS = ("gz", "xz", "zst")
@@ -46,11 +47,14 @@ class Table:
         quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
             decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
         faults: Told of every row that cannot be read. Default: such a row is an error.
+        lines_unless: Lists of columns, of one task: a `.txt` file, or one without an extension, that has none of these lists in
+            its first line is read as a text a line, as a table with one column, the first one named. Default: a table.
 
     Attributes:
         path: Of the file.
         columns: Names of the columns; of a separated table the fields of its first line.
         has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
+        is_lines: Whether every line is a text.
 
     Raises:
         DataError: not-found, wrong-kind, bad-encoding, binary-file, empty-table, quoted-table, broken-json,
@@ -58,7 +62,14 @@ class Table:
         MissingExtraError: missing-extra, for Parquet without pyarrow.
     """
 
-    def __init__(self, file: str | os.PathLike[str], *, quoted: Quoting = None, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        *,
+        quoted: Quoting = None,
+        faults: Faults | None = None,
+        lines_unless: Sequence[Sequence[str]] = (),
+    ) -> None:
         if os.path.isdir(file):
             raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the table")
         self._stream = ByteStream(find_inputs([file])[0])
@@ -68,14 +79,15 @@ class Table:
         self._more_fields = False  # than there are names
         self._has_lines = True  # a record is a line of the file, or its number is all that is known
         self._first_row: list[tuple[int, list[str]]] = []
+        self.is_lines = False
         try:
-            source = self._open(quoted)
+            source = self._open(quoted, lines_unless)
         except BaseException:
             self._stream.close()
             raise
         self.columns, self._records, self.has_own_names = source
 
-    def _open(self, quoted: Quoting) -> Source:
+    def _open(self, quoted: Quoting, lines_unless: Sequence[Sequence[str]]) -> Source:
         sample = self._stream.peek(_SAMPLE)
         _refuse_binary(sample, self.path)
         start = sample.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -93,6 +105,15 @@ class Table:
         if start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt"):
             self._has_lines = not start.startswith(b"[")
             return open_json(self._stream, not self._has_lines, self._bad)
+        if lines_unless and extension in ("", "txt"):
+            first = start.split(b"\n", 1)[0].decode("utf-8", "replace")
+            header = {name.strip().strip('"') for name in re.split(r"[\t,;]", first)}
+            self.is_lines = not any(header.issuperset(columns) for columns in lines_unless)
+        if self.is_lines:
+            column = lines_unless[0][0]
+            return Source(
+                (column,), lambda _: ((n, {column: line}) for n, line in lines(self._stream)), has_own_names=True
+            )
         return open_separated(self._stream, sample, extension, quoted, self._bad)
 
     def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
@@ -139,7 +160,7 @@ class Table:
                 listed = ", ".join(f"`{column[:40]}`" for column in self.columns)
                 hint = near_miss(name, self.columns)
                 if not hint.startswith("did you"):
-                    hint = "name one that is there; if the first line is a row, name the columns with --columns"
+                    hint = "name one of these; if the first line is a row, name all columns with --columns"
                 raise DataError("unknown-column", f"`{self.path}` has no column `{name}`, only {listed}", hint)
             if there > 1:
                 raise DataError(

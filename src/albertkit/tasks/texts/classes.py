@@ -63,7 +63,7 @@ class TextClassification(TextTask):
         if len(found) < 2:
             raise DataError(
                 "one-class", f"all {len(train):,} training examples have the label `{next(iter(found), '')}`",
-                "name the right column with --label, or add examples of another class",
+                "name the right column with --label-column, or add examples of another class",
             )  # fmt: skip
         return self if self.layout else self.with_changes(labels=sorted_labels(found))
 
@@ -127,7 +127,7 @@ class TextClassification(TextTask):
     ) -> tuple[np.ndarray, np.ndarray]:
         return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
 
-    def _answer(self, prediction: Prediction) -> str:
+    def answer_of(self, prediction: Prediction) -> str:
         return prediction["label"]
 
 
@@ -156,7 +156,7 @@ class TextRegression(TextTask):
         if len(found := set(labels_of(train))) < 2:
             raise DataError(
                 "one-class", f"all {len(train):,} training examples have the number {next(iter(found), '')}",
-                "name the right column with --label",
+                "name the right column with --label-column",
             )  # fmt: skip
         return self
 
@@ -193,5 +193,5 @@ class TextRegression(TextTask):
             return None
         return f"all {len(values):,} predictions are {values[0]:.3f}"
 
-    def _answer(self, prediction: Prediction) -> str:
+    def answer_of(self, prediction: Prediction) -> str:
         return f"{prediction['value']:.6f}"

@@ -63,7 +63,7 @@ class MultiLabelClassification(TextTask):
             alike = ", ".join(sorted(next(iter(sets), ()))) or "no label"
             raise DataError(
                 "one-class", f"all {len(train):,} training examples have the same labels: {alike}",
-                "name the right column with --label",
+                "name the right column with --label-column",
             )  # fmt: skip
         return self.with_changes(labels=self.label_columns or sorted_labels(frozenset().union(*sets)))
 
@@ -115,7 +115,7 @@ class MultiLabelClassification(TextTask):
             f"all {len(predictions):,} predictions are the same labels: {', '.join(sorted(predicted.pop())) or 'none'}"
         )
 
-    def _answer(self, prediction: Prediction) -> str:
+    def answer_of(self, prediction: Prediction) -> str:
         return ",".join(prediction["labels"])
 
 

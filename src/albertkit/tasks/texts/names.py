@@ -33,7 +33,9 @@ def official_task(
         raise ConfigError("unknown-task", f"there is no task `{name}`", near_miss(name, OFFICIAL))
     if (pair or label) and not text:
         raise ConfigError(
-            "bad-settings", f"columns of `{name}` are named, but not that of the text", "name them all, --text first"
+            "bad-settings",
+            f"columns of `{name}` are named, but not that of the text",
+            "name them all, --text-column first",
         )
     layout = OFFICIAL[name]
     known = {"labels": layout.labels} if layout.labels else {}

@@ -130,6 +130,9 @@ OFFICIAL: dict[str, Layout] = {
     ),
     "korsts": Layout(
         "regression", (Form("sentence1", "sentence2", "score"),), (), "spearman", "KorSTS",
-        {"train": ("sts-train", "train"), "dev": ("sts-dev", "dev"), "test": ("sts-test", "test")},
+        {
+            "train": ("sts-train", "train", "tune_train"), "dev": ("sts-dev", "dev", "tune_dev"),
+            "test": ("sts-test", "test", "tune_test"),
+        },
     ),
 }  # fmt: skip

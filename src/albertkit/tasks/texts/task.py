@@ -17,6 +17,7 @@ from albertkit.files import atomic_file
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.model.outputs import SummedLoss
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.columns import IDS
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.features import Features, LabelledBatch
 from albertkit.tasks.tables import Row, Table
@@ -55,7 +56,7 @@ class TextTask(Task[TextExample]):
         text_column: Column of the text, or of the first of a pair. "": as the layout has it, and all others with it.
         pair_column: Of the second text; "" for none.
         label_column: Of the label.
-        id_column: Of the ids; "": the number of the row is the id.
+        id_column: Of the ids; "": as the layout has it, or one of `IDS` if it is there; else the number of the row is the id.
         columns: Names of all columns of a file that has no header.
         quoted: Whether fields may be in quotes. None: with commas they may, with tabs not; see `Table`.
         long_texts: What happens to a text longer than `length`: "truncate", or "windows" that overlap: each is trained with
@@ -84,7 +85,7 @@ class TextTask(Task[TextExample]):
         if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official_forms]):
             raise ConfigError(
                 "swapped-pair", f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
-                f"say --text {self.pair_column} --pair {self.text_column}",
+                f"say --text-column {self.pair_column} --pair-column {self.text_column}",
             )  # fmt: skip
         if self.long_texts == "windows" and any(form.pair for form in self._forms):
             raise ConfigError(
@@ -113,7 +114,7 @@ class TextTask(Task[TextExample]):
         """The forms that a file may have."""
         if not self.text_column:
             return self._official_forms
-        ids = (self.id_column,) if self.id_column else ()
+        ids = (self.id_column,) if self.id_column else IDS
         return (Form(self.text_column, self.pair_column, self.label_column, ids),)
 
     def files(self, data: Path) -> dict[str, Path]:
@@ -131,20 +132,46 @@ class TextTask(Task[TextExample]):
             DataError: what `Table` raises; unknown-column; bad-row. ConfigError: missing-column if labels are wanted and no
                 column is named for them.
         """
+        for example, _ in self.rows(file, split=split, labelled=labelled, faults=faults):
+            yield example
+
+    def rows(
+        self, file: Path, *, split: str, labelled: bool, faults: Faults, whole: bool = False
+    ) -> Iterator[tuple[TextExample, dict[str, str]]]:
+        """The examples of a file, as `examples` reads them, and the values of their rows by column.
+
+        Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
+
+        Args:
+            file, split, labelled, faults: As `examples`.
+            whole: Whether the values of all columns are wanted; else of those that make the example.
+
+        Raises:
+            As `examples`.
+        """
         layout = OFFICIAL.get(self.layout)
         if labelled and not self._has_labels:
             raise ConfigError(
-                "missing-column", f"no column is named for the label of `{self.name}`", "name it with --label"
+                "missing-column", f"no column is named for the label of `{self.name}`", "name it with --label-column"
             )
         quoted = layout.quoted if layout and not self.text_column and self.quoted is None else self.quoted
-        with Table(file, quoted=quoted, faults=faults) as table:
+        single = not labelled and not self.columns and not any(form.pair for form in self._forms)
+        needed = [form.wanted(False) for form in self._forms] if single else []
+        with Table(file, quoted=quoted, faults=faults, lines_unless=needed) as table:
             if self.columns:
                 table.without_header(self.columns)
-            form = choose_form(table, self._forms, self._known_labels(), labelled, self.name)
-            id_column = self.id_column or next((name for name in form.ids if name in table.columns), "")
+            if table.is_lines:
+                faults.note(f"`{table.path}` has no column `{needed[0][0]}`: every line is read as a text")
+            others = {
+                name: known.forms for name, known in OFFICIAL.items() if known.kind == self.kind and name != self.layout
+            }
+            form = choose_form(table, self._forms, self._known_labels(), labelled, self.name, others)
+            ids = [name for name in form.ids if name in table.columns and name not in form.wanted(True)]
+            id_column = self.id_column or next(iter(ids), "")
             wanted = [*self._wanted(form, labelled), *([id_column] if id_column else [])]
-            lines: dict[str, int] | None = {} if id_column and split != "train" and (labelled or self.layout) else None
-            for row in table.rows(wanted):
+            compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
+            lines: dict[str, int] | None = {} if compared else None
+            for row in table.rows(None if whole else wanted):
                 name = row.values[id_column] if id_column else str(row.number)
                 try:
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
@@ -153,7 +180,7 @@ class TextTask(Task[TextExample]):
                 except ValueError as error:
                     table.add_fault(row.line, *error.args)
                 else:
-                    yield example
+                    yield example, row.values
 
     @property
     def _has_labels(self) -> bool:
@@ -261,11 +288,11 @@ class TextTask(Task[TextExample]):
         with atomic_file(path, "w") as stream:
             writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
             writer.writerow(["index" if names else "id", "prediction"])
-            writer.writerows((record["id"], self._answer(record)) for record in predictions)
+            writer.writerows((record["id"], self.answer_of(record)) for record in predictions)
         return [path]
 
     @abstractmethod
-    def _answer(self, prediction: Prediction) -> str:
+    def answer_of(self, prediction: Prediction) -> str:
         """A prediction as submission files have it."""
 
 

@@ -1,0 +1,251 @@
+"""A fine-tuned model on files laid out otherwise than its training data: other columns, quotes, lines, rows in memory."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.cli import main
+from albertkit.errors import ConfigError, DataError
+from albertkit.tasks.checking import check_task
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.loading import load_encoder, save_task_model
+from albertkit.tasks.predict import evaluate_task, predict
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.runs import finetune
+from albertkit.tasks.settings import FinetuneSettings
+
+TEXTS = ["seven old wizards, brewing", 'a "quick" fox', "calm rivers"]
+
+
+def saved(start: Path, folder: Path, name: str, columns: Columns | None = None, **changes) -> Path:
+    """A model of a task with random weights."""
+    task = find_task(name, columns).with_changes(length=16, **changes)
+    torch.manual_seed(5)
+    model, tokenizer, _ = load_encoder(start, task)
+    save_task_model(folder, model, tokenizer, task)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sst2(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of single texts in GLUE's layout, with random weights."""
+    return saved(start, tmp_path_factory.mktemp("sst2") / "model", "sst2")
+
+
+@pytest.fixture(scope="module")
+def expected(sst2, tmp_path_factory) -> list[dict]:
+    """What it says of TEXTS, as a plain table of its own layout has them."""
+    folder = tmp_path_factory.mktemp("expected")
+    (folder / "plain.tsv").write_text("\n".join(["sentence", *TEXTS]) + "\n")
+    predict(sst2, folder / "plain.tsv", folder / "out.jsonl", precision="fp32")
+    return records(folder / "out.jsonl")
+
+
+def records(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def write_csv(file: Path, header: list[str], rows: list[list[str]]) -> Path:
+    with file.open("w", newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return file
+
+
+def run_command(*arguments: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, arguments)])
+    assert ended.value.code == 0
+
+
+def answers(found: list[dict]) -> list[tuple]:
+    return [
+        (record["label"], {name: round(share, 5) for name, share in record["probabilities"].items()})
+        for record in found
+    ]
+
+
+def test_a_quoted_csv_is_read_whatever_the_training_data_were(sst2, expected, tmp_path):
+    file = write_csv(tmp_path / "q.csv", ["sentence", "label"], [[text, "1"] for text in TEXTS])
+    assert '"seven old wizards, brewing"' in file.read_text()
+    run_command("predict", sst2, file, "--out", tmp_path / "out.jsonl", "--precision", "fp32")
+    assert answers(records(tmp_path / "out.jsonl")) == answers(expected)
+    assert evaluate_task(sst2, file).scores["accuracy"] == np.mean([record["label"] == "1" for record in expected])
+
+
+def test_columns_of_other_names_and_rows_left_out(sst2, expected, tmp_path, capfd):
+    rows = [[number, text, "1"] for number, text in zip("xyz", TEXTS, strict=True)]
+    file = write_csv(tmp_path / "own.csv", ["name", "review", "stars"], [*rows, ["w", "", "1"]])
+    named = ["--text-column", "review", "--id-column", "name", "--on-error", "skip"]
+    run_command("predict", sst2, file, *named, "--out", tmp_path / "out.jsonl", "--precision", "fp32")
+    found = records(tmp_path / "out.jsonl")
+    assert [record["id"] for record in found] == ["x", "y", "z"]
+    assert answers(found) == answers(expected)
+    capfd.readouterr()
+    run_command("evaluate", sst2, file, *named, "--label-column", "stars", "--json")
+    scored = json.loads(capfd.readouterr().out)
+    assert scored["accuracy"] == pytest.approx(np.mean([record["label"] == "1" for record in expected]))
+    assert scored["examples"] == 3
+    assert any(note.startswith("rows left out: 1 ") for note in scored["notes"])
+
+
+def test_a_text_a_line_is_read_by_a_model_of_single_texts_and_said(sst2, expected, tmp_path):
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    report = predict(sst2, tmp_path / "lines.txt", tmp_path / "out.jsonl", precision="fp32")
+    assert answers(records(tmp_path / "out.jsonl")) == answers(expected)
+    assert any("every line is read as a text" in note for note in report.notes)
+
+
+def test_a_text_a_line_is_refused_by_a_model_of_pairs_with_options_it_has(start, tmp_path):
+    model = saved(start, tmp_path / "pairs", "rte")
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    with pytest.raises(DataError) as caught:
+        predict(model, tmp_path / "lines.txt", tmp_path / "out.jsonl")
+    assert caught.value.hint == "name its columns: --text-column COLUMN --pair-column COLUMN"
+
+
+def test_standard_input_and_output(sst2, expected, tmp_path, capfd):
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"sentence": text}) + "\n" for text in TEXTS))
+    run_command("predict", sst2, tmp_path / "in.jsonl", "--out", "-", "--precision", "fp32")
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert answers(found) == answers(expected)
+
+
+def test_a_table_out_has_the_columns_of_the_input(sst2, expected, tmp_path):
+    rows = [[number, text] for number, text in zip("xyz", TEXTS, strict=True)]
+    file = write_csv(tmp_path / "in.csv", ["idx", "sentence"], rows)
+    predict(sst2, file, tmp_path / "out.csv", precision="fp32")
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        written = list(csv.DictReader(stream))
+    assert [[row["idx"], row["sentence"]] for row in written] == rows
+    assert [row["prediction"] for row in written] == [record["label"] for record in expected]
+    best = [max(record["probabilities"].values()) for record in expected]
+    assert [float(row["probability"]) for row in written] == pytest.approx(best, abs=1e-6)
+    with pytest.raises(DataError, match="has a column `prediction`"):
+        predict(sst2, tmp_path / "out.csv", tmp_path / "again.csv")
+    assert not (tmp_path / "again.csv").exists()
+
+
+def test_the_largest_probabilities_first(sst2, expected, tmp_path):
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    predict(sst2, tmp_path / "lines.txt", tmp_path / "out.jsonl", top=1, precision="fp32")
+    for found, whole in zip(records(tmp_path / "out.jsonl"), expected, strict=True):
+        assert list(found["probabilities"]) == [whole["label"]]
+
+
+def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
+    texts = ["a fox", "the quick brown fox " * 30, "lazy dog"]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"sentence": text, "label": "1"}) + "\n" for text in texts))
+    report = predict(sst2, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert report.truncated == 1
+    assert [record.get("truncated", False) for record in records(tmp_path / "out.jsonl")] == [False, True, False]
+    said = "1 of 3 example is longer than the 16 tokens that the model was trained to read; the end was not read"
+    assert report.notes[-1].startswith(said)
+    assert any(note.startswith(said) for note in evaluate_task(sst2, tmp_path / "in.jsonl").details["notes"])
+
+
+class Frame:
+    """What pandas' DataFrame has of which use is made."""
+
+    iloc = None
+
+    def __init__(self, rows: list[dict]) -> None:
+        self.rows = rows
+
+    def to_dict(self, orient: str) -> list[dict]:
+        assert orient == "records"
+        return [
+            {name: np.int64(value) if isinstance(value, int) else value for name, value in r.items()} for r in self.rows
+        ]
+
+
+class ClassLabel:
+    """As datasets has it."""
+
+    def int2str(self, number: int) -> str:
+        return ("plain", "magic")[number]
+
+
+class Dataset(list):
+    """A list of rows with features, as `datasets.Dataset`."""
+
+    features: ClassVar = {"label": ClassLabel(), "sentence": None}
+
+
+def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, table, tmp_path):
+    lines = [line.split("\t") for line in (table / "train.tsv").read_text().splitlines()[1:41]]
+    rows = [{"sentence": text, "label": label} for text, label in lines]
+    numbered = [{**row, "label": int(row["label"] == "magic")} for row in rows]
+    settings = FinetuneSettings(lr=1e-3, steps=2, batch_size=8, length=16, precision="fp32", dropout=0.0)
+    columns = Columns(text="sentence", label="label")
+    file = tmp_path / "rows.tsv"
+    file.write_text("\n".join(["sentence\tlabel", *("\t".join(line) for line in lines)]) + "\n")
+    given = {
+        "file": (file, file),
+        "rows": (rows, rows),
+        "set": ({"train": Dataset(numbered), "validation": rows}, None),
+    }
+    runs = {
+        name: finetune("classify", start, data, tmp_path / name, settings, columns=columns, dev=dev)
+        for name, (data, dev) in given.items()
+    }
+    assert runs["rows"].scores == runs["file"].scores == runs["set"].scores
+    scored = [evaluate_task(tmp_path / "file", data, precision="fp32").scores for data in (file, rows, Frame(rows))]
+    assert scored[0] == scored[1] == scored[2]
+    assert predict(tmp_path / "file", Frame(rows), tmp_path / "out.jsonl").examples == 40
+    assert check_task("classify", start, rows, settings, columns=columns).splits["train"].examples == 36
+    with pytest.raises(ConfigError, match="row 0 of the data is a str, not a dictionary"):
+        finetune("classify", start, ["a text"], tmp_path / "wrong", settings, columns=columns)
+
+
+def test_data_at_an_address_are_read_and_model_and_data_may_not_be_swapped(sst2, expected, tmp_path, capfd):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/SST-2/dev.tsv", ("\n".join(["sentence\tlabel", *(f"{t}\t1" for t in TEXTS)]) + "\n").encode())
+    scored = evaluate_task(sst2, "memory://bucket/SST-2", precision="fp32")
+    assert scored.scores["accuracy"] == np.mean([record["label"] == "1" for record in expected])
+    (tmp_path / "lines.txt").write_text("a fox\n")
+    for command in (["predict"], ["evaluate"], ["finetune", "sst2"]):
+        with pytest.raises(SystemExit):
+            main([*command, str(tmp_path / "lines.txt"), str(sst2), *(["--out", "x"] * (len(command) > 1))])
+        said = capfd.readouterr().err
+        assert "error[swapped-arguments]" in said
+        assert f"{sst2} {tmp_path / 'lines.txt'}" in said
+
+
+@pytest.mark.parametrize(
+    ("label", "header", "hint"),
+    [
+        ("lable", ["sentence", "label"], "did you mean `label`?"),
+        ("scor", ["sentence", "score"], "did you mean `score`?"),
+        ("label", ["sentence"], "is it a file without labels?"),
+    ],
+)
+def test_a_label_column_that_is_not_there(start, tmp_path, label, header, hint):
+    file = write_csv(tmp_path / "in.csv", header, [["a fox", "1"][: len(header)]])
+    with pytest.raises(DataError) as caught:
+        check_task("classify", start, file, columns=Columns(text="sentence", label=label))
+    assert caught.value.slug == "unknown-column"
+    assert hint in caught.value.hint
+
+
+def test_a_file_of_another_task_is_told_by_its_columns(start, tmp_path):
+    row = {"guid": "a", "sentence1": "a fox", "sentence2": "a dog", "labels": {"label": 3.0, "binary-label": 1}}
+    (tmp_path / "klue.json").write_text(json.dumps([row]))
+    with pytest.raises(DataError) as caught:
+        check_task("korsts", start, tmp_path / "klue.json")
+    assert "these are the columns of klue-sts" in caught.value.hint
+
+
+def test_lines_from_standard_input(sst2, expected, tmp_path, monkeypatch, capfd):
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    monkeypatch.setattr("albertkit.tasks.given_data.STANDARD_INPUT", tmp_path / "lines.txt")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    predict(sst2, "-", precision="fp32")
+    assert answers([json.loads(line) for line in capfd.readouterr().out.splitlines()]) == answers(expected)

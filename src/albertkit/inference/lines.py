@@ -18,6 +18,7 @@ from albertkit.inference.pipeline import BATCH_TOKENS, Pipeline, Result
 from albertkit.model_folder import local_folder
 from albertkit.tasks.faults import Faults
 from albertkit.tasks.given_data import STANDARD_INPUT, is_standard_output
+from albertkit.tasks.loading import check_not_swapped
 from albertkit.tasks.predict import PredictReport, chunks, with_top, writer
 from albertkit.tasks.tables import EXTENSIONS
 from albertkit.tasks.tables.source import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
@@ -76,6 +77,7 @@ def predict_lines(
         )
     if out is not None:
         check_new_file(out)
+    check_not_swapped(model, input)
     file = _only_file(STANDARD_INPUT if input == "-" else input)
     pipeline = text_pipeline(model, kind, precision, device)
     faults, options = Faults(on_error), top_options(pipeline, top)

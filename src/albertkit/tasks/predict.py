@@ -22,7 +22,7 @@ from albertkit.tasks.data import file_of, left_out_line, read_split
 from albertkit.tasks.faults import Fault, Faults
 from albertkit.tasks.features import Features
 from albertkit.tasks.finetune import EvaluatedData, FinetuneResult
-from albertkit.tasks.given_data import Data, as_files
+from albertkit.tasks.given_data import Data, as_files, is_standard_output
 from albertkit.tasks.loading import TaskModel, check_not_swapped, load_task_model
 from albertkit.tasks.prediction import run_model
 from albertkit.tasks.registry import with_columns

@@ -46,7 +46,7 @@ def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
     assert written["accuracy"] == result.value
     shown = [json.loads(line) for line in (run / "dev" / "examples.jsonl").read_text().splitlines()]
     rows = [line.split("\t") for line in (table / "dev.tsv").read_text().splitlines()[1:21]]
-    assert [[*row["texts"], row["said"]] for row in shown] == rows
+    assert [[*row["texts"], row["gold"]] for row in shown] == rows
     lines = (table / "dev.tsv").read_text().splitlines()[1:]
     gold = [line.split("\t")[1] for line in lines]
     report = predict(run, table / "dev.tsv", run / "new.jsonl", precision="fp32")

@@ -63,7 +63,7 @@ def pass_rows(passes: Facts) -> list[dict[str, Any]]:
             row |= {
                 "before": f"{similarity[number][number - 1]:.3f}",
                 "step": f"{passes['step'][number - 1]:.3f}",
-                "entropy": f"{sum(heads) / len(heads):.1%} ({min(heads):.0%} to {max(heads):.0%})",
+                "entropy": f"{sum(heads) / len(heads):.1%} ({min(heads):.1%} to {max(heads):.1%})",
             }
         if number > 1:
             row["turn"] = f"{passes['turn'][number - 2]:.3f}"

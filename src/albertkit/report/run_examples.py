@@ -46,7 +46,7 @@ def _record(record: dict[str, Any]) -> Example | None:
     words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
     made = _empty(str(record.get("id", "")))
     made["texts"] = [_short(text) for text in _texts(record.get("texts"))]
-    made["said"] = _texts([record["said"]]) if record.get("said") else []
+    made["said"] = _texts([label]) if (label := record.get("gold", record.get("said"))) else []  # said: before 0.2
     if isinstance(words, list) and isinstance(entities, list):
         return made | {"parts": list(_marked(" ".join(map(str, words)), entities))}
     if isinstance(nbest, list):

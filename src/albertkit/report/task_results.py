@@ -7,6 +7,7 @@ A result is its scores by name, and beside them, where the task has them (`Task.
 - confusion: names of the classes, and counts[i][j]: how often class i was predicted as class j
 - pairs: [label, prediction] of a regression
 - notes: lines for a person
+- heading: what the scores are of: task, number of examples, file, step
 """
 
 import math
@@ -42,6 +43,8 @@ def print_results(results: Results, metric: str | None = None, out: TextIO | Non
     from rich.text import Text
 
     console = Console(file=out or sys.stdout, highlight=False)
+    if results.get("heading"):
+        console.print(Text(results["heading"], "dim"), soft_wrap=True)
     console.print(_score_table(results, metric))
     for key, heading in (("classes", "class"), ("types", "type")):
         if results.get(key):

@@ -11,7 +11,16 @@ from albertkit.report.run_folder import numbers
 
 MOST_CLASSES = 15  # a wider matrix cannot be read; the most frequent mistakes are listed instead
 MOST_MISTAKES = 10
-_NO_SCORES = {"value", "steps", "seconds_of_updates", "collapsed", "model"}  # beside the scores; None is no text
+# Beside the scores; None is no text.
+_NO_SCORES = {"value", "steps", "seconds_of_updates", "collapsed", "model", "examples", "best_step"}
+    "value",
+    "steps",
+    "seconds_of_updates",
+    "collapsed",
+    "model",
+    "examples",
+    "best_step",
+}  # beside the scores; None is no text
 
 
 @dataclass

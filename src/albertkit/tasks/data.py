@@ -18,6 +18,7 @@ from albertkit.tasks.given_data import Data, as_files
 from albertkit.tasks.task import Task
 
 _SHARED = 0.75  # with fewer different first texts than that share of the pairs, whole texts are held out
+_FEW = 10  # examples, each of which may well have a label of its own
 _SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
 
 
@@ -31,6 +32,7 @@ class TaskData:
         dev: Examples that choose the best model.
         calibration: Examples kept from training for a decision such as the threshold for "no answer"; mostly none.
         notes: A line for each thing that a person should know.
+        dev_file: Name of the dev file, or what the dev examples are a share of.
     """
 
     task: Task
@@ -38,6 +40,7 @@ class TaskData:
     dev: list[Any]
     calibration: list[Any]
     notes: list[str]
+    dev_file: str = "dev"
 
 
 def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
@@ -106,11 +109,21 @@ def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibra
     split = next((name for name in files if name.startswith("dev")), None)
     if dev is not None:
         dev_examples, where = read_split(task, dev, "dev", faults), f"`{dev}`"
+        dev_name = dev.name
     elif split:
         dev_examples, where = read_split(task, files[split], split, faults), f"`{files[split].name}`"
+        dev_name = files[split].name
     else:
-        train, dev_examples = _hold_out(train, held_out, data)
+        try:
+            train, dev_examples = _hold_out(train, held_out, data)
+        except DataError as error:
+            if not faults.found:
+                raise
+            raise DataError(
+                error.slug, f"{error.message}; {left_out_line(faults.found)}", "mend these rows first"
+            ) from None
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
+        dev_name = f"{files['train'].name}, held out"
     notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
     if faults.found:
         notes.append(left_out_line(faults.found))
@@ -121,7 +134,7 @@ def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibra
         train, calibration = task.calibration_split(train)
         if calibration:
             notes.append(f"kept from training to calibrate on: {len(calibration):,} examples")
-    return TaskData(task, train, dev_examples, calibration, notes)
+    return TaskData(task, train, dev_examples, calibration, notes, dev_name)
 
 
 def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, faults: Faults) -> TaskData:
@@ -164,6 +177,12 @@ def _hold_out(train: Sequence[Any], share: float, data: Path) -> tuple[list[Any]
         held = _held_out([_labels(example) for example in train], count)
     if not 0 < count < len(train) or not held:
         each = "; every label, or every question's text, would be missing from training" * (0 < count < len(train))
+        labels = [_labels(example) for example in train]
+        if len(set(labels)) == len(train) > _FEW and all(len(own) == 1 for own in labels):
+            raise DataError(
+                "no-dev", f"every one of the {len(train):,} training examples in `{data}` has a label of its own",
+                "is it the right column? Name that of the label with --label-column",
+            )  # fmt: skip
         raise DataError(
             "no-dev", f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
             "name a dev file with --dev, or a larger share with --held-out",

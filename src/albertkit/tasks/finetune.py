@@ -21,6 +21,7 @@ from albertkit.tasks.adapters import add_lora, freeze_encoder
 from albertkit.tasks.data import TaskData, fingerprint
 from albertkit.tasks.distillation import DistillationLosses, load_teacher
 from albertkit.tasks.exits import ExitLosses
+from albertkit.tasks.faults import counted
 from albertkit.tasks.features import Features
 from albertkit.tasks.loading import load_encoder, load_task_model, save_task_model
 from albertkit.tasks.objective import FinetuningObjective
@@ -89,6 +90,9 @@ class FinetuneResult:
         """Plain values for JSON: scores and details by their names; a score that is not defined is None."""
         own = {"model": self.model and str(self.model), "task": self.task, "metric": self.metric, "value": self.value}
         rest: dict[str, Any] = {"collapsed": self.collapsed}
+        if self.data:
+            rest |= {"data": self.data.file, "examples": self.data.examples}
+            rest |= {} if self.data.step is None else {"best_step": self.data.step}
         if self.steps:
             rest |= {"steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
         if self.retries:
@@ -100,7 +104,9 @@ class FinetuneResult:
     def results(self) -> dict[str, Any]:
         """What `report.task_results` shows: scores, intervals, classes, notes."""
         notes = [*self.details.get("notes", ())]
-        if self.collapsed:
+        if self.collapsed and self.data and self.data.step is None:  # an evaluation
+            notes.append(f"{self.collapsed}: the model tells these examples not apart")
+        elif self.collapsed:
             notes.append(
                 f"nothing learned: {self.collapsed}; try --retries 2, a lower --lr, a longer --warmup or another --seed"
             )
@@ -110,7 +116,14 @@ class FinetuneResult:
             notes.append(
                 f"{self.metric} of {len(values)} seeds: median {self.value:.4f}, {values[0]:.4f} to {values[-1]:.4f}"
             )
-        return {**self.scores, **self.details, "notes": notes}
+        return {**self.scores, **self.details, "notes": notes, "heading": self._heading()}
+
+    def _heading(self) -> str:
+        """What the scores are of, for people."""
+        if self.data is None:
+            return ""
+        step = "" if self.data.step is None else f", the model of step {self.data.step:,}"
+        return f"{self.task}, {counted(self.data.examples, 'example')} of {self.data.file}{step}"
 
 
 class Judge:
@@ -224,7 +237,11 @@ def finetune_once(
 
     begin_folder(run, settings, world)
     display = Display(run if world.is_main else None, f"fine-tuning {task.name}", silent=not world.is_main)
-    for line in (*data.notes, *notes, *reasons, describe(model, world.device)):
+    trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    trained = f"parameters: {model.num_parameters():,}"
+    if settings.lora or settings.freeze:
+        trained = f"parameters: {trainable:,} are trained, of {sum(p.numel() for p in model.parameters()):,}"
+    for line in (*data.notes, *notes, *reasons, trained, describe(model, world.device)):
         display.note(line)
     with repeatable(world.device):
         result = train(
@@ -246,6 +263,7 @@ def finetune_once(
     finished = FinetuneResult(
         run / "best", task.name, task.metric, scores[task.metric], scores, best.task.details(data.dev, predictions),
         best.task.collapsed(data.dev, predictions), result.state.step, result.state.seconds,
+        data=EvaluatedData(data.dev_file, len(data.dev), result.state.best_step),
     )  # fmt: skip
     if world.is_main:
         best.task.write(run / "dev", predictions, split="dev")

@@ -1,4 +1,4 @@
-"""Some dev examples with what the model says of them, for people who look at a run."""
+"""Some dev examples with their predictions, and the worst predictions, for people who look at a run."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from albertkit.files import atomic_file
 from albertkit.report.task_results import for_json
 from albertkit.tasks.task import Prediction, Task
 
-FILE = "examples.jsonl"
-MOST = 20
+FILE, ERRORS = "examples.jsonl", "errors.jsonl"
+MOST, MOST_ERRORS = 20, 50
 
 
 def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]) -> Path:
-    """Write the first examples, one a line: the prediction, the `texts` a person reads, and what people `said`.
+    """Write the first examples and the worst predictions, one a line: prediction, `texts`, the label `gold`, and `error`.
 
     Args:
         folder: Made if missing.
@@ -23,11 +23,13 @@ def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions
         predictions: Of these examples, in their order.
 
     Returns:
-        The file written.
+        The file of the first examples; `errors.jsonl` beside it holds wrong predictions, the worst first: of `Task.error`.
     """
-    path = folder / FILE
-    with atomic_file(path, "w") as stream:
-        for example, prediction in zip(examples[:MOST], predictions, strict=False):
-            record = for_json({**prediction, **task.shown(example)})
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-    return path
+    errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
+    worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
+    for name, numbers in ((FILE, list(range(min(MOST, len(examples))))), (ERRORS, worst[:MOST_ERRORS])):
+        with atomic_file(folder / name, "w") as stream:
+            for number in numbers:
+                shown = {**task.shown(examples[number]), "error": round(errors[number], 6)}
+                stream.write(json.dumps(for_json({**predictions[number], **shown}), ensure_ascii=False) + "\n")
+    return folder / FILE

@@ -173,9 +173,13 @@ class Task(ABC, Generic[AnyExample]):
             split: Of which data; part of names such as `MNLI-m.tsv`.
         """
 
+    def error(self, example: AnyExample, prediction: Prediction) -> float:
+        """How wrong a prediction is: 0 where it is right, larger for worse; to sort by."""
+        return 0.0
+
     def shown(self, example: AnyExample) -> dict[str, Any]:
-        """An example for people: its `texts` in the order in which they are read, and what people `said`, as text."""
-        return {"texts": [], "said": ""}
+        """An example for people: its `texts` in the order in which they are read, and its label, `gold`, as text."""
+        return {"texts": [], "gold": ""}
 
     # --- files --------------------------------------------------------------------------------------------------------
 

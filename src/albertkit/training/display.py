@@ -99,10 +99,9 @@ class Display:
         self._evaluation = (step, metrics)
         if self._live:
             self._live.update(Group(self._table(), self._progress))
-        elif not self.silent:
-            known = any(name in _SHORT for name in metrics)
-            line = _line(metrics) if known else "  ".join(f"{n.replace('_', ' ')} {v:.4f}" for n, v in metrics.items())
-            print(f"eval {step:>6}  {line}", file=sys.stderr, flush=True)
+        known = any(name in _SHORT for name in metrics)
+        line = _line(metrics) if known else "  ".join(f"{n.replace('_', ' ')} {v:.4f}" for n, v in metrics.items())
+        self.note(f"eval {step:>6}  {line}")
 
     def note(self, message: str) -> None:
         """Say something that happened."""

@@ -242,7 +242,7 @@ def train(
             value = -value
         state.without_better += 1
         if state.best is None or value > state.best:
-            state.best, state.without_better = value, 0
+            state.best, state.best_step, state.without_better = value, state.step, 0
             if world.is_main:
                 save_best(run, save_and_describe, state.step, select, result.evaluation[select])
         if average:

@@ -46,6 +46,7 @@ class TrainingState:
         plans: Plans of such a run, as `training.pace.Plan` names their values.
         best: Best value of the selection metric so far, its negative where smaller is better; None before the first evaluation.
         best_by: Name of that metric.
+        best_step: Update after which it was found; 0 in checkpoints of earlier versions.
         without_better: Evaluations since the best one.
         threads: Threads that computed; results are bit-identical only with the same number.
         processes: Processes that computed; the same holds. 0: not known.
@@ -60,6 +61,7 @@ class TrainingState:
     plans: list[dict[str, Any]] = field(default_factory=list)
     best: float | None = None
     best_by: str = ""
+    best_step: int = 0
     without_better: int = 0
     threads: int = 0
     processes: int = 0

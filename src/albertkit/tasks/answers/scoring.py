@@ -51,8 +51,11 @@ def answer_details(
                 found |= {f"{prefix}_{k}": float(v[group].mean()) if len(group) else np.nan for k, v in columns.items()}
         return found
 
+    groups = {"HasAns": int(answerable.sum()), "NoAns": int((~answerable).sum())}
+    sizes = {f"{prefix}_{name}": size for prefix, size in groups.items() for name in columns}
+    intervals = bootstrap_intervals(drawn, len(examples), sizes=sizes)
     details: dict[str, Any] = {
-        "intervals": {name: list(bounds) for name, bounds in bootstrap_intervals(drawn, len(examples)).items()},
+        "intervals": {name: list(bounds) for name, bounds in intervals.items()},
         "questions_cut": sum(bool(record.get("question_cut")) for record in predictions),
         "answers_moved_to_where_the_text_has_them": sum(example.repaired for example in examples),
     }

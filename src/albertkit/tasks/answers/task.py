@@ -178,7 +178,7 @@ class AnswerTask(Task[QuestionExample]):
     def shown(self, example: QuestionExample) -> dict[str, Any]:
         """Context and question, and the right answers."""
         answers = dict.fromkeys(answer.text for answer in example.answers)
-        return {"texts": [example.context, example.question], "said": " / ".join(answers) or "no answer"}
+        return {"texts": [example.context, example.question], "gold": " / ".join(answers) or "no answer"}
 
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write `predictions.json`, `nbest_predictions.json` and in version 2 `null_odds.json`, in the official forms.

@@ -38,6 +38,8 @@ LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
 MOST_SHOWN = 5  # rows or ids in a finding
 MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1  # of the examples, or pieces
 
+MUCH_LONGER = 16  # times the tokens that are read: a whole file in one field, perhaps
+
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -186,10 +188,16 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
         *pair_findings(task.kind, examples),
         *_split_findings(splits, task.length),
         *(answer_findings(examples, features) if task.kind == "answers" else ()),
+        *_without_unanswerable(task, examples["train"]),
     ]
     _plain.cache_clear()
     _words.cache_clear()
     return CheckReport(task.name, task.length, splits, tuple(found))
+
+
+def _without_unanswerable(task: Task, train: Sequence[Any]) -> Iterator[str]:
+    if getattr(task, "version", 1) == 2 and not any(example.impossible for example in train):
+        yield "no training question is unanswerable, so nothing is learned about that: are these data SQuAD 1.1 (`squad1`)?"
 
 
 @lru_cache(maxsize=1 << 16)  # a text may stand in many examples
@@ -269,3 +277,5 @@ def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[s
             enough = next((bound for bound in longer if within[bound] >= 0.99 * check.examples), max(longer, default=0))
             hint = f": --length {enough} holds {within[enough] / check.examples:.1%}" if enough else ""
             yield f"{check.cut:,} {of} are longer than {length} tokens, and are cut{hint}"
+        elif check.cut and check.tokens["longest"] > MUCH_LONGER * length:
+            yield f"the longest of {check.examples:,} {split} examples has {check.tokens['longest']:,} tokens; {length} are read"

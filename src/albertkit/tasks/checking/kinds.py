@@ -18,6 +18,7 @@ Splits = Mapping[str, Sequence[Any]]
 MANY_NUMBERS = 20  # as many different numbers are hardly classes
 DOMINANT = 0.99
 NO_LABEL = "(no label)"
+_MISSING = ("nan", "none", "null", "n/a", "na", "<na>")  # what programs write for a label that is not there
 FEW = 5  # examples of a class that it cannot be learned from
 
 
@@ -81,6 +82,10 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
             yield f"all training labels are `{name}`: there is nothing to learn"
         elif kind in ("classification", "choice") and count >= DOMINANT * total:
             yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
+    missing = {name: count for name, count in train.items() if name.lower() in _MISSING}
+    if missing and kind in ("classification", "multilabel"):
+        examples = counted(int(sum(missing.values())), "training example")
+        yield f"{_listed(list(missing))}: the label of {examples}; or is it missing there?"
     rare = [name for name, count in train.items() if count < FEW]
     if rare and kind in ("classification", "multilabel", "tagging"):
         yield f"{_listed(rare)}: fewer than {FEW} training examples"

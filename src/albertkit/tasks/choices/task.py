@@ -149,7 +149,9 @@ class ChoiceTask(Task[ChoiceExample]):
         parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
         scores = _accuracies(right, {"accuracy": np.ones(len(right), bool), **parts})
         whole = scores(np.arange(len(right)))
-        return {**{name: whole[name] for name in parts}, "intervals": bootstrap_intervals(scores, len(right))}
+        sizes = {name: int(part.sum()) for name, part in parts.items()}
+        intervals = bootstrap_intervals(scores, len(right), sizes=sizes)
+        return {**{name: whole[name] for name in parts}, "intervals": intervals}
 
     def collapsed(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> str | None:
         """Whether the same place is always chosen, and is not always right."""
@@ -158,11 +160,15 @@ class ChoiceTask(Task[ChoiceExample]):
             return None
         return f"all {len(predictions):,} answers are choice {places.pop() + 1}"
 
+    def error(self, example: ChoiceExample, prediction: Prediction) -> float:
+        """The probability of the chosen answer, where it is wrong."""
+        return 0.0 if prediction["index"] == example.label else max(prediction["probabilities"].values())
+
     def shown(self, example: ChoiceExample) -> dict[str, Any]:
         """Context, question and choices, and the right one's name."""
         choices = [f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)]
         texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
-        return {"texts": texts, "said": "" if example.label is None else example.names[example.label]}
+        return {"texts": texts, "gold": "" if example.label is None else example.names[example.label]}
 
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and what the benchmark takes.

@@ -108,10 +108,10 @@ def texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def as_text(value: Any) -> str:
-    """A value of JSON or Parquet as text: nothing is "", a list is JSON, true is "true", 4.0 is "4.0"."""
+    """A value of JSON or Parquet as text: nothing and NaN are "", a list is JSON, true is "true", 4.0 is "4.0"."""
     if isinstance(value, str):
         return value
-    if value is None:
+    if value is None or value != value:  # NaN: pandas' word for nothing
         return ""
     if isinstance(value, bool | list):
         return json.dumps(value, ensure_ascii=False, default=str)

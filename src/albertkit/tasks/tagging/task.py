@@ -177,11 +177,15 @@ class TaggingTask(Task[TaggedExample]):
             return None
         return f"every word of {len(predictions):,} sentences is tagged `O`"
 
+    def error(self, example: TaggedExample, prediction: Prediction) -> float:
+        """How many words have another tag than they should."""
+        return float(sum(tag != own for tag, own in zip(prediction["tags"], example.tags, strict=False)))
+
     def shown(self, example: TaggedExample) -> dict[str, Any]:
         """The entities that people marked; the words are in the prediction."""
         gap = " " if example.spaces else ""
         marked = [f"{gap.join(example.words[first : last + 1])} ({kind})" for kind, first, last in spans(example.tags)]
-        return {"texts": [], "said": ", ".join(marked) or "no entity"}
+        return {"texts": [], "gold": ", ".join(marked) or "no entity"}
 
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and `predictions.conll`: word, tab, tag; an empty line after each sentence."""

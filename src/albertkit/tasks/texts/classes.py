@@ -24,6 +24,8 @@ from albertkit.tasks.task import Prediction
 from albertkit.tasks.texts.label_names import NO_NUMBER, label_indices, named_outputs, sorted_labels
 from albertkit.tasks.texts.task import TextExample, TextTask, labels_of
 
+_CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassification(TextTask):
@@ -122,6 +124,10 @@ class TextClassification(TextTask):
             return None
         return f"all {len(predictions):,} predictions are `{predicted.pop()}`"
 
+    def error(self, example: TextExample, prediction: Prediction) -> float:
+        """The probability of the predicted class, where it is not the label."""
+        return 0.0 if prediction["label"] == example.label else prediction["probabilities"][prediction["label"]]
+
     def _indices(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -185,13 +191,19 @@ class TextRegression(TextTask):
         return {"pairs": pairs.T.tolist(), "intervals": intervals}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
-        """Whether all predictions are the same to three digits, and the labels are not."""
-        values = [record["value"] for record in predictions]
-        if len({example.label for example in examples}) < 2:
+        """Whether the predictions differ by less than a fiftieth of what the labels differ by."""
+        values = np.array([record["value"] for record in predictions])
+        labels = np.array([example.label for example in examples], np.float64)
+        if labels.std() == 0 or values.std() >= _CONSTANT * labels.std():
             return None
-        if max(values) - min(values) > 1e-3 * max(1, abs(values[0])):
-            return None
-        return f"all {len(values):,} predictions are {values[0]:.3f}"
+        low, high = f"{values.min():.3f}", f"{values.max():.3f}"
+        every = f"{low}" if low == high else f"between {low} and {high}"
+        return f"all {len(values):,} predictions are {every}"
+
+    def error(self, example: TextExample, prediction: Prediction) -> float:
+        """The distance from the label."""
+        assert isinstance(example.label, float)
+        return abs(prediction["value"] - example.label)
 
     def answer_of(self, prediction: Prediction) -> str:
         return f"{prediction['value']:.6f}"

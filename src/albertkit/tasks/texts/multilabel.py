@@ -115,6 +115,11 @@ class MultiLabelClassification(TextTask):
             f"all {len(predictions):,} predictions are the same labels: {', '.join(sorted(predicted.pop())) or 'none'}"
         )
 
+    def error(self, example: TextExample, prediction: Prediction) -> float:
+        """How many labels are predicted wrongly, or not predicted."""
+        assert isinstance(example.label, tuple)
+        return float(len(set(prediction["labels"]) ^ set(example.label)))
+
     def answer_of(self, prediction: Prediction) -> str:
         return ",".join(prediction["labels"])
 

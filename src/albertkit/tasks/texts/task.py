@@ -276,7 +276,7 @@ class TextTask(Task[TextExample]):
         """The text or the pair, and its label."""
         label = example.label
         texts = [text for text in (example.text, example.pair) if text]
-        return {"texts": texts, "said": ", ".join(label) if isinstance(label, tuple) else str(label)}
+        return {"texts": texts, "gold": ", ".join(label) if isinstance(label, tuple) else str(label)}
 
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write GLUE's submission file, `index<TAB>prediction`; of other tables `predictions.tsv`, `id<TAB>prediction`.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion, label_scores
@@ -192,3 +193,15 @@ def test_counted_samples_score_as_drawn_samples() -> None:
     rows = random.integers(0, 9, 9)
     assert span_scores_of(gold, predicted)(rows) == span_scores([gold[r] for r in rows], [predicted[r] for r in rows])
     assert span_counts([], []).shape == (0, 3)
+
+
+@pytest.mark.parametrize(("right", "total"), [(80, 80), (0, 30)])
+def test_where_all_answers_are_right_or_none_the_interval_is_wilsons(right: int, total: int) -> None:
+    """The bootstrap knows no error that it has not seen; a correlation of 1 stays as it is."""
+    whole = float(right > 0)
+    found = bootstrap_intervals(lambda rows: {"accuracy": whole, "f1": 100 * whole, "pearson": 1.0}, total)
+    wilson = binomtest(right, total).proportion_ci(method="wilson")
+    assert found["accuracy"] == pytest.approx((wilson.low, wilson.high), abs=1e-9)
+    assert found["pearson"] == (1.0, 1.0)
+    if right:
+        assert found["f1"] == pytest.approx((100 * wilson.low, 100.0))

@@ -13,14 +13,6 @@ MOST_CLASSES = 15  # a wider matrix cannot be read; the most frequent mistakes a
 MOST_MISTAKES = 10
 # Beside the scores; None is no text.
 _NO_SCORES = {"value", "steps", "seconds_of_updates", "collapsed", "model", "examples", "best_step"}
-    "value",
-    "steps",
-    "seconds_of_updates",
-    "collapsed",
-    "model",
-    "examples",
-    "best_step",
-}  # beside the scores; None is no text
 
 
 @dataclass

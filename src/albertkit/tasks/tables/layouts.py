@@ -55,6 +55,7 @@ class Layout:
         files: Split to the names, without extension, that its file may have, best first.
         submissions: Split to the name of the submission file, without extension; "" for all other splits.
         quoted: As `Table`.
+        similar_from: Of a regression whose benchmark scores pairs as similar or not, too: the label from which they are.
         empty_pairs: Whether a row whose second text is empty is a single text; else it is a fault.
     """
 
@@ -67,6 +68,7 @@ class Layout:
     submissions: Mapping[str, str] = field(default_factory=dict)
     quoted: Quoting = "commas"
     empty_pairs: bool = False
+    similar_from: float | None = None
 
 
 def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "") -> dict[str, Path]:

@@ -1,7 +1,7 @@
 """Tasks on texts and pairs of texts: a class or a number for each; several labels are in `multilabel`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -22,6 +22,7 @@ from albertkit.tasks.metrics.regression import regression_scores, regression_sco
 from albertkit.tasks.tables.layouts import Form, is_number
 from albertkit.tasks.task import Prediction
 from albertkit.tasks.texts.label_names import NO_NUMBER, label_indices, named_outputs, sorted_labels
+from albertkit.tasks.texts.official import OFFICIAL
 from albertkit.tasks.texts.task import TextExample, TextTask, labels_of
 
 _CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
@@ -177,18 +178,32 @@ class TextRegression(TextTask):
         return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """pearson, spearman, pearson_and_spearman, mse; see `regression_scores`.
+        """pearson, spearman, pearson_and_spearman, mse, see `regression_scores`; and where the benchmark decides which pairs are
+        similar, the f1 of that.
 
         Raises:
             DataError: no-labels.
         """
-        return regression_scores(labels_of(examples), [record["value"] for record in predictions])
+        scores = self._scores(examples, predictions)(np.arange(len(predictions)))
+        return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Pairs of label and prediction, bootstrap intervals."""
-        pairs = np.array([labels_of(examples), [record["value"] for record in predictions]], np.float64)
-        intervals = bootstrap_intervals(regression_scores_of(*pairs), pairs.shape[1])
-        return {"pairs": pairs.T.tolist(), "intervals": intervals}
+        pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
+        return {"pairs": pairs, "intervals": bootstrap_intervals(self._scores(examples, predictions), len(pairs))}
+
+    def _scores(
+        self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
+    ) -> Callable[[np.ndarray], dict[str, float]]:
+        """The scores as a function of numbers of examples."""
+        labels = np.array(labels_of(examples), np.float64)
+        values = np.array([record["value"] for record in predictions], np.float64)
+        scores = regression_scores_of(labels, values)
+        bound = OFFICIAL[self.layout].similar_from if self.layout else None
+        if bound is None:
+            return scores
+        similar = class_scores_of((labels >= bound).astype(int), (values >= bound).astype(int), 2)
+        return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
         """Whether the predictions differ by less than a fiftieth of what the labels differ by."""

@@ -120,6 +120,7 @@ OFFICIAL: dict[str, Layout] = {
     "klue-sts": Layout(
         "regression", (Form("sentence1", "sentence2", "labels.label", ("guid",)),), (), "pearson", "klue-sts",
         {s: (f"klue-sts-v1.1_{s}", f"klue-sts-v1_{s}", *names) for s, names in _SPLITS.items()},
+        similar_from=3.0,  # KLUE's second metric, f1; the data hold the same decision as `binary-label`
     ),
     "kornli": Layout(
         "classification", (Form("sentence1", "sentence2", "gold_label"),), _INFERENCE, "accuracy", "KorNLI",

@@ -1,0 +1,140 @@
+"""What the first users of fine-tuning met: data that say what is odd about them, results that say what they are of."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from albertkit.errors import DataError
+from albertkit.report.task_results import print_results
+from albertkit.tasks.checking import check_task
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.predict import evaluate_task
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.runs import finetune
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.texts import TextExample
+
+COLUMNS = Columns(text="sentence", label="label")
+SETTINGS = FinetuneSettings(lr=3e-3, steps=6, eval_every=3, batch_size=8, length=16, precision="fp32", dropout=0.0)
+
+
+def checked(start: Path, rows: list[dict], task: str = "classify") -> tuple[str, ...]:
+    return check_task(
+        task, start, {"train": rows, "dev": rows}, columns=COLUMNS if task == "classify" else None
+    ).findings
+
+
+def rows_of(labels: list) -> list[dict]:
+    return [{"sentence": f"the fox number {n} jumps", "label": label} for n, label in enumerate(labels)]
+
+
+def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, tmp_path, capsys):
+    run = tmp_path / "my_run (2)"
+    result = finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
+    assert "\nalbertkit predict 'my_run (2)' INPUT" in (run / "best" / "README.md").read_text()
+    evaluations = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    values = {record["step"]: record["accuracy"] for record in evaluations if record["event"] == "eval"}
+    best = max(values, key=lambda step: (values[step], -step))
+    written = json.loads((run / "results.json").read_text())
+    assert (written["data"], written["examples"], written["best_step"]) == ("dev.tsv", 100, best)
+    print_results(result.results(), result.metric)
+    assert f"classify, 100 examples of dev.tsv, the model of step {best}" in capsys.readouterr().out
+    wrong = [json.loads(line) for line in (run / "dev" / "errors.jsonl").read_text().splitlines()]
+    assert len(wrong) == min(50, round(100 * (1 - result.scores["accuracy"])))
+    assert all(record["label"] != record["gold"] for record in wrong)
+    assert [record["error"] for record in wrong] == sorted((record["error"] for record in wrong), reverse=True)
+
+
+def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):
+    rows = rows_of(["magic", "plain"])
+    finetune("classify", start, {"train": rows * 8, "dev": rows}, tmp_path / "run", SETTINGS, columns=COLUMNS)
+    result = evaluate_task(tmp_path / "run", [{"sentence": "a fox", "label": name} for name in ("magic", "plain")])
+    assert result.collapsed
+    assert not any("--lr" in note for note in result.results()["notes"])
+
+
+def test_numbers_that_hardly_differ_are_said_to_be_constant():
+    task = find_task("regress", COLUMNS)
+    labels = np.linspace(0, 5, 50)
+    examples = [TextExample(str(n), "a fox", None, float(label)) for n, label in enumerate(labels)]
+    for spread, said in (
+        (0.0, "all 50 predictions are 2.700"),
+        (0.01, "all 50 predictions are between 2.700 and 2.750"),
+    ):
+        values = [{"id": "", "value": 2.7 + spread * label} for label in labels]
+        assert task.collapsed(examples, values) == said
+    assert task.collapsed(examples, [{"id": "", "value": 2.7 + 0.3 * label} for label in labels]) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "finding"),
+    [
+        (["good", "bad", "NaN"] * 6, "labels `NaN`: the label of 6 training examples; or is it missing there?"),
+        (["good", "bad"] * 6, None),
+    ],
+)
+def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
+    found = [line for line in checked(start, rows_of(labels)) if "missing" in line]
+    assert found == ([finding] if finding else [])
+
+
+def test_a_number_that_is_none_is_a_missing_label(start):
+    rows = rows_of(["1", "0", float("nan"), None])
+    with pytest.raises(DataError, match="line 3: `label` is empty"):
+        finetune("classify", start, rows, "unused", SETTINGS, columns=COLUMNS)
+    assert not Path("unused").exists()
+
+
+def test_one_text_that_is_a_whole_book_is_pointed_at(start):
+    rows = rows_of(["good", "bad"] * 20)
+    rows[7]["sentence"] = "the quick brown fox " * 3000
+    settings = FinetuneSettings(length=64)
+    found = check_task("classify", start, {"train": rows, "dev": rows[:4]}, settings, columns=COLUMNS).findings
+    assert any(line.startswith("the longest of 40 train examples has 12,0") for line in found)
+
+
+def test_a_label_for_every_row_is_the_wrong_column(start):
+    with pytest.raises(DataError) as caught:
+        check_task("classify", start, rows_of([f"number {n}" for n in range(60)]), SETTINGS, columns=COLUMNS)
+    assert "has a label of its own" in caught.value.message
+    assert "is it the right column?" in caught.value.hint
+
+
+def test_rows_that_cannot_be_read_are_named_before_there_being_no_dev(start, tmp_path):
+    (tmp_path / "small.tsv").write_bytes(b"sentence\tlabel\ngood\t1\nb\xe4d\t0\n")
+    with pytest.raises(DataError, match=r"rows left out: 1 (.*): line 3, bytes that are not UTF-8"):
+        check_task("classify", start, tmp_path / "small.tsv", SETTINGS, columns=COLUMNS)
+
+
+def test_squad_2_without_an_unanswerable_question_is_pointed_at(start, tmp_path):
+    answer = {"text": "fox", "answer_start": 4}
+    questions = [{"id": str(n), "question": "who?", "answers": [answer], "is_impossible": False} for n in range(2)]
+    document = {"title": "a", "paragraphs": [{"context": "the fox jumps", "qas": questions}]}
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": [document]}))
+    found = check_task("squad2", start, tmp_path, FinetuneSettings(length=32)).findings
+    assert any("no training question is unanswerable" in line for line in found)
+
+
+def test_korsts_has_dev_and_test_files_of_either_name(tmp_path):
+    for name in ("sts-train", "tune_dev", "tune_test"):
+        (tmp_path / f"{name}.tsv").write_text("sentence1\tsentence2\tscore\n")
+    assert {split: file.stem for split, file in find_task("korsts").files(tmp_path).items()} == {
+        "train": "sts-train", "dev": "tune_dev", "test": "tune_test",
+    }  # fmt: skip
+
+
+def test_klue_sts_is_scored_as_similar_or_not_too(data):
+    task = find_task("klue-sts")
+    file = data / "korean/klue/klue-sts-v1.1_dev.json"
+    examples = list(task.examples(file, split="dev", labelled=True, faults=None))
+    random = np.random.default_rng(0)
+    values = [example.label + random.normal() for example in examples]
+    found = task.score(examples, [{"id": "", "value": value} for value in values])
+    official = [record["labels"]["binary-label"] for record in json.loads(file.read_text())]
+    assert found["f1"] == pytest.approx(f1_score(official, np.array(values) >= 3))
+    intervals = task.details(examples, [{"id": "", "value": value} for value in values])["intervals"]
+    assert intervals["f1"][0] < found["f1"] < intervals["f1"][1]

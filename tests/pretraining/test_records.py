@@ -15,15 +15,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from small_store import build_small_store
+from torch.nn.functional import cross_entropy
 
+from albertkit.cli import main
+from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.model import AlbertForPreTraining
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.export import export_records
 from albertkit.pretraining.export_settings import ExportSettings
 from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
 from albertkit.pretraining.records import TrainingRecords, find_records
-from albertkit.pretraining.run import pretrain
+from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tensorflow_files.records import example, read_example, read_records, write_records
 
@@ -413,3 +416,33 @@ def test_records_of_another_vocabulary_are_refused_at_once(exported, store, spec
     with pytest.raises(DataError) as caught:
         TrainingRecords(exported, Other)
     assert caught.value.slug == "wrong-tokenizer"
+
+
+def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, store, settings, tmp_path, capfd):
+    """The loss is that of the original's own numbers: torch's cross-entropy of the logits at the masked places."""
+    tokenizer = store.tokenizer()
+    torch.manual_seed(1)
+    model = AlbertForPreTraining(AlbertConfig.from_dict(json.loads(settings.config.read_text()))).eval()
+    model.save_pretrained(tmp_path / "model", tokenizer)
+    found = evaluate(tmp_path / "model", exported)
+    batch = records.batch(np.arange(len(records)))
+    with torch.no_grad():
+        logits, order = model.packed_logits(batch)
+    assert found.masked_lm_loss == pytest.approx(float(cross_entropy(logits, batch.masked_labels)), rel=1e-5)
+    assert found.sentence_order_loss == pytest.approx(
+        float(cross_entropy(order, batch.sentence_order_labels)), rel=1e-5
+    )
+    assert (found.masked_lm_count, found.sentence_order_count) == (len(batch.masked_labels), len(records))
+
+    masked_lm = AlbertForMaskedLM.from_pretrained(tmp_path / "model", strict=False)
+    masked_lm.save_pretrained(tmp_path / "masked_lm", tokenizer)
+    for data in (exported, store.folder):
+        with pytest.raises(SystemExit) as ended:
+            main(["evaluate", str(tmp_path / "masked_lm"), str(data), "--json"])
+        assert ended.value.code == 0, capfd.readouterr().err
+        alone = json.loads(capfd.readouterr().out)
+        assert alone["sentence_order_loss"] is None
+        if data == exported:
+            assert alone["masked_lm_loss"] == pytest.approx(found.masked_lm_loss, rel=1e-5)
+    with pytest.raises(ConfigError, match="whose length and masks are fixed"):
+        evaluate(tmp_path / "model", exported, length=64)

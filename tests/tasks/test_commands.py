@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from albertkit.cli import main
+
 
 def albertkit(*arguments: object) -> subprocess.CompletedProcess:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "80"}
@@ -77,7 +79,7 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, tmp_pat
     [
         (["evaluate", "{start}", "{table}/dev.tsv"], "no-task"),
         (["predict", "{start}", "{table}/dev.tsv"], "no-task"),
-        (["predict", "{run}", "{table}/dev.tsv", "--out", "own.csv"], "bad-argument"),
+        (["predict", "{run}", "{table}/dev.tsv", "--out", "own.parquet"], "bad-argument"),
         (["evaluate", "{run}", "{table}", "--length", "8"], "conflicting-options"),
         (["finetune", "clasify", "{start}", "{table}", "--out", "x"], "unknown-task"),
         (["finetune", "classify", "{start}", "{table}", "--text", "sentence", "--label", "lab", "--out", "x"], "unknown-column"),
@@ -85,10 +87,12 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, tmp_pat
         (["score", "mrpc", "{table}/dev.tsv", "{table}/nowhere.tsv"], "not-found"),
     ],
 )  # fmt: skip
-def test_mistakes_are_named_with_a_hint(run, start, table, tmp_path, arguments, slug):
+def test_mistakes_are_named_with_a_hint(run, start, table, tmp_path, capfd, arguments, slug):
     places = {"run": run[0], "start": start, "table": table}
-    done = albertkit(*(argument.format(**places) for argument in arguments))
-    assert done.returncode == 2, done.stderr
-    assert f"error[{slug}]" in done.stderr
-    assert "hint:" in done.stderr
-    assert not done.stdout
+    with pytest.raises(SystemExit) as ended:
+        main([argument.format(**places) for argument in arguments])
+    printed = capfd.readouterr()
+    assert ended.value.code == 2, printed.err
+    assert f"error[{slug}]" in printed.err
+    assert "hint:" in printed.err
+    assert not printed.out

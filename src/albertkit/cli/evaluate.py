@@ -27,11 +27,12 @@ def evaluate(
         OtherColumns, Parameter(name="*", group="Columns of a table", negative_bool="no-")
     ] = OtherColumns(),  # noqa: B008
 ) -> None:
-    """Score a model: a pretrained one on held-out documents of a store, a fine-tuned one on labelled examples of its task.
+    """Score a model: a pretrained one on a store or masked records, a fine-tuned one on labelled examples of its task.
 
     Args:
         model: Checkpoint folder, run, or `org/name` of the hub.
-        data: Token store made with the model's tokenizer, also at an address (`s3://…`); or the task's file or folder.
+        data: Of a pretrained model a token store made with the model's tokenizer, also at an address (`s3://…`), or TFRecords
+            of masked examples; of a fine-tuned one the task's file or folder, also at an address.
         out: Fine-tuned: folder for predictions in the task's own files, and results.json.
         split: Fine-tuned: which file of a folder.
         on_error: Fine-tuned: rows that cannot be used: stop, or skip and count them.
@@ -45,11 +46,11 @@ def evaluate(
         device: auto, cpu, cuda or cuda:N.
         json: Print one JSON object.
     """
-    from albertkit.addresses import is_remote
     from albertkit.cli.printing import print_result, print_scores
+    from albertkit.pretraining.sources import is_pretraining_data
     from albertkit.tasks.loading import is_task_model
 
-    if is_task_model(model) or not (is_remote(data) or (Path(data) / "manifest.json").exists()):
+    if is_task_model(model) or not is_pretraining_data(data):
         from albertkit.errors import ConfigError
         from albertkit.tasks.predict import evaluate_task
 

@@ -94,7 +94,7 @@ def embedding_map(
     title, names = Path(input).name, labels if given.label else None
     variance = draw_map(out, title, texts, loaded.encode(texts), labels=names, facts=facts)
     return MapReport(
-        target, len(texts), sample.seen, len(faults.found), variance, loaded.num_truncated(texts), loaded.description,
+        Path(out), len(texts), sample.seen, len(faults.found), variance, loaded.num_truncated(texts), loaded.description,
         (*loaded.notes, *loaded.truncation(texts)),
     )  # fmt: skip
 

@@ -209,4 +209,9 @@ def find_records(path: str | Path) -> list[Path]:
 def _records_in(folder: Path) -> list[Path]:
     """Visible files like x.tfrecord, tf_examples.tfrecord-00000-of-00010 and x.tf_record."""
     names = (file for file in folder.iterdir() if not file.name.startswith("."))
-    return [file for file in names if "tfrecord" in file.name.replace("_", "").lower() and file.is_file()]
+    return [file for file in names if is_record_name(file.name) and file.is_file()]
+
+
+def is_record_name(name: str) -> bool:
+    """Whether a file is called as TFRecords are."""
+    return "tfrecord" in name.replace("_", "").lower()

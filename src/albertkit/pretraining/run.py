@@ -9,18 +9,22 @@ from typing import Any
 from albertkit.checkpoints import save_checkpoint
 from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.checkpoints.own_tokenizer import own_tokenizer
+from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_json, write_checksums, write_json
-from albertkit.model import AlbertForPreTraining
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.model_folder import local_folder, write_selected
 from albertkit.pretraining.depth import passes_at, set_depth
+from albertkit.pretraining.epoch_stream import check_budget
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
 from albertkit.pretraining.guard import GuardedDisplay
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.preparation import loop_settings, prepare_run
+from albertkit.pretraining.record_stream import RecordEvaluation
+from albertkit.pretraining.records import TrainingRecords
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import held_out_stream
+from albertkit.pretraining.sources import held_out_stream, is_records
 from albertkit.pretraining.start import START
 from albertkit.report import plot_run, write_card
 from albertkit.report.versions import versions
@@ -211,14 +215,16 @@ def evaluate(
     precision: str = "fp32",
     device: str = "auto",
 ) -> Evaluation:
-    """Google's four numbers of a model on the held-out documents of a store, beside two baselines.
+    """Google's four numbers of a model on the held-out documents of a store, or on records, beside two baselines.
 
-    15 % of the tokens are masked, in spans of up to three words, whatever was masked in training: numbers of different
-    models compare.
+    In a store 15 % of the tokens are masked, in spans of up to three words, whatever was masked in training: numbers of
+    different models compare. Records are masked as they were written.
 
     Args:
-        model: A checkpoint folder with both pretraining heads, or a run.
-        store: A token store made with the model's tokenizer, or its folder.
+        model: A checkpoint folder with pretraining heads, or a run. A masked-LM model without a sentence-order head gets the
+            masked-LM numbers alone.
+        store: A token store made with the model's tokenizer, or its folder; or TFRecords of masked examples: a file, a folder of
+            them, or a glob.
         length: Longest sequence. Default: the length it was trained with, else what the model allows, at most 512.
         batch_tokens: Tokens computed at once.
         held_out: Share of documents to evaluate on. Default: those held out when the model was trained on this very store;
@@ -236,11 +242,22 @@ def evaluate(
         raise ConfigError("bad-value", f"held_out is {held_out}", "use a share above 0 and at most 1")
     world = join_world(device)
     folder = local_folder(model)
-    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
-    loaded = AlbertForPreTraining.from_pretrained(folder, strict=True).to(world.device)
+    without_order = AlbertConfig.from_pretrained(folder).foreign.get("architectures") == [AlbertForMaskedLM.__name__]
+    missing = ("sop_classifier", "albert") if without_order else ()  # the pooler is of the encoder
+    loaded = AlbertForPreTraining.from_pretrained(folder, strict=True, allow_missing=missing).to(world.device)
     loaded.compute_dtype = choose_precision(precision, world.device)
-    _check_tokenizer(folder, loaded, store)
     trained = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+    if without_order:
+        trained["pair_task"] = "none"
+    if not isinstance(store, TokenStore) and is_records(store):
+        if length is not None or seed is not None:
+            raise ConfigError(
+                "conflicting-options", f"`{store}` holds records, whose length and masks are fixed",
+                "leave --length and --seed out",
+            )  # fmt: skip
+        return _evaluate_records(loaded, folder, Path(store), trained, held_out, batch_tokens, world)
+    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
+    _check_tokenizer(folder, loaded, store)
     same_store = trained.get("store") == store.fingerprint
     if held_out is None:
         held_out = trained["held_out"] if same_store else 1.0
@@ -262,6 +279,32 @@ def evaluate(
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
     unigram = Unigram(store, documents if held_out < 1 else None, world)
     return evaluate_batches(loaded, batches, unigram, world)
+
+
+def _evaluate_records(
+    model: AlbertForPreTraining,
+    folder: Path,
+    path: Path,
+    trained: dict[str, Any],
+    held_out: float | None,
+    batch_tokens: int,
+    world: World,
+) -> Evaluation:
+    """As `evaluate`, on records; all of them but those that the model was trained on."""
+    pairs = trained.get("pair_task", "sop") != "none"
+    records = TrainingRecords(path, own_tokenizer(folder, model.config), pairs=pairs)
+    if records.length > (longest := model.config.max_position_embeddings):
+        raise ConfigError(
+            "bad-value", f"the records `{path}` have {records.length} tokens, the model {longest} positions",
+            f"export them again with --length {longest}",
+        )  # fmt: skip
+    if held_out is None:
+        held_out = trained["held_out"] if trained.get("store") == records.fingerprint else 1.0
+    numbers = records.held_out(held_out, trained.get("seed", 0))
+    check_budget(batch_tokens, records.length)
+    batches = RecordEvaluation(records, numbers, batch_tokens=batch_tokens, rank=world.rank, world_size=world.size)
+    unigram = Unigram.of_counts(records.count_pieces(numbers if numbers.all() else ~numbers))
+    return evaluate_batches(model, batches, unigram, world)
 
 
 def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:

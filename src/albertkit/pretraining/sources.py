@@ -10,6 +10,7 @@ import numpy as np
 
 from albertkit.addresses import is_remote
 from albertkit.corpus import TokenStore
+from albertkit.corpus.store import MANIFEST
 from albertkit.errors import ConfigError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.epoch_stream import EpochStream
@@ -18,7 +19,7 @@ from albertkit.pretraining.examples import ExampleSettings, blocks_of
 from albertkit.pretraining.export_settings import ExportSettings
 from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
-from albertkit.pretraining.records import TrainingRecords, holds_records
+from albertkit.pretraining.records import TrainingRecords, holds_records, is_record_name
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.stream import BatchStream, EvaluationStream
 from albertkit.pretraining.usage import tokens_used, used_text
@@ -97,12 +98,25 @@ def open_source(
         DataError: wrong-tokenizer, broken-store, and what `TokenStore.open` and `TrainingRecords` raise.
         ConfigError: no-tokenizer; bad-settings if the settings ask for other masks than the records have.
     """
-    if not isinstance(data, TokenStore) and not is_remote(data) and (has_magic(str(data)) or holds_records(Path(data))):
+    if not isinstance(data, TokenStore) and is_records(data):
         return RecordSource(Path(data), settings, tokenizer)
     store = data if isinstance(data, TokenStore) else TokenStore.open(data)
     if tokenizer is not None:
         store.check_tokenizer(AlbertTokenizer.from_pretrained(tokenizer))
     return StoreSource(store, settings)
+
+
+def is_records(data: str | Path) -> bool:
+    """Whether data are TFRecords: a file, a folder of them, or a glob."""
+    return not is_remote(data) and (has_magic(str(data)) or holds_records(Path(data)))
+
+
+def is_pretraining_data(data: str) -> bool:
+    """Whether data look like a token store or like records, and not like the labelled examples of a task."""
+    path = Path(data)
+    if is_remote(data) or (path / MANIFEST).exists() or has_magic(data):
+        return True
+    return holds_records(path) and (path.is_dir() or is_record_name(path.name))
 
 
 class StoreSource:

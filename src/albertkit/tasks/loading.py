@@ -106,7 +106,7 @@ def task_folder(folder: str | Path) -> Path:
     if not (path / TASK).exists():
         raise CheckpointError(
             "no-task", f"`{folder}` holds no fine-tuned model: there is no {TASK}",
-            "name the folder that `albertkit finetune --out` made; a pretrained model is evaluated on a token store",
+            "name the folder that `albertkit finetune --out` made; a pretrained model is scored on a token store or TFRecords",
         )  # fmt: skip
     return path
 

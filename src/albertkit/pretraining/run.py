@@ -29,7 +29,7 @@ from albertkit.pretraining.start import START
 from albertkit.report import plot_run, write_card
 from albertkit.report.versions import versions
 from albertkit.training.display import Display
-from albertkit.training.distributed import join_world
+from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_precision, describe, repeatable
 from albertkit.training.loop import TrainingResult, train
 from albertkit.training.resuming import begin_folder

@@ -31,7 +31,7 @@ def test_rows_hold_what_belongs_to_each_state():
     assert (first["pass"], first["before"], first["step"], first["turn"], first["last"]) == ("0", "", "", "", "0.000")
     assert (second["before"], second["step"], second["turn"]) == ("0.866", "0.518", "")
     assert (third["turn"], third["last"], third["anisotropy"]) == ("0.866", "0.866", "0.200")
-    assert (last["last"], last["entropy"], last["norm"]) == ("1.000", "55.0% (50% to 60%)", "2.00")
+    assert (last["last"], last["entropy"], last["norm"]) == ("1.000", "55.0% (50.0% to 60.0%)", "2.00")
 
 
 def test_page_has_its_numbers_and_is_harmless(harmless):

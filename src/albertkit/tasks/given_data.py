@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from albertkit.corpus.addresses import file_system, is_remote, reaching
+from albertkit.addresses import file_system, is_remote, reaching
 from albertkit.errors import ConfigError
 
 STANDARD_INPUT = Path("/dev/stdin")

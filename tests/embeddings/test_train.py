@@ -97,6 +97,26 @@ def test_scores_are_learned_and_the_folder_is_sentence_transformers(learned, sta
     assert f"| spearman | {result.value:.4f} | {low:.4f} to {high:.4f} |" in card
     assert "320 examples of the kind `scores`" in card
     assert first[0] in (run / "map.html").read_text()
+    from huggingface_hub import ModelCard
+
+    shown = ModelCard.load(run / "best" / "README.md").data  # what a hub reads
+    found = {one.metric_type: one.metric_value for one in shown.eval_results}
+    assert found["spearman"] == round(result.value, 4)
+    assert shown.library_name == "sentence-transformers"
+    assert shown.base_model is None  # it began at a folder
+
+
+def test_the_card_names_language_licence_and_all_models_before(learned, start, table, tmp_path):
+    from huggingface_hub import ModelCard
+
+    run, _ = learned
+    settings = replace(SETTINGS, epochs=None, steps=1, language="en, ko", license="apache-2.0")
+    result = train_embeddings("scores", run / "best", table, tmp_path / "again", settings, columns=COLUMNS)
+    shown = ModelCard.load(result.model / "README.md")
+    assert shown.data.language == ["en", "ko"]
+    assert shown.data.license == "apache-2.0"
+    assert f"Trained with albertkit from `{run / 'best'}`" in shown.text.replace("\\_", "_")
+    assert f"Before that: from `{start}` on `scores`." in shown.text.replace("\\_", "_")
 
 
 def test_the_pooler_is_left_alone_and_the_rest_is_trained(learned, start):

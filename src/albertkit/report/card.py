@@ -99,12 +99,17 @@ def front_matter(language: str | Sequence[str] | None, license: str | None, pipe
     fields["library_name"] = "transformers"  # the hub then shows how to load it; transformers' classes do
     fields["pipeline_tag"] = pipeline
     fields["tags"] = ["albert", "albertkit", pipeline]
+    return yaml_of(fields)
+
+
+def yaml_of(fields: Mapping[str, Any]) -> str:
+    """Return YAML of plain values: one line a field, lists and objects as JSON, which YAML reads."""
     lines = []
     for key, value in fields.items():
-        if isinstance(value, list):
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
             lines += [f"{key}:", *(f"- {json.dumps(item)}" for item in value)]
         else:
-            lines.append(f"{key}: {json.dumps(value)}")
+            lines.append(f"{key}: {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines)
 
 

@@ -176,7 +176,7 @@ def _finished(
         write_embedding_card(
             run / "best", run.resolve().name, best, start=str(training.provenance["model"]), data=training.data,
             dev=training.dev, loss=loss_name, scores=scores, intervals=intervals, settings=settings.told(),
-            dims=settings.dims,
+            dims=settings.dims, kind=training.kind, language=settings.languages, license=settings.license,
         )  # fmt: skip
         _draw_dev_texts(run / MAP, best, judge)
     world.barrier()

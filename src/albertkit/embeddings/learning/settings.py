@@ -60,6 +60,8 @@ class EncoderSettings(EpochSettings):
             of several processes each compares its own share.
         dropout: In the encoder. Default: the model's own, mostly 0; 0.1 for single texts, which need it.
         seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
+        language: Codes of the texts' languages for the model card, with commas between: ko or en,ko.
+        license: Licence of the model for its card, as the hub names it: apache-2.0.
     """
 
     pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
@@ -69,6 +71,13 @@ class EncoderSettings(EpochSettings):
     held_out: float = 0.1
     warmup: float = _WARMUP
     seeds: int = 1
+    language: str | None = None
+    license: str | None = None
+
+    @property
+    def languages(self) -> list[str]:
+        """The codes in `language`."""
+        return [code.strip() for code in (self.language or "").split(",") if code.strip()]
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -1,0 +1,63 @@
+"""Quickstart on a small text, by a clock of the test's own: the time it is given, a kill, what it prints."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import albertkit
+from albertkit.cli.printing import print_quickstart
+from albertkit.first_run import SETTINGS, next_commands
+from albertkit.pretraining.run import pretrain
+from albertkit.training import loop
+
+WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    rng = np.random.default_rng(5)
+
+    def sentence():
+        return " ".join(rng.choice(WORDS, rng.integers(4, 12))) + "."
+
+    documents = ["\n".join(sentence() for _ in range(rng.integers(3, 9))) for _ in range(120)]
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    return [str(tmp_path / "text.txt")]
+
+
+def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, corpus, monkeypatch, capsys):
+    seconds = iter(itertools.count(0.0, 0.1))  # each look at the clock is 0.1 s later than the one before
+    monkeypatch.setattr("albertkit.training.pace.now", lambda: next(seconds))
+    options = dict(vocab_size=48, minutes=0.1)
+    plain = loop.learning_rate
+
+    def killed(step, **how):
+        if step == 6:
+            raise RuntimeError("killed")
+        return plain(step, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "learning_rate", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            albertkit.quickstart(tmp_path / "out", corpus, **options)
+    result = albertkit.quickstart(tmp_path / "out", corpus, **options)
+    done = result.pretraining
+    assert done["minutes_used"] == pytest.approx(0.1, rel=0.1)
+    assert done["planned"][0] <= done["steps"] <= done["planned"][1]
+    assert result.report.exists()
+
+    # The same bits as an undisturbed run that follows the recorded plans.
+    settings = replace(SETTINGS, config=tmp_path / "out" / "config.json", plan=tmp_path / "out" / "run" / "plan.json")
+    again = pretrain(tmp_path / "out" / "store", tmp_path / "again", settings)
+    one, two = (load_file(folder / "model.safetensors") for folder in (result.model, again.model))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+    capsys.readouterr()
+    print_quickstart(result.to_dict(), next_commands(tmp_path / "out"))
+    printed = capsys.readouterr().out
+    assert f"for {done['steps']} updates (planned {done['replanned'] + 1} times: " in printed
+    assert "--minutes 30" in printed

@@ -4,6 +4,7 @@ import pytest
 
 from albertkit.benchmarks import serving
 from albertkit.benchmarks.inputs import Inputs
+from albertkit.benchmarks.serving_overload import serve_overload_rows
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, MachineError
 from albertkit.tokenizer import train_tokenizer
@@ -23,13 +24,30 @@ def inputs(tmp_path):
 
 
 def test_a_row(inputs):
-    (row,) = serving.serve_rows(inputs, sentences=60, clients=8, rounds=2, threads=1, precision="fp32", config=SMALL)
-    assert row.equal, row.compared
-    assert row.unit == "sentences/s"
-    assert row.ratio.keys() == {serving.OFFLINE}
-    assert row.details["sentences"] == 60
-    assert 0 < row.details["p50_ms"] <= row.details["p99_ms"]
-    assert row.details["requests_a_batch"] >= 1
+    rows = list(serving.serve_rows(inputs, None, 60, (1, 8), rounds=2, threads=1, precision="fp32", config=SMALL))
+    assert [row.row for row in rows] == ["serve sentences, 1 client, fp32", "serve sentences, 8 clients, fp32"]
+    for row in rows:
+        assert row.equal, row.compared
+        assert row.unit == "sentences/s"
+        assert row.ratio.keys() == {serving.OFFLINE}
+        assert row.details["sentences"] == 60
+        assert 0 < row.details["p50_ms"] <= row.details["p99_ms"]
+        assert row.details["requests_a_batch"] >= 1
+
+
+@pytest.mark.slow
+def test_too_much_load(inputs):
+    """The goodput of each load, of what was asked; every request is answered, or refused."""
+    rows = list(
+        serve_overload_rows(inputs, seconds=1.5, times=(1, 4), timeout=4, texts_a_request=8, threads=1, config=SMALL)
+    )
+    assert [row.row.split(",")[1] for row in rows] == [" 1x of capacity", " 4x of capacity"]
+    for row in rows:
+        statuses = {int(status): count for status, count in row.details["statuses"].items()}
+        assert statuses[200] > 0
+        assert statuses.keys() <= {200, 429}
+        assert sum(statuses.values()) == row.details["requests"]
+        assert row.ours > 0
 
 
 def test_a_service_that_does_not_start_is_said(inputs, tmp_path):
@@ -39,4 +57,4 @@ def test_a_service_that_does_not_start_is_said(inputs, tmp_path):
     ):
         raise AssertionError("it started")
     with pytest.raises(ConfigError, match="at least 1"):
-        next(serving.serve_rows(inputs, clients=0))
+        next(serving.serve_rows(inputs, clients=(0,)))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from albertkit.benchmarks.embedding import random_encoder, texts_evenly
+from albertkit.benchmarks.embedding import VOCABULARY, random_encoder, texts_evenly
 from albertkit.benchmarks.harness import Contender, Row, compare, interleave, progress, using_threads, versions
 from albertkit.benchmarks.inputs import Inputs
 from albertkit.config import AlbertConfig
@@ -28,6 +28,7 @@ from albertkit.errors import ConfigError, MachineError
 
 OFFLINE = "the engine without a service"
 SAME = 0.999  # cosine of a vector to the same text's without a service
+_LOADS = (("tiny", (1, 8)), ("base", (64,)))
 _PATIENCE = 120  # seconds until the models are loaded
 NOTE = (
     "every request asks for the vector of one text, over connections that are kept; clients, front and worker are processes of "
@@ -39,23 +40,25 @@ def serve_rows(
     inputs: Inputs,
     model: Path | None = None,
     sentences: int = 2048,
-    clients: int = 64,
+    clients: Sequence[int] = (),
     rounds: int = 5,
     threads: int = 0,
     precision: Precision = "auto",
     config: AlbertConfig | None = None,
 ) -> Iterator[Row]:
-    """Measure a service under load.
+    """Measure a service under load, over connections that are kept.
+
+    One client at a small model waits for little but the service itself; 64 at base keep it busy.
 
     Args:
-        inputs: Text, and the tokenizer of a model with random weights.
-        model: Folder of a sentence encoder or a checkpoint. Default: base with random weights, mean pooling.
+        inputs: Text, and the tokenizer of models with random weights.
+        model: Folder of a sentence encoder or a checkpoint. Default: tiny and base with random weights, mean pooling.
         sentences: Taken evenly from the text.
-        clients: That ask at the same time.
+        clients: That ask at the same time, of each row. Default: 1 and 8 at tiny, 64 at base.
         rounds: Timed rounds.
         threads: Of the worker, and without a service; 0 for all cores.
         precision: As `load_engine`.
-        config: Of the random model, for tests.
+        config: Of one random model in place of tiny and base, for tests.
 
     Yields:
         A row in sentences/s.
@@ -64,33 +67,59 @@ def serve_rows(
         ConfigError: bad-value, bad-rounds, vocab-too-large. DataError, CheckpointError: what loading the model raises.
         MachineError: peer-failed.
     """
-    if sentences < 1 or clients < 1:
-        raise ConfigError("bad-value", f"{sentences} sentences and {clients} clients", "both must be at least 1")
+    if sentences < 1 or min(clients, default=1) < 1:
+        raise ConfigError("bad-value", f"{sentences} sentences and {min(clients)} clients", "both must be at least 1")
     texts = texts_evenly(inputs.lines, sentences)
-    with using_threads(threads), TemporaryDirectory(prefix="albertkit-bench-") as scratch:
-        encoder = SentenceEncoder.from_pretrained(model) if model else random_encoder(inputs, config)
+    with using_threads(threads):
+        if model is not None or config is not None or clients:
+            name = "base" if model is None and config is None else ""
+            encoder = SentenceEncoder.from_pretrained(model) if model else random_encoder(inputs, config)
+            yield from _rows(inputs, encoder, texts, clients or (64,), rounds, precision, name)
+            return
+        for name, counts in _LOADS:
+            encoder = random_encoder(inputs, AlbertConfig.from_size(name, vocab_size=VOCABULARY))
+            yield from _rows(inputs, encoder, texts, counts, rounds, precision, name)
+
+
+def _rows(
+    inputs: Inputs,
+    encoder: SentenceEncoder,
+    texts: list[str],
+    counts: Sequence[int],
+    rounds: int,
+    precision: Precision,
+    name: str,
+) -> Iterator[Row]:
+    """Rows of one service, one for each number of clients."""
+    with TemporaryDirectory(prefix="albertkit-bench-") as scratch:
         encoder.save_pretrained(Path(scratch) / "bench")
         engine = encoder.engine(precision)
-        progress(f"serve: {len(texts):,} sentences, {clients} clients, {torch.get_num_threads()} threads")
-        with open_service(Path(scratch) / "bench", precision) as service, open_load(service, texts, clients) as load:
-            ours = Contender("albertkit serve", load.seconds, float(len(texts)))
-            offline = Contender(OFFLINE, lambda: _encode(encoder, texts, precision), float(len(texts)))
-            seconds = interleave([ours, offline], rounds, say=progress)
-            served, wanted = np.load(load.vectors), encoder.encode(texts, precision=precision)
-            cosines = (served * wanted).sum(1) / (np.linalg.norm(served, axis=1) * np.linalg.norm(wanted, axis=1))
-            row = compare(
-                f"serve sentences, {clients} clients, {engine.precision}", "sentences/s", ours, [offline], seconds,
-                equal=bool(cosines.min() >= SAME),
-                compared=f"cosine of a vector to the same text's without a service: at least {cosines.min():.5f}, within {SAME}",
-                versions=versions("torch", "fastapi", "uvicorn"), note="; ".join([NOTE, *engine.notes]),
-            )  # fmt: skip
-            lengths = encoder.features(texts).lengths
-            row.details = {
-                "text": inputs.text_name, "sentences": len(texts), "mean_length": float(lengths.mean()),
-                "longest": int(lengths.max()), "tokens_per_second": row.ours * float(lengths.mean()),
-                "p50_ms": median(load.p50[1:]), "p99_ms": median(load.p99[1:]), **service.batches(),
-            }  # fmt: skip
-            yield row
+        with open_service(Path(scratch) / "bench", precision) as service:
+            for clients in counts:
+                progress(
+                    f"serve {name}: {len(texts):,} sentences, {clients} clients, {torch.get_num_threads()} threads"
+                )
+                with open_load(service, texts, clients) as load:
+                    ours = Contender("albertkit serve", load.seconds, float(len(texts)))
+                    offline = Contender(OFFLINE, lambda: _encode(encoder, texts, precision), float(len(texts)))
+                    seconds = interleave([ours, offline], rounds, say=progress)
+                    served, wanted = np.load(load.vectors), encoder.encode(texts, precision=precision)
+                cosines = (served * wanted).sum(1) / (np.linalg.norm(served, axis=1) * np.linalg.norm(wanted, axis=1))
+                worst = f"at least {cosines.min():.5f}, within {SAME}"
+                several = "1 client" if clients == 1 else f"{clients} clients"
+                row = compare(
+                    ", ".join(filter(None, ("serve sentences", name, several, engine.precision))), "sentences/s", ours,
+                    [offline], seconds, equal=bool(cosines.min() >= SAME),
+                    compared=f"cosine of a vector to the same text's without a service: {worst}",
+                    versions=versions("torch", "fastapi", "uvicorn"), note="; ".join([NOTE, *engine.notes]),
+                )  # fmt: skip
+                lengths = encoder.features(texts).lengths
+                row.details = {
+                    "text": inputs.text_name, "sentences": len(texts), "mean_length": float(lengths.mean()),
+                    "longest": int(lengths.max()), "tokens_per_second": row.ours * float(lengths.mean()),
+                    "p50_ms": median(load.p50[1:]), "p99_ms": median(load.p99[1:]), **service.batches(),
+                }  # fmt: skip
+                yield row
 
 
 def _encode(encoder: SentenceEncoder, texts: list[str], precision: Precision) -> None:
@@ -135,14 +164,14 @@ class Service:
 
 
 @contextmanager
-def open_service(folder: Path, precision: Precision) -> Iterator[Service]:
+def open_service(folder: Path, precision: Precision, options: Sequence[str] = ()) -> Iterator[Service]:
     """Serve a folder as `bench` on a free port, with as many threads as torch has here.
 
     Raises:
         MachineError: peer-failed with what the service said last.
     """
-    options = ["--port", "0", "--precision", precision, "--threads", str(torch.get_num_threads())]
-    command = [sys.executable, "-m", "albertkit.cli", "serve", f"bench={folder}", *options]
+    own = ["--port", "0", "--precision", precision, "--threads", str(torch.get_num_threads())]
+    command = [sys.executable, "-m", "albertkit.cli", "serve", f"bench={folder}", *own, *options]
     log = folder.parent / "service.log"
     with open(log, "w", encoding="utf-8") as stream:
         process = subprocess.Popen(command, stderr=stream, env=_environment())

@@ -40,13 +40,19 @@ class Client:
 
     async def ask(self, body: bytes) -> bytes:
         """The body of the answer; any status but 200 ends the benchmark."""
-        self._writer.write(f"{self._head}{len(body)}\r\n\r\n".encode() + body)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        lines = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:] if line)
-        answer = await self._reader.readexactly(int(lines[b"content-length"]))
-        if b" 200 " not in head.split(b"\r\n")[0]:
+        status, _, answer = await self.exchange(body)
+        if status != 200:
             raise RuntimeError(answer.decode())
         return answer
+
+    async def exchange(self, body: bytes) -> tuple[int, dict[bytes, bytes], bytes]:
+        """Status, headers and body of the answer."""
+        self._writer.write(f"{self._head}{len(body)}\r\n\r\n".encode() + body)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.lower().split(b"\r\n")
+        headers = dict(line.split(b": ", 1) for line in lines if line)
+        answer = await self._reader.readexactly(int(headers[b"content-length"]))
+        return int(first.split(b" ")[1]), headers, answer
 
 
 class Round:

@@ -149,6 +149,11 @@ class Service:
         with urllib.request.urlopen(f"http://{self.host}:{self.port}{path}", timeout=60) as answer:
             return answer.read().decode()
 
+    def tokens(self) -> int:
+        """How many tokens have been computed so far."""
+        found = re.findall(r"^albertkit_tokens_total\{.*\} (\S+)", self.get("/metrics"), re.M)
+        return round(sum(map(float, found)))
+
     def batches(self) -> dict[str, float]:
         """Means over the batches so far."""
         text = self.get("/metrics")

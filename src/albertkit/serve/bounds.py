@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from albertkit.inference import Pipeline
+from albertkit.inference.pretrained import MASK, FillMask
 from albertkit.serve.refusals import ServiceError
-from albertkit.tasks.features import Features
 
 MOST_TEXTS = 2048  # of a request, as OpenAI's
 MOST_CHARACTERS = 100_000  # of a text: 20,000 words
@@ -45,24 +43,18 @@ def check_size(count: int, most: int, what: str, hint: str) -> None:
         raise ServiceError("answer-too-large", fact, hint, status=422)
 
 
-def check_results(
-    pipeline: Pipeline[Any], inputs: Sequence[Any], features: Features, options: Mapping[str, Any]
-) -> None:
+def check_results(pipeline: Pipeline[Any], inputs: Sequence[Any], options: Mapping[str, Any]) -> None:
     """Refuse a request of whose results too many numbers would be sent.
 
     Args:
         pipeline: What will answer.
         inputs: Of the request.
-        features: Of these inputs.
         options: As `Pipeline.results`.
 
     Raises:
         ServiceError: answer-too-large (422).
     """
-    if pipeline.kind == "fill-mask":
-        top, masks = options.get("top", 5), int(np.count_nonzero(features.per_token["masked"]))
-        check_size(masks * top, MOST_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
-    elif pipeline.kind == "answer":
+    if pipeline.kind == "answer":
         most = sum(len(one.context) for one in inputs) * options.get("top", 5)
         check_size(most, MOST_QUOTED, "characters", "send fewer questions, or a smaller `top`")
     elif pipeline.kind == "classify":
@@ -78,13 +70,22 @@ def check_numbers(count: int) -> None:
     check_size(count, MOST_NUMBERS, "numbers", "send fewer texts in a request")
 
 
-def check_characters(kind: str, characters: int) -> None:
-    """Refuse a request whose words would take too much memory.
+def check_request(kind: str, values: Sequence[Any], characters: int, options: Mapping[str, Any]) -> None:
+    """Refuse a request that would take too much memory, before it is tokenized.
+
+    Args:
+        kind: Of the pipeline.
+        values: Of the request.
+        characters: How many they have.
+        options: As `Pipeline.results`.
 
     Raises:
-        ServiceError: request-too-large (413).
+        ServiceError: answer-too-large (422), request-too-large (413).
     """
-    if kind == "tag" and characters > MOST_TAGGED:
+    if kind == FillMask.kind:
+        guesses = sum(value.count(MASK) for value in values) * options.get("top", 5)
+        check_size(guesses, MOST_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
+    elif kind == "tag" and characters > MOST_TAGGED:
         raise ServiceError(
             "request-too-large", f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are tagged at once",
             "send fewer texts in a request", status=413,

@@ -63,7 +63,10 @@ def test_head_is_answered_as_get_without_the_body(small):
 
 def test_a_body_in_chunks_that_is_too_large_is_answered_before_the_connection_ends(small):
     """Without a length, by a client that writes on for some time and reads afterwards."""
-    head = b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
     chunk = b"%x\r\n%s\r\n" % (100_000, b" " * 100_000)
     for count in (6, 14):
         answer = send(small, head, *[chunk] * count, b"0\r\n\r\n")

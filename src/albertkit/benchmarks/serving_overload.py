@@ -128,7 +128,8 @@ async def _row(service: Service, requests: list[_Request], times: float, seconds
         spread={"ours": 0.0, "capacity": 0.0}, rounds=1, note=NOTE, versions=versions("torch", "fastapi", "uvicorn"),
         details={
             "requests": len(asked), "statuses": {str(one): count for one, count in sorted(statuses.items())},
-            "tokens_computed": computed, "of_them_delivered": done / max(computed, 1), "p50_seconds": float(p50), "p99_seconds": float(p99), "retry_after": Counter(waits).most_common(3),
+            "tokens_computed": computed, "of_them_delivered": done / max(computed, 1), "p50_seconds": float(p50),
+            "p99_seconds": float(p99), "retry_after": Counter(waits).most_common(3),
             "timeout": timeout, "texts_a_request": len(json.loads(requests[0].body)["input"]), "tokens_a_request": mean,
         },
     )  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image, ImageFont
 
 import albertkit.captioning.sheet_text as sheet_text
-from albertkit.captioning.contact_sheet import contact_sheet, write_contact_sheet
+from albertkit.captioning.contact_sheet import _Sheet, contact_sheet, write_contact_sheet
 from albertkit.captioning.sheet_text import clean, font_for, wrapped
 from albertkit.errors import ConfigError
 
@@ -79,6 +79,24 @@ def test_the_larger_a_share_the_darker_its_cell(total):
     assert shades.max() > 250
     assert shades.min() < 60
     assert not (np.diff(shades.ravel()[np.roll(order, 1)]) <= 0.6).all()  # another order is seen
+
+
+def test_flat_attention_is_light_and_explained(monkeypatch):
+    """All frames alike is no dark block; and that all words look alike is said beside the table."""
+    texts = []
+    drawn = _Sheet._text
+    monkeypatch.setattr(_Sheet, "_text", lambda self, text, *rest: (texts.append(text), drawn(self, text, *rest))[1])
+    for total in (1, 2, 8):
+        flat = np.full((2, total), 1 / total)
+        sheet = contact_sheet(frames_of(total), np.arange(total), "two", words=["a", "b"], attention=flat)
+        pixels = np.asarray(sheet)[24:-24, 24:-24]
+        small = font_for("ab0")[0].font_variant(size=14)
+        left = round(max(map(small.getlength, "ab"))) + 16
+        assert grey(pixels[table_top(pixels, left) + 3, left + 3]) > 180  # light blue
+        assert "all words looked alike" in texts[-1]
+        assert f"even share ({100 / total:.0f})" in texts[-1]
+    contact_sheet(frames_of(8), np.arange(8), "two", words=["a", "b"], attention=shares_of(2, 8))
+    assert "alike" not in texts[-1]
 
 
 def table_top(pixels: np.ndarray, left: int) -> int:

@@ -23,8 +23,10 @@ _FRAME, _FEW_FRAMES = 144, 224  # width of a frame, and of one of at most four
 _CELL, _CELLS_IN_A_ROW = 36, 32  # of a table beneath several rows of frames
 _WORD = 180  # the widest a column of words gets
 _OWN_LETTERS = "(no caption) score of attention: 0123456789.,%-"
-# Shades of the shares 0, half of the largest, and the largest: blue, and evenly darker when printed in grey.
+# Shades 0, 0.5 and 1: blue, and evenly darker when printed in grey.
 _SHADES = np.array([[255, 255, 255], [107, 174, 214], [8, 48, 107]])
+_EVEN_SHADE = 0.25  # of a frame with as much attention as if all had the same: a flat table is light, not one dark block
+_ALIKE = 0.005  # words whose shares differ by less are drawn with the same percent
 _WHITE_FROM = 0.6  # letters are white on shades darker than this
 
 
@@ -39,7 +41,8 @@ def contact_sheet(
 ) -> "Image.Image":
     """Draw the frames of a clip with their numbers and times, the caption beneath, and where its words looked.
 
-    Shares of attention are written as percent and shaded, white to dark blue, on one scale for the whole table.
+    Shares of attention are written as percent and shaded on one scale for the whole table: white is 0, light blue the even
+    share of a frame, and the darkest blue the largest share, or twice the even one if none is larger.
 
     Args:
         frames: uint8 [T, S, S, 3], RGB.
@@ -143,8 +146,13 @@ class _Sheet:
             note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
             strips.append(self._text(note, self.small, MUTED))
         if self.shares is not None:
-            largest = f"{100 * self.shares.max():.0f}"
-            note = f"Where each word looked: percent of its attention to the frames, from 0 (white) to {largest} (darkest)."
+            even, darkest = self._scale()
+            note = (
+                f"Where each word looked: percent of its attention to the frames. White is 0, light blue the even share "
+                f"({100 * even:.0f}), the darkest blue {100 * darkest:.0f} or more."
+            )
+            if len(self.words) > 1 and np.ptp(self.shares, axis=0).max() < _ALIKE:
+                note += " The cells of each column are equal: all words looked alike, so no word depends on a frame of its own."
             strips.append(self._text(note, self.small, MUTED))
             strips += [self._table(self.shares, first) for first in range(0, len(self.frames), self.cells)]
         height = sum(strip.height + _BETWEEN for strip in strips) - _BETWEEN
@@ -154,6 +162,17 @@ class _Sheet:
             sheet.paste(strip, (_MARGIN, top))
             top += strip.height + _BETWEEN
         return sheet
+
+    def _scale(self) -> tuple[float, float]:
+        """The even share of a frame, and the share that is drawn darkest."""
+        even = 1 / len(self.frames)
+        return even, min(max(float(np.max(self.shares)), 2 * even), 1.0)
+
+    def _shade(self, share: float) -> float:
+        even, darkest = self._scale()
+        if darkest <= even:  # a single frame
+            return _EVEN_SHADE * share
+        return float(np.interp(share, (0, even, darkest), (0, _EVEN_SHADE, 1)))
 
     def _strip(self, height: int) -> tuple["Image.Image", Any]:
         from PIL import Image, ImageDraw
@@ -199,7 +218,7 @@ class _Sheet:
                 pen.text((0, place), line, INK, self.small, anchor="lm")
             for column, number in enumerate(columns):
                 left = self.word_width + column * self.cell
-                shade = float(row[number] / (shares.max() or 1.0))
+                shade = self._shade(float(row[number]))
                 colour = tuple(round(float(np.interp(shade, (0, 0.5, 1), levels))) for levels in _SHADES.T)
                 pen.rectangle((left, top, left + self.cell - 1, top + height), fill=colour, outline=GRID)
                 ink = "white" if shade > _WHITE_FROM else INK

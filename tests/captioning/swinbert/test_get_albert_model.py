@@ -414,7 +414,7 @@ def test_the_tokenizer_gives_the_pieces_of_the_original(golden, tmp_path):
     assert {tokenizer.get_random_token() for _ in range(2000)} <= set(tokenizer.tokens)
     assert tokenizer.convert_tokens_to_ids("never seen") == tokenizer.tokenizer.unk_id
     tokenizer.save_pretrained(tmp_path)
-    assert len(SwinBertTokenizer.from_pretrained(tmp_path)) == 58
+    assert SwinBertTokenizer.from_pretrained(tmp_path).tokens == tokenizer.tokens
 
 
 def test_lower_case_is_asked_for_only_where_no_file_says(golden, tmp_path):

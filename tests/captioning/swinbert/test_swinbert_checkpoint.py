@@ -72,8 +72,9 @@ def test_every_tensor_is_accounted_for(golden):
     _, plain = load_swinbert(golden / "captioning" / "untied_seq2seq")
     assert plain.left_out == {"cls_img_feat.*": 6}
     model, learned = load_swinbert(golden / "captioning" / "learned_mask_hard")
-    assert (learned.gate_tokens, model.caption.video_attention, model.caption.hard_gate) == (6, "legacy", True)
     stored = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
+    tokens = round(stored["learn_vid_att.weight"].numel() ** 0.5)
+    assert (learned.gate_tokens, model.caption.video_attention, model.caption.hard_gate) == (tokens, "legacy", True)
     assert torch.equal(model.albert.video_gate, stored["learn_vid_att.weight"])
 
 
@@ -101,7 +102,8 @@ def training(golden, tmp_path):
     folder = tmp_path / "output" / "checkpoint-1-20"
     folder.mkdir(parents=True)
     torch.save(state, folder / "model.bin")
-    arguments = dict(max_num_frames=12, img_res=8, num_attention_heads=4, drop_out=0.2, sparse_mask_soft2hard=True)
+    heads = json.loads((golden / "captioning" / "learned_mask_hard" / "config.json").read_text())["num_attention_heads"]
+    arguments = dict(max_num_frames=12, img_res=8, num_attention_heads=heads, drop_out=0.2, sparse_mask_soft2hard=True)
     (tmp_path / "output" / "log").mkdir()
     (tmp_path / "output" / "log" / "args.json").write_text(json.dumps(arguments | {"num_beams": 3}))
     (tmp_path / "output" / "tokenizer").mkdir()
@@ -110,17 +112,21 @@ def training(golden, tmp_path):
     return folder
 
 
-def test_a_training_without_configuration(training, tmp_path):
+def test_a_training_without_configuration(golden, training, tmp_path):
+    original = json.loads((golden / "captioning" / "learned_mask_hard" / "config.json").read_text())
+    layers, width = original["num_hidden_layers"], original["hidden_size"]
     report = convert_swinbert(training, tmp_path / "captioner")
     assert report.max_abs_diff == 0
     assert (report.left_out, report.backbone_tensors) == ({}, len(published_state(VideoSwinBackbone(**SWIN))))
     assert (report.training["max_num_frames"], report.training["img_res"]) == (12, 8)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "captioner")
     model, config = captioner.model, captioner.model.config
-    assert (config.num_attention_heads, config.num_hidden_layers, config.num_hidden_groups) == (4, 2, 2)
-    assert (config.embedding_size, config.intermediate_size, config.hidden_dropout_prob) == (32, 48, 0.2)
+    assert (config.num_hidden_layers, config.num_hidden_groups, config.embedding_size) == (layers, layers, width)
+    for name in ("num_attention_heads", "intermediate_size", "vocab_size"):
+        assert getattr(config, name) == original[name]
+    assert config.hidden_dropout_prob == 0.2
     assert (model.caption.hard_gate, model.caption.backbone_dim, model.caption.img_feature_dim) == (True, 13, 10)
-    assert captioner.tokenizer.vocab_size == config.vocab_size == 58
+    assert captioner.tokenizer.vocab_size == config.vocab_size
     assert captioner.sampling == FrameSampling(num_frames=12, size=8, rounding="floor")
     assert (captioner.generation.num_beams, captioner.generation.swinbert) == (3, True)
     assert json.loads((tmp_path / "captioner" / "provenance.json").read_text())["swinbert"]["img_res"] == 8

@@ -25,7 +25,7 @@ _WORD = 180  # the widest a column of words gets
 _OWN_LETTERS = "(no caption) score of attention: 0123456789.,%-"
 # Shades 0, 0.5 and 1: blue, and evenly darker when printed in grey.
 _SHADES = np.array([[255, 255, 255], [107, 174, 214], [8, 48, 107]])
-_EVEN_SHADE = 0.25  # of a frame with as much attention as if all had the same: a flat table is light, not one dark block
+_EVEN_SHADE = 0.25  # of the even share: a table of equal shares is light, not one dark block
 _ALIKE = 0.005  # words whose shares differ by less are drawn with the same percent
 _WHITE_FROM = 0.6  # letters are white on shades darker than this
 

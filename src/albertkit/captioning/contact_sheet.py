@@ -146,7 +146,7 @@ class _Sheet:
             note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
             strips.append(self._text(note, self.small, MUTED))
         if self.shares is not None:
-            even, darkest = self._scale()
+            even, darkest = self._scale(self.shares)
             note = (
                 f"Where each word looked: percent of its attention to the frames. White is 0, light blue the even share "
                 f"({100 * even:.0f}), the darkest blue {100 * darkest:.0f} or more."
@@ -163,13 +163,12 @@ class _Sheet:
             top += strip.height + _BETWEEN
         return sheet
 
-    def _scale(self) -> tuple[float, float]:
+    def _scale(self, shares: np.ndarray) -> tuple[float, float]:
         """The even share of a frame, and the share that is drawn darkest."""
         even = 1 / len(self.frames)
-        return even, min(max(float(np.max(self.shares)), 2 * even), 1.0)
+        return even, min(max(float(shares.max()), 2 * even), 1.0)
 
-    def _shade(self, share: float) -> float:
-        even, darkest = self._scale()
+    def _shade(self, share: float, even: float, darkest: float) -> float:
         if darkest <= even:  # a single frame
             return _EVEN_SHADE * share
         return float(np.interp(share, (0, even, darkest), (0, _EVEN_SHADE, 1)))
@@ -218,7 +217,7 @@ class _Sheet:
                 pen.text((0, place), line, INK, self.small, anchor="lm")
             for column, number in enumerate(columns):
                 left = self.word_width + column * self.cell
-                shade = self._shade(float(row[number]))
+                shade = self._shade(float(row[number]), *self._scale(shares))
                 colour = tuple(round(float(np.interp(shade, (0, 0.5, 1), levels))) for levels in _SHADES.T)
                 pen.rectangle((left, top, left + self.cell - 1, top + height), fill=colour, outline=GRID)
                 ink = "white" if shade > _WHITE_FROM else INK

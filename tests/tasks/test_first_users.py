@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from albertkit.errors import DataError
+from albertkit.errors import ConfigError, DataError
 from albertkit.report.task_results import print_results
 from albertkit.tasks.checking import check_task
 from albertkit.tasks.columns import Columns
+from albertkit.tasks.faults import Faults
 from albertkit.tasks.predict import evaluate_task
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.runs import finetune
+from albertkit.tasks.scoring import score_file
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextExample
 
@@ -140,3 +142,20 @@ def test_klue_sts_is_scored_as_similar_or_not_too(data):
     assert found["f1"] == pytest.approx(f1_score(official, np.array(values) >= 3))
     intervals = task.details(examples, [{"id": "", "value": value} for value in values])["intervals"]
     assert intervals["f1"][0] < found["f1"] < intervals["f1"][1]
+
+
+def test_squads_f1_of_korean_answers_is_refused_and_noted(tmp_path):
+    answer = {"text": "1843년에", "answer_start": 0}
+    questions = [{"id": "a", "question": "언제?", "answers": [answer]}]
+    document = {"title": "a", "paragraphs": [{"context": "1843년에 썼다", "qas": questions}]}
+    (tmp_path / "gold.json").write_text(json.dumps({"version": "KorQuAD_v1.0", "data": [document]}))
+    (tmp_path / "predictions.json").write_text(json.dumps({"a": "1843년"}))
+    with pytest.raises(ConfigError) as caught:
+        score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json")
+    assert caught.value.slug == "other-f1"
+    found = score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json", f1_of="words")
+    assert found["f1"] == 0
+    task = find_task("squad1")
+    examples = list(task.examples(tmp_path / "gold.json", split="dev", labelled=True, faults=Faults()))
+    record = {"id": "a", "answer": "1843년에", "start": 0, "end": 6}
+    assert "KorQuAD's own counts characters" in task.details(examples, [record])["notes"][0]

@@ -16,6 +16,7 @@ def score(
     id: Annotated[str | None, Parameter(name=("--id-column", "--id"))] = None,
     null_odds: Path | None = None,
     null_threshold: float = 1.0,
+    f1_of: Literal["words"] | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     out: Path | None = None,
     json: bool = False,
@@ -40,6 +41,9 @@ def score(
         SQuAD 2.0: `null_odds.json`, for the best thresholds and the average precisions.
     null_threshold
         Questions with larger null odds count as unanswered; the official script's default.
+    f1_of
+        `words`: score Korean answers by words, as SQuAD's script does. Default: they are refused, as KorQuAD counts
+        characters.
     on_error
         Rows of the gold file that cannot be used: stop, or skip and count them.
     out
@@ -59,6 +63,7 @@ def score(
         id=id,
         null_odds=null_odds,
         null_threshold=null_threshold,
+        f1_of=f1_of,
         on_error=on_error,
         out=out,
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from albertkit.tasks.answers.files import QuestionExample
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
-from albertkit.tasks.metrics.squad import Version, question_scores, squad_scores
+from albertkit.tasks.metrics.squad import Version, are_korean, question_scores, squad_scores
 from albertkit.tasks.task import Prediction
 
 
@@ -59,6 +59,8 @@ def answer_details(
         "questions_cut": sum(bool(record.get("question_cut")) for record in predictions),
         "answers_moved_to_where_the_text_has_them": sum(example.repaired for example in examples),
     }
+    if are_korean(answer.text for example in examples for answer in example.answers):
+        details["notes"] = ["f1 counts words, as SQuAD's script does; KorQuAD's own counts characters"]
     if version == 2:
         odds = {record["id"]: record["null_odds"] for record in predictions}
         best = squad_scores(best_texts(predictions), gold, official, odds)

@@ -16,6 +16,7 @@ from albertkit.errors import DataError
 Version = Literal["1.1", "2.0"]
 Scores = Mapping[str, float]  # question id to 0 to 1
 
+_HANGUL = re.compile("[\uac00-\ud7a3]")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -23,6 +24,13 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 def normalize_answer(text: str) -> str:
     """Lower case without ASCII punctuation, English articles and repeated spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def are_korean(golds: Iterable[str]) -> bool:
+    """Whether most answers hold Hangul. KorQuAD counts the characters that an answer shares with the right one; SQuAD counts
+    words, which in Korean carry particles, so that its F1 of the same answers is lower."""
+    korean = [bool(_HANGUL.search(gold)) for gold in golds]
+    return sum(korean) > 0.5 * len(korean)
 
 
 def exact_match(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:

@@ -16,7 +16,7 @@ from albertkit.tasks.choices import ChoiceTask
 from albertkit.tasks.data import read_split
 from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
-from albertkit.tasks.metrics.squad import Version, question_scores, squad_scores
+from albertkit.tasks.metrics.squad import Version, are_korean, question_scores, squad_scores
 from albertkit.tasks.metrics.tagging import spans
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.scoring.files import File, read_answers, read_odds
@@ -38,6 +38,7 @@ def score_file(
     id: str | None = None,
     null_odds: File | None = None,
     null_threshold: float = 1.0,
+    f1_of: Literal["words"] | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     out: File | None = None,
 ) -> Results:
@@ -53,6 +54,8 @@ def score_file(
         id: Of a table: column of the ids. Default: `id`, `index`, `idx` or `guid`, if it is there.
         null_odds: SQuAD 2.0: `null_odds.json`; adds the best thresholds and average precisions.
         null_threshold: Questions with larger null odds count as unanswered, as the official script has it.
+        f1_of: words: count the words of Korean answers, too, as SQuAD's script does; by default these are refused, because
+            KorQuAD's F1 counts characters.
         on_error: What to do about rows of the gold file that cannot be used.
         out: Folder for `results.json` and, with the extra `report`, a picture.
 
@@ -61,7 +64,7 @@ def score_file(
         per cent), examples, notes, and where the task has them intervals, classes, types, confusion.
 
     Raises:
-        ConfigError: unknown-task, missing-column, missing-gold, conflicting-options. DataError: ids-mismatch,
+        ConfigError: unknown-task, missing-column, missing-gold, conflicting-options, other-f1. DataError: ids-mismatch,
             duplicate-ids, wrong-number, words-mismatch, unknown-label, wrong-predictions, missing-odds, no-answer,
             no-examples, and what reading raises.
     """
@@ -83,6 +86,11 @@ def score_file(
     else:
         examples = _read(found, _needed(gold), faults)
         if isinstance(found, AnswerTask):
+            if f1_of is None and are_korean(answer.text for question in examples for answer in question.answers):
+                raise ConfigError(
+                    "other-f1", f"the answers in `{gold}` are Korean: KorQuAD's F1 counts characters, SQuAD's counts words",
+                    "use KorQuAD's own script, or say --f1-of words for SQuAD's",
+                )  # fmt: skip
             results = _score_answers(found, predictions, examples, null_odds, null_threshold)
         elif isinstance(found, ChoiceTask):
             results = _results(found, examples, choice_records(examples, predictions))

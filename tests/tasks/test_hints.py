@@ -1,0 +1,57 @@
+"""Options that errors of the tasks name: the commands that show these errors have them."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import albertkit.tasks
+from albertkit.cli import app
+
+TASKS = Path(albertkit.tasks.__file__).parent
+READERS = (
+    "tables",
+    "texts/task.py",
+    "faults.py",
+    "columns.py",
+    "data.py",
+)  # what every command that reads a table runs
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+\b")
+# In errors that only these commands show: of the split of a training, and of the file of a folder.
+ELSEWHERE = {"finetune": {"--split"}, "predict": {"--dev", "--held-out"}, "evaluate": {"--dev", "--held-out"}}
+
+
+def options_of(command: str) -> set[str]:
+    return {name for argument in app[command].assemble_argument_collection() for name in argument.names}
+
+
+def named_in(file: Path) -> set[str]:
+    """Options in the texts of a file, docstrings left out."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    documented = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in documented]
+    return {option for text in texts if isinstance(text, str) for option in OPTION.findall(text)}
+
+
+def test_every_option_that_is_named_exists():
+    known = set().union(*map(options_of, ("finetune", "predict", "evaluate", "score", "exits")))
+    named = {(file.name, option) for file in TASKS.rglob("*.py") for option in named_in(file)}
+    assert len(named) > 30
+    assert {(file, option) for file, option in named if option not in known} == set()
+
+
+@pytest.mark.parametrize("command", ["finetune", "predict", "evaluate"])
+def test_what_a_reader_of_tables_names_every_command_that_reads_them_has(command):
+    files = [
+        file for part in READERS for file in ([TASKS / part] if part.endswith(".py") else (TASKS / part).rglob("*.py"))
+    ]
+    named = set().union(*map(named_in, files))
+    assert {"--on-error", "--quoted", "--text-column", "--pair-column", "--label-column"} <= named
+    assert named - options_of(command) <= ELSEWHERE[command]

@@ -291,6 +291,8 @@ def test_int8_gone_wrong_is_refused(
         assert error.slug == "low-agreement"
         assert reason in error.message
         assert "--force" in error.hint
+        assert ("--data DATA" in error.hint) == (data is None)
+        assert "bf16" not in error.hint  # which export does not have
     report = export_onnx(source, tmp_path / "out", precision="int8", data=dev, force=True)
     assert report.agreement.problems
     assert report.agreement.found < 99

@@ -104,8 +104,8 @@ def test_a_damaged_engine_is_refused(pretrained: Path, monkeypatch: pytest.Monke
     found = check_agreement(pretrained)
     assert found.problems
     with pytest.raises(AlbertKitError, match="low-agreement"):
-        found.require(force=False)
-    found.require(force=True)
+        found.require(False, "use bf16")
+    found.require(True, "")
 
 
 def test_labels_decide(classifier: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

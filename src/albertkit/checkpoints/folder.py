@@ -212,7 +212,9 @@ def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
     )
     raise CheckpointError(
         "no-weights", f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(there) or 'nothing'})",
-        f"name a folder inside it: {inside[-1]}" if inside else "name the folder that holds the weights",
+        "an exported model is read by albertkit.load_onnx, predict, evaluate and serve; all else needs the folder it was made of"
+        if "model.onnx" in there
+        else f"name a folder inside it: {inside[-1]}" if inside else "name the folder that holds the weights",
     )  # fmt: skip
 
 

@@ -15,7 +15,9 @@ from torch import Tensor
 from albertkit.checkpoints import load_checkpoint, read_tensors, save_checkpoint, write_tensors
 from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.exported import SENTENCE_EMBEDDING, ExportedEncoder
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling
+from albertkit.engines.onnx_model import REPORT, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, sync_folder, write_json
 from albertkit.model import AlbertModel
@@ -38,7 +40,10 @@ _FLAGS = {
 
 def is_encoder_folder(folder: Path) -> bool:
     """Return whether a folder is one of sentence-transformers', or a run that left one."""
-    return (or_model_of_run(folder) / MODULES).exists()
+    path = or_model_of_run(folder)
+    if (path / MODULES).exists() or not is_onnx_folder(path) or not (path / REPORT).exists():
+        return (path / MODULES).exists()
+    return read_json(path / REPORT, "report of the export").get("model_class") == "SentenceEncoder"
 
 
 def load_encoder(folder: str | Path, pooling: Poolings | None = None) -> SentenceEncoder:
@@ -52,6 +57,8 @@ def load_encoder(folder: str | Path, pooling: Poolings | None = None) -> Sentenc
                 "leave the pooling out; to train another one, start from the checkpoint it was made of",
             )  # fmt: skip
         return encoder
+    if is_onnx_folder(path):
+        return _load_exported(path, pooling)
     albert, tokenizer = _load_albert(path)
     length = min(128, albert.config.max_position_embeddings)
     return SentenceEncoder(albert, tokenizer, pooling or "mean", length).eval()
@@ -60,6 +67,27 @@ def load_encoder(folder: str | Path, pooling: Poolings | None = None) -> Sentenc
 def _load_albert(path: Path) -> tuple[AlbertModel, AlbertTokenizer]:
     albert = load_checkpoint(path, AlbertModel, allow_missing=("pooler",))
     return albert, own_tokenizer(path, albert.config)
+
+
+def _load_exported(path: Path, pooling: Poolings | None) -> SentenceEncoder:
+    """An encoder over ONNX Runtime: with the exported vectors where there are such, else pooled states."""
+    model = load_onnx(path)
+    if not isinstance(model, AlbertModel):
+        raise CheckpointError(
+            "no-task", f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
+            "export a sentence encoder: albertkit export onnx ENCODER OUT",
+        )  # fmt: skip
+    tokenizer = own_tokenizer(path, model.config)
+    longest = min(128, model.config.max_position_embeddings)
+    exported = [output for output in model.session.get_outputs() if output.name == SENTENCE_EMBEDDING]
+    if not exported:
+        return SentenceEncoder(model, tokenizer, pooling or "mean", longest).eval()
+    lengths, settings = _Config(path / _LENGTHS, optional=True), _Config(path / _SETTINGS, optional=True)
+    longest = min(lengths.get("max_seq_length", int | None, None) or longest, model.config.max_position_embeddings)
+    return ExportedEncoder(
+        model, tokenizer, max_length=longest, lower_case=bool(lengths.get("do_lower_case", bool, False)),
+        settings={name: value for name, value in settings.values.items() if name != "__version__"},
+    ).eval()  # fmt: skip
 
 
 def _load_modules(path: Path) -> SentenceEncoder:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from albertkit.engines.engine import Engine
+from albertkit.engines.onnx_model import OnnxEngine
 from albertkit.model.albert import AlbertModel
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.packing import PackedBatch
@@ -23,6 +24,8 @@ def on_engine(model: Model, engine: Engine) -> Model:
         model: Any class, in evaluation mode.
         engine: Of its encoder.
     """
+    if isinstance(engine, OnnxEngine):
+        return model  # it runs as a whole
     albert = copy.copy(model.encoder_model)
     albert.encode = partial(_encode, model.encoder_model, engine)  # type: ignore[method-assign]
     if isinstance(model, AlbertModel):

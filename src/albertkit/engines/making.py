@@ -37,6 +37,10 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
     if precision not in PRECISIONS:
         known = ", ".join(PRECISIONS)
         raise ConfigError("bad-precision", f"there is no precision `{precision}`", f"use one of {known}")
+    from albertkit.engines.onnx_model import OnnxModel, onnx_engine
+
+    if isinstance(model, OnnxModel):
+        return onnx_engine(model, precision)
     encoder = (model if isinstance(model, PretrainedAlbert) else load_model(model)).encoder_model
     notes: list[str] = []
     if precision == "int8":

@@ -6,43 +6,133 @@ T tokens of N sequences, S places of a row, H hidden, C labels, V vocabulary, P 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from albertkit.checkpoints.classes import HEADS
+from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS
 from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError, MissingExtraError
+from albertkit.engines.engine import Engine, Precision
+from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from albertkit.files import read_json
 from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
     AlbertForMaskedLM,
     AlbertForMultipleChoice,
     AlbertForPreTraining,
     AlbertForQuestionAnswering,
     AlbertForTokenClassification,
+    AlbertModel,
     PackedBatch,
 )
-from albertkit.model.outputs import BeamQuestionAnsweringOutput, PackedOutput
+from albertkit.model.outputs import (
+    BaseModelOutput,
+    BeamQuestionAnsweringOutput,
+    LogitsOutput,
+    ModelOutput,
+    PackedOutput,
+    PreTrainingOutput,
+    QuestionAnsweringOutput,
+)
+from albertkit.model.packing import unpack
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 
 ONNX_FILE = "model.onnx"
+REPORT = "export.json"  # beside it: how it was made
 _CLASSES: dict[str, type[PretrainedAlbert]] = {kind.__name__: kind for kind in HEADS.values()}
 
 
 class OnnxModel(PretrainedAlbert):
     """What every model of an exported folder is, beside the class it was exported from: `task.outputs` takes it for that class.
 
-    It has no parameters; of the class only `packed_logits` (`packed_beams`, `encode`) is there. `load_onnx` makes it.
+    It has no parameters and cannot be trained: no labels, gradients, hidden states or attentions. `load_onnx` makes it.
 
     Args:
         config: Of the model.
         session: ONNX Runtime's `InferenceSession`.
         tokenizer: That of the folder, if it has one.
+        precision: What it computes in: fp32 or int8.
     """
 
-    def __init__(self, config: AlbertConfig, session: Any, tokenizer: AlbertTokenizer | None = None) -> None:
+    def __init__(
+        self,
+        config: AlbertConfig,
+        session: Any,
+        tokenizer: AlbertTokenizer | None = None,
+        precision: Precision = "fp32",
+    ) -> None:
         nn.Module.__init__(self)
-        self.config, self.session, self.tokenizer = config, session, tokenizer
+        self.config, self.session, self.tokenizer, self.precision = config, session, tokenizer, precision
         self.eval()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        p_mask: Tensor | None = None,
+        return_dict: bool | None = None,
+        **others: Any,
+    ) -> ModelOutput:
+        """Run padded input as the class does; zeros at padding, of spans the lowest finite number.
+
+        Args:
+            input_ids: int64 [B, S]; of multiple choice [B, choices, S].
+            attention_mask: As `input_ids`, 0 at padding. Default: no padding.
+            token_type_ids: As `input_ids`. Default: 0.
+            position_ids: int64 [S] or [B, S]. Default: 0 to S-1.
+            p_mask: [B, S], of the beam head: 1 where no answer may lie.
+            return_dict: False returns a plain tuple.
+            **others: What only the class itself can do; None.
+
+        Raises:
+            ConfigError: bad-argument for labels, embeddings, hidden states or attentions; bad-shape.
+            DataError: empty-sequence, too-long, id-out-of-range.
+        """
+        if asked := [name for name, value in others.items() if value is not None and value is not False]:
+            raise ConfigError(
+                "bad-argument", f"a model over ONNX Runtime takes no `{asked[0]}`",
+                "load the model that it was exported from: its class takes labels, and returns losses and hidden states",
+            )  # fmt: skip
+        if input_ids is None:
+            raise ConfigError("bad-shape", "no input_ids given", "give ids; ONNX models take no embeddings")
+        choices = input_ids.shape[1] if isinstance(self, AlbertForMultipleChoice) and input_ids.dim() == 3 else 0
+        ids, mask, types = (
+            values.flatten(0, 1) if choices and values is not None else values
+            for values in (input_ids, attention_mask, token_type_ids)
+        )
+        assert ids is not None
+        batch = PackedBatch.from_padded(ids, mask, types, position_ids)
+        places = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask != 0
+        found = self.run(batch, None if p_mask is None else p_mask[places])
+        output = self._output(found, batch, places, choices)
+        return output if return_dict is not False else output.to_tuple()  # type: ignore[return-value]
+
+    def _output(self, found: dict[str, Tensor], batch: PackedBatch, places: Tensor, choices: int) -> ModelOutput:
+        """What ONNX Runtime returned, as the output of the class."""
+
+        def rows(name: str) -> Tensor:
+            return unpack(_tokens(found[name], batch), places)
+
+        if isinstance(self, AlbertModel):
+            return BaseModelOutput(
+                last_hidden_state=rows("last_hidden_state"), pooler_output=found.get("pooler_output")
+            )
+        if isinstance(self, AlbertForBeamQuestionAnswering):
+            return BeamQuestionAnsweringOutput(found)
+        if isinstance(self, AlbertForPreTraining):
+            return PreTrainingOutput(prediction_logits=rows("prediction_logits"), sop_logits=found["sop_logits"])
+        if isinstance(self, AlbertForQuestionAnswering):
+            lowest = torch.finfo(torch.float32).min
+            start, end = (rows(name).masked_fill(~places, lowest) for name in ("start_logits", "end_logits"))
+            return QuestionAnsweringOutput(start_logits=start, end_logits=end)
+        if isinstance(self, AlbertForMaskedLM | AlbertForTokenClassification):
+            return LogitsOutput(logits=rows("logits"))
+        return LogitsOutput(logits=found["logits"].view(-1, choices) if choices else found["logits"])
 
     @property
     def device(self) -> torch.device:
@@ -56,6 +146,7 @@ class OnnxModel(PretrainedAlbert):
             batch: N sequences. Tokens stand in their rows where their positions say.
             p_mask: int64 [T], of the beam head: 1 where no answer may lie.
         """
+        self._check(batch)
         given = {
             "input_ids": batch.input_ids, "attention_mask": torch.ones_like(batch.input_ids),
             "token_type_ids": batch.token_type_ids,
@@ -70,8 +161,32 @@ class OnnxModel(PretrainedAlbert):
         found = self.session.run(names, {name: values.numpy() for name, values in rows.items()})
         return dict(zip(names, map(torch.from_numpy, found), strict=True))
 
+    def _check(self, batch: PackedBatch) -> None:
+        """Raise what the class would, before ONNX Runtime fails in words of its own."""
+        most = self.config.max_position_embeddings
+        if batch.longest > most:
+            raise DataError(
+                "too-long", f"a sequence has {batch.longest} tokens, the model reads {most}",
+                "cut it, or split it in windows",
+            )  # fmt: skip
+        tables = {
+            "input_ids": self.config.vocab_size, "token_type_ids": self.config.type_vocab_size, "position_ids": most,
+        }  # fmt: skip
+        for name, size in tables.items():
+            least, largest = (int(value) for value in getattr(batch, name).aminmax())
+            if least < 0 or largest >= size:
+                raise DataError(
+                    "id-out-of-range", f"{name} go from {least} to {largest}, the model knows 0 to {size - 1}",
+                    "encode the text with the tokenizer in the model's folder",
+                )  # fmt: skip
+
     def encode(self, batch: PackedBatch, trace: None = None, positions: Tensor | None = None) -> PackedOutput:
         """As `AlbertModel.encode`, of a folder of that class."""
+        if not isinstance(self, AlbertModel):
+            raise ConfigError(
+                "bad-argument", f"{type(self).__name__} has its heads' outputs only, no states of the encoder",
+                "export the encoder: albertkit export onnx ENCODER OUT",
+            )  # fmt: skip
         found = self.run(batch)
         hidden = _tokens(found["last_hidden_state"], batch)
         return PackedOutput(hidden if positions is None else hidden[positions], found.get("pooler_output"))
@@ -92,6 +207,51 @@ class OnnxModel(PretrainedAlbert):
         return BeamQuestionAnsweringOutput(self.run(batch, p_mask))
 
 
+class OnnxEngine(Engine):
+    """The engine of a model over ONNX Runtime, which computes in what it was exported in.
+
+    Args:
+        model: The model.
+        notes: What was asked for and is not so.
+    """
+
+    def __init__(self, model: OnnxModel, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(model.precision, notes)
+        self._model = model
+
+    def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
+        """As `Engine.encode`, of an exported encoder."""
+        return self._model.encode(batch, positions=positions)
+
+    def begin(self, batch: PackedBatch) -> Tensor:
+        """Refused: an ONNX model has no single passes."""
+        raise _no_passes()
+
+    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
+        """Refused: an ONNX model has no single passes."""
+        raise _no_passes()
+
+
+def _no_passes() -> ConfigError:
+    return ConfigError(
+        "bad-argument",
+        "an ONNX model makes all its passes at once",
+        "leave early exit out, or name the model's own folder",
+    )
+
+
+def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:
+    """Return the engine of a model over ONNX Runtime; a note says where another precision was asked for."""
+    if precision in ("auto", model.precision):
+        return OnnxEngine(model)
+    return OnnxEngine(model, (f"not {precision}: the ONNX folder was exported in {model.precision}",))
+
+
+def is_onnx_folder(folder: Path) -> bool:
+    """Return whether a folder holds an exported model and no weights of its own."""
+    return (folder / ONNX_FILE).is_file() and not any((folder / name).exists() for name in (WEIGHTS, OLD_WEIGHTS))
+
+
 def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
     """Open what `albertkit export onnx` wrote.
 
@@ -110,7 +270,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
         import onnxruntime as ort
     except ImportError:
         raise MissingExtraError.of("onnxruntime", "onnx", "running an exported model") from None
-    path = Path(folder)
+    path = local_folder(folder)
     config = AlbertConfig.from_pretrained(path)
     if not (path / ONNX_FILE).is_file():
         raise CheckpointError(
@@ -132,7 +292,8 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
             "broken-weights", f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}", "export the model again"
         ) from None
     kind = type(f"Onnx{name}", (OnnxModel, _CLASSES[name]), {})
-    return kind(config, session, tokenizer_of(path))
+    report = read_json(path / REPORT, "report of the export") if (path / REPORT).exists() else {}
+    return kind(config, session, tokenizer_of(path), report.get("precision", "fp32"))
 
 
 def tokenizer_of(folder: Path) -> AlbertTokenizer | None:

@@ -10,7 +10,7 @@ from albertkit.captioning.folder import is_captioner_folder
 from albertkit.checkpoints.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
-from albertkit.engines.onnx_model import ONNX_FILE, OnnxModel, load_onnx, tokenizer_of
+from albertkit.engines.onnx_model import ONNX_FILE, REPORT, OnnxModel, load_onnx, tokenizer_of
 from albertkit.errors import CheckpointError, ConfigError, MachineError, MissingExtraError
 from albertkit.files import atomic_folder, write_json
 from albertkit.inference.agreement import Agreement, agreement_of
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import onnx
 
 PRECISIONS = ("fp32", "int8")
-REPORT = "export.json"
 _TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that is above 1
 _CARRIED = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
 _PRODUCTS = ("MatMulInteger", "Gemm", "MatMul")
@@ -112,7 +111,9 @@ def export_onnx(
         exported = load_onnx(made)
         difference = _checked_difference(folder, loaded, exported, precision)
         agreement = agreement_of(folder, loaded, exported, precision, data)
-        agreement.require(force)
+        agreement.require(
+            force, "compare on labelled examples of its task with --data DATA" if data is None else "export fp32"
+        )
         report = ExportReport(
             str(model), str(target), type(loaded).__name__, precision,
             round(sum(file.stat().st_size for file in made.glob(f"{ONNX_FILE}*")) / 1e6, 2), count_products(graph),

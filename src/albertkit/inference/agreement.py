@@ -13,8 +13,9 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.engine import Precision
-from albertkit.engines.onnx_model import tokenizer_of
+from albertkit.engines.onnx_model import REPORT, is_onnx_folder, load_onnx, tokenizer_of
 from albertkit.errors import CheckpointError
+from albertkit.files import read_json
 from albertkit.inference.forms import answer_task, compare, outputs_of
 from albertkit.inference.sample import sample_batches
 from albertkit.model.pretrained import PretrainedAlbert
@@ -87,8 +88,12 @@ class Agreement:
         """Plain values for JSON."""
         return {**asdict(self), "loss": self.loss, "problems": self.problems}
 
-    def require(self, force: bool) -> None:
+    def require(self, force: bool, remedy: str) -> None:
         """Refuse, unless forced.
+
+        Args:
+            force: Take the model as it is.
+            remedy: What the command has to offer instead, for the hint.
 
         Raises:
             CheckpointError: low-agreement.
@@ -96,7 +101,7 @@ class Agreement:
         if self.problems and not force:
             raise CheckpointError(
                 "low-agreement", f"in {self.precision} the model is no longer the same: {'; '.join(self.problems)}",
-                "use bf16, measure on labelled examples (`albertkit agreement MODEL DATA`), or take it as it is with --force",
+                f"{remedy}, or take it as it is with --force",
             )  # fmt: skip
 
 
@@ -106,7 +111,7 @@ def check_agreement(
     """Compare an engine with fp32.
 
     Args:
-        model: A checkpoint folder or a run.
+        model: A checkpoint folder or a run; or an ONNX folder, which is compared with the folder it was exported from.
         data: Labelled examples of the model's task: a file, or a folder in its layout. Default: a built-in sample of text.
         precision: Of the engine.
         split: Which file of a folder.
@@ -115,11 +120,30 @@ def check_agreement(
         CheckpointError: no-task if there are examples and no task. DataError: what reading raises. And what loading raises.
     """
     folder = local_folder(model)
+    if is_onnx_folder(folder):
+        return _exported_agreement(folder, data, split)
     loaded = SentenceEncoder.from_pretrained(folder).albert if is_encoder_folder(folder) else load_model(folder)
     engine = load_engine(loaded, precision)
     form = on_engine(loaded, engine)
     found = agreement_of(folder, loaded, form, engine.precision, data, split)
     return replace(found, notes=engine.notes)
+
+
+def _exported_agreement(folder: Path, data: str | Path | None, split: str) -> Agreement:
+    """Compare an exported model with the folder that it was exported from, which its report names."""
+    report = read_json(folder / REPORT, "report of the export") if (folder / REPORT).exists() else {}
+    source = report.get("source")
+    if not source or not Path(source).is_dir():
+        raise CheckpointError(
+            "no-weights", f"`{folder}` is an exported model, and the folder that it was exported from is not there: "
+            f"{f'`{source}`' if source else f'there is no {REPORT}'}",
+            f"{REPORT} has the comparison that was made then; name the model's own folder to compare an engine",
+        )  # fmt: skip
+    origin, form = local_folder(source), load_onnx(folder)
+    encoder = is_encoder_folder(origin)
+    model = SentenceEncoder.from_pretrained(origin) if encoder else load_model(origin)
+    found = agreement_of(origin, model, form, form.precision, data, split)
+    return replace(found, notes=(f"{folder} was compared with {origin}, which it was exported from",))
 
 
 def agreement_of(

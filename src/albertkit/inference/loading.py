@@ -10,7 +10,9 @@ from albertkit.checkpoints.classes import load_model
 from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision
+from albertkit.engines.onnx_model import OnnxModel, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.inference.embedding import Embed
 from albertkit.inference.pipeline import Pipeline
@@ -118,13 +120,19 @@ def load_pipelines(
         return {pipeline.kind: pipeline}
     if is_captioner_folder(path):
         return {"caption": _captioner(path, device)}
-    place, precision = (torch.device("meta"), "fp32") if device == "meta" else (find_device(device), precision)
+    place = torch.device("meta") if device == "meta" else find_device(device)
+    if device == "meta" and not is_onnx_folder(path):  # no weights are packed that are let go of
+        precision = "fp32"
     if is_encoder_folder(path):
         return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(place), precision)}
     task, loaded, tokenizer = _load(path)
     loaded.to(place)
     if task is not None:
         return {BY_TASK[task.kind].kind: _pipeline(None, task, loaded, tokenizer, precision)}
+    if isinstance(loaded, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
+        engine = load_engine(loaded, precision)
+        found = [_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
+        return {pipeline.kind: pipeline for pipeline in found if pipeline is not None}
     length = min(128, loaded.config.max_position_embeddings)  # as of a checkpoint read as a sentence encoder
     embed = Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)
     kinds = ("fill-mask", "sentence-order")
@@ -137,7 +145,7 @@ def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
     if is_task_model(path):
         task, model, tokenizer = load_task_model(path)
     else:
-        model = load_model(path)
+        model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
         task, tokenizer = task_of(model), own_tokenizer(path, model.config)
     return task, model, tokenizer
 

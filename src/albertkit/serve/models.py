@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.captioning.folder import is_captioner_folder
+from albertkit.engines.onnx_model import is_onnx_folder
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.inference import Pipeline, load_pipelines
 from albertkit.inference.caption import CaptionPipeline
@@ -72,7 +73,8 @@ class Models:
                 for pipeline in pipelines.values():
                     with suppress(AlbertKitError):  # now, too: what tokenizes is compiled when it is first called
                         pipeline.features([pipeline.parse(pipeline.example)])
-                self._pipelines[name] = {**pipelines, PASSES: None}
+                exported = is_onnx_folder(Path(folder))  # it runs as a whole: nobody can look inside
+                self._pipelines[name] = {**pipelines, **({} if exported else {PASSES: None})}
 
     def find(self, kind: str, name: str | None) -> tuple[str, Any]:
         """The model of that name, or the first one that has a kind, and its pipeline, None for calls.

@@ -10,12 +10,14 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 from pydantic_core import to_json
 
+from albertkit.engines.onnx_model import is_onnx_folder
 from albertkit.errors import AlbertKitError, DataError, MachineError, explain
 from albertkit.inference import Pipeline, load_pipelines
 from albertkit.inference.agreement import check_agreement
@@ -54,8 +56,13 @@ def _load(start: Start) -> Models:
     models = {}
     for name, folder in start.folders.items():
         models[name] = load_pipelines(folder, precision=precision, device=start.device, exits=start.exits)
-        if _facts(models[name]).precision == "int8":
-            check_agreement(folder, precision="int8").require(start.force)
+        if _facts(models[name]).precision == "int8" and not is_onnx_folder(
+            Path(folder)
+        ):  # compared when it was exported
+            agreement = check_agreement(folder, precision="int8")
+            agreement.require(
+                start.force, "serve it with --precision bf16, measure it on examples (`albertkit agreement MODEL DATA`)"
+            )
         _warm_up(models[name])
     return models
 

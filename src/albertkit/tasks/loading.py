@@ -9,6 +9,7 @@ from albertkit.checkpoints.folder import fill, read_tensors
 from albertkit.checkpoints.matching import HEADS
 from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
+from albertkit.engines.onnx_model import is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, write_json
 from albertkit.model.pretrained import PretrainedAlbert
@@ -139,7 +140,7 @@ def load_task_model(folder: str | Path) -> TaskModel:
 
     path = task_folder(folder)
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
-    model = task.model_class.from_pretrained(path, strict=True)
+    model = load_onnx(path) if is_onnx_folder(path) else task.model_class.from_pretrained(path, strict=True)
     _check_task(task, model, path)
     return TaskModel(task, model, own_tokenizer(path, model.config))
 

@@ -1,0 +1,195 @@
+"""ONNX folders as models: `load_onnx` as the class it came from; pipelines, predict, evaluate, serve, agreement, vectors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.pooling import Projection
+from albertkit.engines.onnx_model import is_onnx_folder, load_onnx
+from albertkit.errors import AlbertKitError, ConfigError, DataError
+from albertkit.export import export_onnx
+from albertkit.inference import load_pipeline, load_pipelines
+from albertkit.inference.agreement import check_agreement
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertModel,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tasks.columns import Columns
+from albertkit.tasks.loading import save_task_model
+from albertkit.tasks.predict import evaluate_task, predict
+from albertkit.tasks.registry import find_task
+from albertkit.tokenizer import AlbertTokenizer
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+Folder = Callable[..., Path]
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]])  # padding at both sides, and a hole
+IDS = torch.arange(18).view(3, 6) % 40 + 5
+
+
+def test_a_forward_pass_is_that_of_the_class(
+    folder: Folder, tmp_path: Path, model_class: type[PretrainedAlbert]
+) -> None:
+    source = folder(model_class)
+    export_onnx(source, tmp_path / "out")
+    ours, theirs = load_onnx(tmp_path / "out"), model_class.from_pretrained(source)
+    assert isinstance(ours, model_class)
+    given = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": IDS % 2}
+    if model_class is AlbertForMultipleChoice:
+        given = {name: values[None] for name, values in given.items()}
+    if model_class is AlbertForBeamQuestionAnswering:
+        given = {name: values[:2] for name, values in given.items()}
+        given["p_mask"] = (IDS[:2] % 5 == 0).long()
+    with torch.no_grad():
+        here, there = ours(**given), theirs(**given)
+    assert type(here) is type(there)
+    assert list(here) == list(there)
+    for name, values in there.items():
+        real = (
+            MASK.bool()
+            if isinstance(theirs, AlbertForQuestionAnswering)
+            else torch.ones(values.shape, dtype=torch.bool)
+        )
+        assert here[name].shape == values.shape
+        np.testing.assert_allclose(here[name][real], values[real], atol=3e-5, err_msg=name)
+        if isinstance(theirs, AlbertForQuestionAnswering):
+            assert (here[name][~real] == torch.finfo(torch.float32).min).all()
+    alone = ours(given["input_ids"], return_dict=False)
+    assert isinstance(alone, tuple)
+
+
+def test_what_only_the_class_can_do_is_refused_in_our_words(folder: Folder, tmp_path: Path) -> None:
+    export_onnx(folder(AlbertForSequenceClassification), tmp_path / "out")
+    model = load_onnx(tmp_path / "out")
+    for asked in (
+        {"labels": torch.tensor([0])},
+        {"output_hidden_states": True},
+        {"inputs_embeds": torch.zeros(1, 2, 32)},
+    ):
+        with pytest.raises(ConfigError, match="ONNX Runtime takes no") as caught:
+            model(IDS, **asked)
+        assert caught.value.slug == "bad-argument"
+    model(IDS, labels=None, output_attentions=False)
+    long = torch.full((1, model.config.max_position_embeddings + 1), 7)
+    for wrong, slug in (
+        (long, "too-long"), (torch.tensor([[7, 56]]), "id-out-of-range"), (torch.tensor([[7, -1]]), "id-out-of-range"),
+        (torch.tensor([7]), "bad-shape"),
+    ):  # fmt: skip
+        with pytest.raises(AlbertKitError) as caught:
+            model(wrong)
+        assert caught.value.slug == slug
+    with pytest.raises(ConfigError, match="no input_ids"):
+        model()
+    with pytest.raises(DataError) as caught:
+        model(IDS, MASK * 0)
+    assert caught.value.slug == "empty-sequence"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(
+    tmp_path: Path, make_model, tokenizer: AlbertTokenizer, precision: str
+) -> None:
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
+    model = make_model(AlbertForSequenceClassification, **task.head())
+    save_task_model(tmp_path / "own", model, tokenizer, task)
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nthe quick fox\ta\nlazy wizards brew\tb\nover calm rivers\ta\n")
+    export_onnx(tmp_path / "own", tmp_path / "onnx", precision=precision, force=True)
+    written = {}
+    for name in ("own", "onnx"):
+        report = predict(tmp_path / name, tmp_path / "dev.tsv", tmp_path / f"{name}.jsonl", precision="fp32")
+        written[name] = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+    assert (precision == "int8") == any("exported in int8" in note for note in report.notes)
+    for ours, theirs in zip(written["own"], written["onnx"], strict=True):
+        assert ours["probabilities"]["a"] == pytest.approx(
+            theirs["probabilities"]["a"], abs=1e-4 if precision == "fp32" else 0.1
+        )
+    if precision == "fp32":
+        scores = [evaluate_task(tmp_path / name, tmp_path / "dev.tsv").scores for name in ("own", "onnx")]
+        assert scores[0]["accuracy"] == scores[1]["accuracy"]
+    pipeline = load_pipeline(tmp_path / "onnx")
+    assert (pipeline.kind, pipeline.precision) == ("classify", precision)
+    again = load_pipelines(tmp_path / "onnx")["classify"]("the fox")
+    assert pipeline("the fox")["probabilities"]["a"] == pytest.approx(again["probabilities"]["a"])
+    from albertkit.serve.models import Models
+
+    served = Models({"exported": str(tmp_path / "onnx")})
+    assert served.find("classify", None)[0] == "exported"
+    with pytest.raises(Exception, match="passes"):
+        served.find("passes", None)
+
+
+def test_a_pretrained_model_fills_masks_and_orders_sentences(folder: Folder, tmp_path: Path) -> None:
+    source = folder(AlbertForPreTraining)
+    export_onnx(source, tmp_path / "onnx")
+    assert is_onnx_folder(tmp_path / "onnx")
+    assert not is_onnx_folder(source)
+    ours, theirs = load_pipelines(tmp_path / "onnx"), load_pipelines(source, precision="fp32")
+    assert list(ours) == ["fill-mask", "sentence-order"]
+    text = "the [MASK] fox jumps over a [MASK] dog"
+    for here, there in zip(ours["fill-mask"](text)["masks"], theirs["fill-mask"](text)["masks"], strict=True):
+        assert [guess["id"] for guess in here] == [guess["id"] for guess in there]
+        np.testing.assert_allclose([g["probability"] for g in here], [g["probability"] for g in there], atol=1e-5)
+    pair = ("the fox", "a dog")
+    assert ours["sentence-order"](pair)["in_order"] == pytest.approx(
+        theirs["sentence-order"](pair)["in_order"], abs=1e-5
+    )
+    assert list(load_pipelines(tmp_path / "onnx", device="meta")) == ["fill-mask", "sentence-order"]
+    with pytest.raises(AlbertKitError) as caught:
+        load_pipeline(tmp_path / "onnx", "embed")
+    assert caught.value.slug == "no-task"
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_sentence_encoder_gives_the_same_vectors(tmp_path: Path, make_model, tokenizer, normalize: bool) -> None:
+    torch.manual_seed(0)
+    encoder = SentenceEncoder(make_model(AlbertModel), tokenizer, "mean", 20, Projection(64, 24), normalize).eval()
+    encoder.save_pretrained(tmp_path / "own")
+    export_onnx(tmp_path / "own", tmp_path / "onnx")
+    texts = ["the quick brown fox", "wizards", "seven old wizards brew strong potions near calm rivers " * 3, ""]
+    exported = SentenceEncoder.from_pretrained(tmp_path / "onnx")
+    assert (exported.dimension, exported.max_length) == (24, 20)
+    with pytest.warns(UserWarning, match="longer than 20"):
+        ours, theirs = exported.encode(texts), encoder.encode(texts)
+    np.testing.assert_allclose(ours, theirs, atol=3e-5)
+    pipelines = load_pipelines(tmp_path / "onnx")
+    assert list(pipelines) == ["embed"]
+    np.testing.assert_allclose(pipelines["embed"](texts[0])["embedding"], ours[0], atol=1e-6)
+
+
+def test_an_encoder_alone_is_pooled_as_its_own_folder(folder: Folder, tmp_path: Path) -> None:
+    source = folder(AlbertModel)
+    export_onnx(source, tmp_path / "onnx")
+    texts = ["the quick brown fox", "wizards"]
+    ours, theirs = (SentenceEncoder.from_pretrained(path, "cls").encode(texts) for path in (tmp_path / "onnx", source))
+    np.testing.assert_allclose(ours, theirs, atol=3e-5)
+
+
+def test_agreement_compares_with_the_folder_it_came_from(folder: Folder, tmp_path: Path) -> None:
+    source = folder(AlbertForSequenceClassification)
+    report = export_onnx(source, tmp_path / "onnx")
+    found = check_agreement(tmp_path / "onnx")
+    assert found.precision == "fp32"
+    assert found.cosine_min == pytest.approx(report.agreement.cosine_min, abs=1e-6)
+    assert str(source) in found.notes[0]
+    source.rename(tmp_path / "moved")
+    with pytest.raises(AlbertKitError, match="the folder that it was exported from is not there") as caught:
+        check_agreement(tmp_path / "onnx")
+    assert caught.value.slug == "no-weights"
+
+
+def test_a_command_that_needs_weights_says_what_reads_an_exported_model(folder: Folder, tmp_path: Path) -> None:
+    export_onnx(folder(AlbertForSequenceClassification), tmp_path / "onnx")
+    with pytest.raises(AlbertKitError) as caught:
+        AlbertForSequenceClassification.from_pretrained(tmp_path / "onnx")
+    assert caught.value.slug == "no-weights"
+    assert "albertkit.load_onnx" in caught.value.hint

@@ -10,15 +10,18 @@ import pytest
 import torch
 
 from albertkit.captioning.attention import word_attention
+from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.data import PreparedClips, prepare, read_clips
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.synthetic.shapes import make_clips
 from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.training.objective import CaptionObjective
 from albertkit.captioning.training.rows import CaptionRows, shifted
 from albertkit.captioning.training.start import start_captioner
 from albertkit.captioning.training.stream import CaptionStream
+from albertkit.captioning.video import FrameSampling
 from albertkit.checkpoints import read_tensors
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tokenizer import AlbertTokenizer
@@ -241,6 +244,38 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
     assert not any(line.startswith("objective") for line in notes)
 
 
+def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
+    """Gate and times are interpolated: where they do not change with time, nothing changes; the rest is kept to the bit."""
+    make_clips(tmp_path / "clips", 20)
+    clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
+    prepared = []
+    for frames in (4, 8):
+        place = tmp_path / f"{frames} frames"
+        prepare(clips, place, load_backbone("conv3d", {"width": 64}), FrameSampling(num_frames=frames, size=32))
+        prepared.append(PreparedClips.open(place))
+    few, many = (one.grid for one in prepared)
+    settings = dataclasses.replace(SMALL, video_attention="log")
+    captioner, _ = start_captioner(shell, prepared[0], settings, few.num_tokens)
+    albert, place = captioner.model.albert, few.height * few.width
+    with torch.no_grad():
+        of_places = torch.randn(place, place)
+        gate = of_places[None, :, None, :].expand(few.frames, place, few.frames, place)
+        albert.video_gate.copy_(gate.reshape(-1, 1))
+        albert.img_embedding.time_embeddings.copy_(torch.arange(few.frames)[:, None])
+    captioner.save_pretrained(tmp_path / "few")
+    further, notes = start_captioner(tmp_path / "few", prepared[1], SMALL, many.num_tokens)
+    own = further.model.albert
+    found = own.video_gate.view(many.frames, place, many.frames, place)
+    assert torch.allclose(found, of_places[None, :, None, :].expand_as(found), atol=1e-6)
+    times = own.img_embedding.time_embeddings[:, 0]
+    assert times.tolist() == sorted(times.tolist())
+    assert (len(times), float(times[0]), float(times[-1])) == (many.frames, 0, few.frames - 1)
+    assert torch.equal(own.img_embedding.projection.weight, albert.img_embedding.projection.weight)
+    assert f"learned gate: {few.frames} frames interpolated to {many.frames}" in notes
+    assert f"places in time: {few.frames} interpolated to {many.frames}" in notes
+    assert not any("fresh" in line for line in notes if line.startswith(("visual side", "learned gate")))
+
+
 def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
     with pytest.raises(DataError, match="has no test"):
         train_captioner(shell, features, tmp_path / "a", SMALL, dev_split="test")
@@ -256,11 +291,6 @@ def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
 def test_a_backbone_of_transformers_is_trained_along(shell, tmp_path):
     """Frames are kept for it, its rate is a twentieth, and its new weights go into the captioner's folder."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
-
-    from albertkit.captioning.backbones import load_backbone
-    from albertkit.captioning.data import prepare, read_clips
-    from albertkit.captioning.synthetic.shapes import make_clips
-    from albertkit.captioning.video import FrameSampling
 
     torch.manual_seed(0)
     vision = CLIPVisionConfig(

@@ -9,6 +9,7 @@ from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.folder import find_backbone, kept_backbone
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.captioning.model.config import Objective, VideoAttention
+from albertkit.captioning.training.more_frames import for_frames
 from albertkit.captioning.training.settings import CaptionSettings
 from albertkit.checkpoints.folder import fill, read_tensors
 from albertkit.checkpoints.matching import HEADS
@@ -58,7 +59,7 @@ def start_captioner(
         config = config.with_changes(
             hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
         )
-    captioning_model = _model(path, config, notes)
+    captioning_model = _model(path, config, grid, notes)
     captioner = VideoCaptioner(captioning_model, tokenizer, backbone_of_clips, clips.sampling, clips.grid)
     return captioner, notes
 
@@ -99,9 +100,10 @@ def _caption(
     )
 
 
-def _model(path: Path, config: AlbertConfig, notes: list[str]) -> AlbertForImageCaptioning:
+def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> AlbertForImageCaptioning:
     wanted = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
-    tensors = dict(read_tensors(path))
+    tensors, fitted = for_frames(read_tensors(path), wanted, grid)
+    notes += fitted
     for start, what in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
         own = [name for name in tensors if name.startswith(start)]
         asked = [name for name in wanted if name.startswith(start)]

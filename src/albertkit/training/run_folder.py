@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 # What may lie in the folder of a run before there is one: what the parts of a command wrote before they were killed, the
 # runs of several seeds, and logs that a shell writes there.
-_BEFORE_A_RUN = (".*", "start", "steps.json", "teacher", "seed-*", "retry-*", "*.log", "*.out", "*.err", "*.txt")
+_BEFORE_A_RUN = (".*", "start", "teacher", "seed-*", "retry-*", "*.log", "*.out", "*.err", "*.txt")
 
 
 def alone_in_run(train: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

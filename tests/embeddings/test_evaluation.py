@@ -282,8 +282,8 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
     models = json.loads(capsys.readouterr().out)["models"]
     assert [one["model"] for one in models] == [str(checkpoint), str(start)]
     table = [line.strip("| ").split(" | ") for line in (tmp_path / "t.md").read_text().splitlines()[:5]]
-    assert table[0] == ["model", "korsts sts-test.tsv, Spearman", "klue-sts klue-sts-v1.1_dev.json, Spearman",
-                        "klue-sts klue-sts-v1.1_dev.json, F1"]  # fmt: skip
+    assert table[0] == ["model", "korsts, Spearman", "klue-sts, Spearman", "klue-sts, F1", "klue-sts, best F1"]
+    assert "korsts: `sts-test.tsv`, 60 pairs" in (tmp_path / "t.md").read_text()
     alone = evaluate_embeddings(start, named_files(given[2:]))
     own = alone.files["korsts sts-test.tsv"]
     assert alone.files["korsts sts-test.tsv"]["path"] == str(folder / "sts-test.tsv")

@@ -69,14 +69,13 @@ def evaluate(
     ]  # fmt: skip
     if out is not None:
         save_all_embedding_results(reports, out)
-    compared = embedding_table(reports)
     if table is not None:
-        write_embedding_table(compared, table)
+        write_embedding_table(embedding_table(reports), table)
     if json:
         print_result(reports[0] if len(reports) == 1 else {"models": reports}, json)
         return
     if len(reports) > 1:
-        print_embedding_table(compared)
+        print_embedding_table(embedding_table(reports, intervals=False))
     for report in reports:
         print_embedding_results(report)
 

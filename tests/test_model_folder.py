@@ -20,6 +20,7 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.model_folder import describe_model, local_folder, model_of_run, or_model_of_run, write_selected
+from albertkit.pretraining.run import next_commands
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.loading import save_task_model
 from albertkit.tasks.registry import find_task
@@ -72,7 +73,7 @@ class Reached(Exception):
 # Command line after `albertkit`; {run} is the run, the rest lies in the folder of the fixture, {out} is a new path.
 COMMANDS = (
     "predict {run} --text fox", "predict {run} {text}", "predict {run} {labels}", "inspect {run}",
-    "inspect {run} --passes {out}", "serve {run} --port 0", "serve name={run} --port 0", "agreement {run}",
+    "inspect {run} --passes {out}.html", "serve {run} --port 0", "serve name={run} --port 0", "agreement {run}",
     "export onnx {run} {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "exits {run} {labels}",
     "finetune classify {run} {labels} --text text --label label --out {out}",
     "finetune classify {run} {labels} --text text --label label --check",
@@ -83,7 +84,7 @@ COMMANDS = (
     "tokenizer repair {run} --out {out}",
     "embed train scores {run} {pairs} --text text --pair pair --label label --out {out}",
     "embed distill {run} {text} --teacher {vectors} --out {out}",
-    "embed augment scores {pairs} --cross-encoder {run} --text text --pair pair --label label --out {out}",
+    "embed augment scores {pairs} --cross-encoder {run} --text text --pair pair --label label --out {out}.tsv",
     "embed evaluate {run} scores={pairs} --text text --pair pair --label label",
     "embed encode {run} {text} --out {out}.npy", "embed map {run} {text} --out {out}.html",
     "caption train {run} {store} --out {out}", "caption predict {run} clip.mp4", "caption evaluate {run} {store}",
@@ -250,3 +251,12 @@ def test_the_hub_is_named_where_it_cannot_be_reached(tmp_path: Path, monkeypatch
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(MachineError, match="`nobody/nothing`: the hub cannot be used"):
         AlbertTokenizer.from_pretrained("nobody/nothing")
+
+
+def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model(place: Path) -> None:
+    run = place / "pretraining"
+    commands = next_commands(place / "store", run)
+    assert commands[0] == (
+        f"albertkit evaluate {run} {place / 'store'}", f"score {run / 'best'}, step 1,200, masked lm loss 7.091",
+    )  # fmt: skip
+    assert all(str(run) in command and "final" not in command for command, _ in commands)

@@ -50,5 +50,5 @@ def pretrain(
     result = pretrain(store, out, settings, start=continue_, tokenizer=tokenizer, resume=resume)
     print_result(result.to_dict(), json)
     if result.model and not json:
-        print_next(next_commands(store, result.model))
+        print_next(next_commands(store, out))
     return 0 if result.model else exit_status()

@@ -14,7 +14,7 @@ from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_json, write_checksums, write_json
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
-from albertkit.model_folder import local_folder, write_selected
+from albertkit.model_folder import describe_model, local_folder, or_model_of_run, write_selected
 from albertkit.pretraining.depth import passes_at, set_depth
 from albertkit.pretraining.epoch_stream import check_budget
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
@@ -186,13 +186,13 @@ def _result(model: Path | None, result: TrainingResult) -> PretrainResult:
     return PretrainResult(model, state.step, state.seconds, result.evaluation, state.skipped, *budget)
 
 
-def next_commands(store: str | Path, model: Path) -> list[tuple[str, str]]:
-    """Commands to try with a pretrained model, and what each does."""
+def next_commands(store: str | Path, run: Path) -> list[tuple[str, str]]:
+    """Return commands to try with a finished run, whose model is the one that it recommends, and what each does."""
     return [
-        (f"albertkit evaluate {model} {store}", "score it on the held-out documents again"),
-        (f"albertkit predict {model} --text 'The [MASK] is red.' --kind fill-mask", "fill in a mask"),
-        (f"albertkit finetune sst2 {model} DATA --out RUN", "fine-tune it; other tasks: albertkit finetune --help"),
-        (f"albertkit report {model.parent}", "losses, settings and results as a page"),
+        (f"albertkit evaluate {run} {store}", f"score {describe_model(or_model_of_run(run))}"),
+        (f"albertkit predict {run} --text 'The [MASK] is red.' --kind fill-mask", "fill in a mask"),
+        (f"albertkit finetune sst2 {run} DATA --out RUN", "fine-tune it; other tasks: albertkit finetune --help"),
+        (f"albertkit report {run}", "losses, settings and results as a page"),
     ]
 
 

@@ -196,7 +196,7 @@ class VideoCaptioner:
 
     def _caption(self, ids: list[int], score: float, total: float) -> Caption:
         pieces = ids[1 : ids.index(self.tokenizer.sep_id)]
-        return Caption(self.tokenizer.decode(pieces).strip(), score, total, tuple(pieces))
+        return Caption(self.tokenizer.decode(pieces, skip_special_tokens=True).strip(), score, total, tuple(pieces))
 
     def _last_pieces(self, words: Sequence[str]) -> list[int]:
         return sorted({self.tokenizer.encode(word)[-1] for word in words if word})

@@ -83,6 +83,9 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
         prints = (backbone.fingerprint()[:12], str(clips.backbone_fingerprint)[:12])
         same = backbone.name == clips.backbone
         pairs["weights of the backbone" if same else "backbone"] = prints if same else (backbone.name, clips.backbone)
+    if clips.kind == "features" and None not in (captioner.grid, clips.grid):  # of frames the captioner makes its own
+        grids = [" x ".join(map(str, grid)) for grid in (captioner.grid, clips.grid) if grid]
+        pairs["visual tokens"] = (grids[0], grids[1])
     differing = [f"{name} {own}, not {theirs}" for name, (own, theirs) in pairs.items() if own != theirs]
     if differing:
         raise CheckpointError(

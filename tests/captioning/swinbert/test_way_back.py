@@ -151,6 +151,19 @@ def test_it_is_captioned_evaluated_and_trained_on_from(
         assert written.max_abs_diff == 0
 
 
+@pytest.mark.parametrize("run", [False], indirect=True)
+def test_fewer_visual_tokens_than_swinbert_had_are_noticed(run: dict[str, Any], tmp_path: Path) -> None:
+    """Without positions and gate nothing else would: SwinBERT's captioner reads any number of tokens."""
+    convert_swinbert(run["place"], tmp_path / "home")
+    make_clips(tmp_path / "clips", 20)
+    clips = {"dev": read_clips(tmp_path / "clips", "dev")}
+    swin = load_backbone(f"video-swin:{tmp_path / 'home'}")
+    sampling = FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
+    prepare(clips, tmp_path / "pooled", swin, sampling, max_tokens=4)
+    with pytest.raises(CheckpointError, match="visual tokens 2 x 4 x 4, not 2 x 1 x 2"):
+        evaluate_captioner(VideoCaptioner.from_pretrained(tmp_path / "home"), tmp_path / "pooled", "dev")
+
+
 def test_what_swinbert_cannot_run_is_not_written(frames: Path, shell: Path, tmp_path: Path) -> None:
     settings = dataclasses.replace(SMALL, objective="causal", video_attention="diagonal", steps=1)
     train_captioner(shell, frames, tmp_path / "run", settings)

@@ -132,7 +132,7 @@ def quickstart(
     settings = replace(SETTINGS, seed=seed, config=out / "config.json", minutes=minutes)
     result = pretrain(store, out / "run", settings, resume=(out / "run" / "run.toml").exists(), title="pretraining")
     if result.model is None:
-        raise SystemExit(exit_status())
+        raise KeyboardInterrupt if exit_status() == 130 else SystemExit(exit_status())
 
     say("[bold]5 of 5[/] evaluation on held-out documents")
     numbers = evaluate(result.model, store).to_dict()

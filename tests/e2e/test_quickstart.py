@@ -1,6 +1,7 @@
 """Quickstart on a small text, by a clock of the test's own: the time it is given, a kill, what it prints."""
 
 import itertools
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 import albertkit
+from albertkit import first_run
 from albertkit.cli.printing import print_quickstart
 from albertkit.first_run import SETTINGS, next_commands
-from albertkit.pretraining.run import pretrain
-from albertkit.training import loop
+from albertkit.pretraining.run import PretrainResult, pretrain
+from albertkit.training import loop, stopping
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 
@@ -44,6 +46,12 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
         patch.setattr(loop, "learning_rate", killed)
         with pytest.raises(RuntimeError, match="killed"):
             albertkit.quickstart(tmp_path / "out", corpus, **options)
+    for number, ending in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
+        with monkeypatch.context() as patch:
+            patch.setattr(stopping, "_last", number)
+            patch.setattr(first_run, "pretrain", lambda *_, **__: PretrainResult(None, 7, 1.0, {}, 0))
+            with pytest.raises(ending):
+                albertkit.quickstart(tmp_path / "out", corpus, **options)
     result = albertkit.quickstart(tmp_path / "out", corpus, **options)
     done = result.pretraining
     assert done["minutes_used"] == pytest.approx(0.1, rel=0.1)

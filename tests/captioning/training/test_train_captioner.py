@@ -233,7 +233,7 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
     assert (goes_on.model.caption.objective, goes_on.model.caption.video_attention) == ("causal", "diagonal")
     assert loss_of(goes_on, settings) == pytest.approx(loss_of(trained, settings), abs=1e-6)
     assert any(line.startswith("objective: causal, as the captioner in") for line in notes)
-    train_captioner(tmp_path / "run" / "best", features, tmp_path / "further", dataclasses.replace(SMALL, steps=1))
+    train_captioner(tmp_path / "run", features, tmp_path / "further", dataclasses.replace(SMALL, steps=1))
     assert 'objective = "causal"' in (tmp_path / "further" / "run.toml").read_text()
     other = dataclasses.replace(SMALL, objective="mlm")
     switched, notes = start_captioner(tmp_path / "run" / "best", clips, other, 6)
@@ -267,7 +267,7 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     own = further.model.albert
     found = own.video_gate.view(many.frames, place, many.frames, place)
     assert torch.allclose(found, of_places[None, :, None, :].expand_as(found), atol=1e-6)
-    times = own.img_embedding.time_embeddings[:, 0]
+    times = own.img_embedding.time_embeddings[:, 0].detach()
     assert times.tolist() == sorted(times.tolist())
     assert (len(times), float(times[0]), float(times[-1])) == (many.frames, 0, few.frames - 1)
     assert torch.equal(own.img_embedding.projection.weight, albert.img_embedding.projection.weight)

@@ -13,6 +13,8 @@ import torch
 
 from albertkit.cli import main
 from albertkit.errors import ConfigError, DataError
+from albertkit.inference.asking import ask
+from albertkit.inference.lines import predict_lines
 from albertkit.tasks.checking import check_task
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.loading import load_encoder, save_task_model
@@ -20,6 +22,7 @@ from albertkit.tasks.predict import evaluate_task, predict
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.runs import finetune
 from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tokenizer import AlbertTokenizer
 
 TEXTS = ["seven old wizards, brewing", 'a "quick" fox', "calm rivers"]
 
@@ -144,7 +147,14 @@ def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"sentence": text, "label": "1"}) + "\n" for text in texts))
     report = predict(sst2, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
     assert report.truncated == 1
-    assert [record.get("truncated", False) for record in records(tmp_path / "out.jsonl")] == [False, True, False]
+    tokenizer = AlbertTokenizer.from_pretrained(sst2)
+    cut = len(tokenizer.encode(texts[1])) - 14
+    assert [record.get("truncated", 0) for record in records(tmp_path / "out.jsonl")] == [0, cut, 0]
+    answers = ask(sst2, texts)
+    assert answers.results[1]["truncated"] == cut
+    assert answers.notes[-1].endswith(f"not read: text 2: {cut}")
+    (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n")
+    assert predict_lines(sst2, tmp_path / "lines.txt", tmp_path / "lines.jsonl", kind="classify").truncated == 1
     said = "1 of 3 example is longer than the 16 tokens that the model was trained to read; the end was not read"
     assert report.notes[-1].startswith(said)
     assert any(note.startswith(said) for note in evaluate_task(sst2, tmp_path / "in.jsonl").details["notes"])

@@ -84,7 +84,10 @@ def ask(
     if isinstance(pipeline, Embed) and len(results) > 1:
         vectors = np.stack([result["embedding"] for result in results])
         similarity = pipeline.encoder.similarity(vectors, vectors).tolist()
+    cut = [f"text {n}: {tokens:,}" for n, result in enumerate(results, 1) if (tokens := result.get("truncated"))]
     notes = (*pipeline.notes, *pipeline.doubts(inputs))
+    if cut:
+        notes += (f"texts longer than the model reads; tokens at the end that were not read: {', '.join(cut)}",)
     found = [plain(result) for result in results]
     return Answers(str(model), pipeline.kind, pipeline.precision, notes, values, found, similarity)
 

@@ -83,14 +83,17 @@ def predict_lines(
     faults, options = Faults(on_error), top_options(pipeline, top)
     for note in pipeline.notes:
         faults.note(note)
-    target, count = None if out is None else Path(out), 0
+    target, count, truncated = None if out is None else Path(out), 0, 0
     with writer(target) as stream:
         for chunk in chunks(_parsed(pipeline, read_values(file, faults), file.path, faults)):
             for number, result in _answered(pipeline, chunk, batch_tokens, file.path, faults, options):
                 record = {"line": number, **plain(with_top(result, top))}
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
                 count += 1
-    return PredictReport((target,) if target else (), count, tuple(faults.found), tuple(faults.notes))
+                truncated += bool(result.get("truncated"))
+    if truncated:
+        faults.note(f"{truncated:,} of {count:,} texts are longer than the model reads; the end was not read")
+    return PredictReport((target,) if target else (), count, tuple(faults.found), tuple(faults.notes), truncated)
 
 
 def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:

@@ -9,7 +9,7 @@ from albertkit.engines import Engine, load_engine, on_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.features import Features, LabelledBatch, truncated_tokens
 from albertkit.tasks.prediction import run_batches
 from albertkit.tasks.tables.source import has_half_characters
 from albertkit.tokenizer import AlbertTokenizer
@@ -118,7 +118,10 @@ class Pipeline(ABC, Generic[Input]):
             return []
         features = self.features(inputs)
         outputs = run_batches(self.outputs, features, batch_tokens, self.device)
-        return self.results(inputs, features, outputs, **options)
+        results = self.results(inputs, features, outputs, **options)
+        for number, tokens in truncated_tokens(features):
+            results[number].setdefault("truncated", tokens)
+        return results
 
     def doubts(self, inputs: Sequence[Input]) -> tuple[str, ...]:
         """What a person should know who asks this: the model answers, but was not made for such inputs."""

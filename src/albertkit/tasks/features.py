@@ -180,3 +180,9 @@ class LabelledBatch:
             {name: change(values) for name, values in self.per_token.items()},
             self.update_examples,
         )
+
+
+def truncated_tokens(features: Features) -> list[tuple[int, int]]:
+    """The number of each example that did not fit, and how many of its tokens were left out."""
+    left_out = np.zeros(0, np.int64) if features.left_out is None else features.left_out
+    return [(int(number), int(left_out[number])) for number in np.flatnonzero(left_out)]

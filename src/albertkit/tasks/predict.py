@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import numpy as np
-
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
@@ -20,7 +18,7 @@ from albertkit.report.task_results import save_results
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import file_of, left_out_line, read_split
 from albertkit.tasks.faults import Fault, Faults
-from albertkit.tasks.features import Features
+from albertkit.tasks.features import truncated_tokens
 from albertkit.tasks.finetune import EvaluatedData, FinetuneResult
 from albertkit.tasks.given_data import Data, as_files, is_standard_output
 from albertkit.tasks.loading import TaskModel, check_not_swapped, load_task_model
@@ -132,7 +130,7 @@ def predict(
         file, split = file_of(loaded.task, given, split)
         write = _table_writer(stream, _SEPARATORS[kind], loaded.task) if kind in _SEPARATORS else _line_writer(stream)
         for prediction, row in _predictions(loaded, file, split, batch_tokens, faults, kind in _SEPARATORS):
-            truncated += prediction.get("truncated", False)
+            truncated += "truncated" in prediction
             write(with_top(prediction, top), row)
             count += 1
             if is_folder:
@@ -190,7 +188,7 @@ def evaluate_task(
     if threshold_from == "dev":
         task = task.calibrated(examples, predictions, "dev")
         predictions = task.predictions(examples, features, outputs)
-    if truncated := len(_truncated(features)):
+    if truncated := len(truncated_tokens(features)):
         faults.note(_truncation(truncated, len(examples), task))
     if faults.found:
         faults.note(left_out_line(faults.found))
@@ -206,11 +204,6 @@ def evaluate_task(
         task.write(Path(out), predictions, split=split)
         save_results(result.to_dict(), out)
     return result
-
-
-def _truncated(features: Features) -> np.ndarray:
-    """int64: numbers of the examples whose texts did not fit."""
-    return np.flatnonzero(np.zeros(0) if features.left_out is None else features.left_out)
 
 
 def _truncation(truncated: int, examples: int, task: Task) -> str:
@@ -280,7 +273,7 @@ def _ready(model: str | Path, precision: Precision, device: str, faults: Faults,
 def _predictions(
     loaded: TaskModel, file: Path, split: str, batch_tokens: int, faults: Faults, rows: bool
 ) -> Iterator[tuple[Prediction, dict[str, str]]]:
-    """Predictions, and if `rows` are wanted, the values of their rows; an example that was cut is `truncated`."""
+    """Predictions, where tokens were cut with their number as `truncated`; and if `rows` are wanted, the values of the rows."""
     task = loaded.task
     pairs: Iterator[tuple[Any, dict[str, str]]]
     if rows and isinstance(task, TextTask):
@@ -291,8 +284,8 @@ def _predictions(
         examples = [example for example, _ in chunk]
         features = task.features(examples, loaded.tokenizer, labelled=False)
         predictions = task.predictions(examples, features, run_model(loaded.model, task, features, batch_tokens))
-        for number in _truncated(features):
-            predictions[number]["truncated"] = True
+        for number, tokens in truncated_tokens(features):
+            predictions[number]["truncated"] = tokens
         yield from zip(predictions, (row for _, row in chunk), strict=True)
 
 

@@ -105,7 +105,7 @@ class FinetuneResult:
         """What `report.task_results` shows: scores, intervals, classes, notes."""
         notes = [*self.details.get("notes", ())]
         if self.collapsed and self.data and self.data.step is None:  # an evaluation
-            notes.append(f"{self.collapsed}: the model tells these examples not apart")
+            notes.append(f"{self.collapsed}: the model does not distinguish these examples")
         elif self.collapsed:
             notes.append(
                 f"nothing learned: {self.collapsed}; try --retries 2, a lower --lr, a longer --warmup or another --seed"

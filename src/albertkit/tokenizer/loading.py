@@ -10,6 +10,7 @@ Evidence for the kinds (public folders of ALBERT models, 2019 to 2026):
 - Korean SentencePiece models with `[PAD]` and `[UNK]` and transformers' `keep_accents` true (bongsoo).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,25 @@ SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 _NO_LIMIT = 10**6  # transformers writes 10^30 for "none"
 
 
-def load_tokenizer(folder: Path, text_rules: str | None) -> AlbertTokenizer:
-    """See `AlbertTokenizer.from_pretrained`."""
+def load_tokenizer(
+    folder: Path,
+    text_rules: str | None,
+    names: Mapping[str, str] | None = None,
+    flags: Mapping[str, bool] | None = None,
+) -> AlbertTokenizer:
+    """See `AlbertTokenizer.from_pretrained`; `names` by role, `flags` are `do_lower_case` and `keep_accents`."""
     settings = read_settings(folder)
+    settings.update({f"{role}_token": name for role, name in (names or {}).items()})
+    if flags:
+        settings.update(_with_flags(folder, settings, text_rules, flags))
     tokenizer = _load(folder, settings, text_rules)
+    for role, name in (names or {}).items():
+        own = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
+        if own != name:
+            raise ConfigError(
+                "bad-argument", f"{role}_token is `{name}`, but the tokenizer in `{folder}` calls it `{own}`",
+                f"leave {role}_token out, or use {role}_token={own!r}",
+            )  # fmt: skip
     beyond = [token for token, number in added_tokens(folder, settings).items() if number >= tokenizer.vocab_size]
     if beyond:
         if not (folder / JSON_NAME).exists() or text_rules is not None:
@@ -50,6 +66,22 @@ def load_tokenizer(folder: Path, text_rules: str | None) -> AlbertTokenizer:
     if isinstance(limit, int) and 2 < limit < _NO_LIMIT:
         tokenizer.model_max_length = limit
     return tokenizer
+
+
+def _with_flags(
+    folder: Path, settings: Mapping[str, Any], text_rules: str | None, flags: Mapping[str, bool]
+) -> dict[str, Any]:
+    """The settings of a folder that its rules depend on, with other flags."""
+    if text_rules is not None:
+        raise ConfigError("bad-argument", f"text_rules and {' and '.join(flags)} were both given", "give one of them")
+    if find_model(folder) is not None:
+        return {"text_rules": rules.with_flags(rules.named_by(settings), **flags)}
+    if _vocabularies(folder) and "keep_accents" not in flags:
+        return dict(flags)
+    raise ConfigError(
+        "bad-argument", f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules",
+        "leave it out",
+    )  # fmt: skip
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

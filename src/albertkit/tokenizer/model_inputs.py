@@ -1,8 +1,9 @@
-"""What a model takes, from texts: special tokens, truncation, padding, tensors; as transformers' tokenizers do it."""
+"""What a model takes, from texts: special tokens, truncation, windows, padding, tensors; as transformers' tokenizers do it."""
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,90 +13,323 @@ if TYPE_CHECKING:
     from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 _TRUNCATIONS = ("longest_first", "only_first", "only_second")
+Span = tuple[int, int]
 
 
-def model_inputs(
-    tokenizer: "AlbertTokenizer",
-    text: str | Sequence[str],
-    text_pair: str | Sequence[str] | None,
-    padding: bool | str | None,
-    truncation: bool | str,
-    max_length: int | None,
-    return_tensors: str | None,
-) -> dict[str, Any]:
+class TokenizedTexts(dict[str, Any]):
+    """The columns of tokenized texts, by key or as attributes: `inputs["input_ids"]`, `inputs.input_ids`.
+
+    Keys are those of transformers' `BatchEncoding`, and so are `to`, `tokens`, `word_ids` and `sequence_ids`.
+    """
+
+    _rows: "list[_Row]"
+    _tokenizer: "AlbertTokenizer"
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"there is no column `{name}`, only {', '.join(self)}") from None
+
+    def to(self, device: Any) -> "TokenizedTexts":
+        """Move the tensors to a device, and return this object."""
+        for name, value in self.items():
+            if hasattr(value, "to"):
+                self[name] = value.to(device)
+        return self
+
+    def tokens(self, row: int = 0) -> list[str]:
+        """Return the tokens of a row, padding left out; what is unknown is the unknown token."""
+        return self._tokenizer.convert_ids_to_tokens(self._rows[row].ids)
+
+    def word_ids(self, row: int = 0) -> list[int | None]:
+        """Return the number of the word that each token of a row is from, None for special tokens.
+
+        With `is_split_into_words`, words are those that were given; with `return_offsets_mapping`, what spaces divide.
+
+        Raises:
+            ConfigError: bad-argument without either.
+        """
+        found = self._rows[row]
+        if len(found.words) != len(found.ids):
+            raise ConfigError(
+                "bad-argument", "the words of these tokens were not kept",
+                "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True",
+            )  # fmt: skip
+        return found.words
+
+    def sequence_ids(self, row: int = 0) -> list[int | None]:
+        """Return 0 for tokens of the first text, 1 for those of the second, None for special tokens."""
+        return self._rows[row].sequences
+
+
+@dataclass(frozen=True)
+class InputSettings:
+    """How texts become inputs; see `AlbertTokenizer.__call__`."""
+
+    padding: bool | str | None = None
+    truncation: bool | str = False
+    max_length: int | None = None
+    stride: int = 0
+    is_split_into_words: bool = False
+    add_special_tokens: bool = True
+    pad_to_multiple_of: int | None = None
+    return_tensors: str | None = None
+    return_token_type_ids: bool = True
+    return_attention_mask: bool = True
+    return_overflowing_tokens: bool = False
+    return_special_tokens_mask: bool = False
+    return_offsets_mapping: bool = False
+    return_length: bool = False
+
+    def __post_init__(self) -> None:
+        if self.padding not in (None, False, True, "longest", "max_length", "do_not_pad"):
+            raise _bad("padding", self.padding, ("longest", "max_length", "do_not_pad"))
+        if self.return_tensors not in (None, "pt", "np"):
+            raise _bad("return_tensors", self.return_tensors, ("pt", "np"))
+        if self.truncation not in (True, False, None, "do_not_truncate", *_TRUNCATIONS):
+            raise _bad("truncation", self.truncation, _TRUNCATIONS)
+        if self.stride < 0:
+            raise ConfigError("bad-argument", f"stride is {self.stride}", "use 0 or more")
+
+    @property
+    def strategy(self) -> str | None:
+        """The name of the way to truncate; None for none."""
+        strategy = "longest_first" if self.truncation is True else self.truncation
+        return None if strategy in (False, None, "do_not_truncate") else str(strategy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Tokens of a text. Spans and words are empty where they were not asked for."""
+
+    ids: list[int]
+    spans: list[Span]
+    words: list[int]
+
+    def part(self, start: int, stop: int) -> "_Text":
+        return _Text(self.ids[start:stop], self.spans[start:stop], self.words[start:stop])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class _Row(NamedTuple):
+    """One sequence of a model."""
+
+    ids: list[int]
+    types: list[int]
+    spans: list[Span]
+    words: list[int | None]
+    sequences: list[int | None]
+    source: int
+
+
+def model_inputs(tokenizer: "AlbertTokenizer", text: Any, text_pair: Any, settings: InputSettings) -> TokenizedTexts:
     """See `AlbertTokenizer.__call__`."""
-    alone = isinstance(text, str)
-    firsts = [text] if isinstance(text, str) else list(text)
-    seconds = [text_pair] if isinstance(text_pair, str) else None if text_pair is None else list(text_pair)
+    words = settings.is_split_into_words
+    alone = (not text or isinstance(text[0], str)) if words else isinstance(text, str)
+    firsts = [text] if alone else list(text)
+    seconds = None if text_pair is None else [text_pair] if alone else list(text_pair)
     if seconds is not None and len(seconds) != len(firsts):
         raise ConfigError(
             "bad-argument", f"{len(firsts)} texts, but {len(seconds)} second ones", "give as many of both"
         )
-    if padding not in (None, False, True, "longest", "max_length"):
-        raise _bad("padding", padding, ("longest", "max_length"))
-    if return_tensors not in (None, "pt", "np"):
-        raise _bad("return_tensors", return_tensors, ("pt", "np"))
-    strategy = "longest_first" if truncation is True else truncation
-    if strategy and strategy not in _TRUNCATIONS:
-        raise _bad("truncation", strategy, _TRUNCATIONS)
-    limit = max_length if max_length is not None else tokenizer.model_max_length
+    located = settings.return_offsets_mapping or words
+    rows = _rows(
+        tokenizer, _texts(tokenizer, firsts, words, located),
+        None if seconds is None else _texts(tokenizer, seconds, words, located), settings,
+    )  # fmt: skip
+    return _columns(tokenizer, rows, settings, alone and not settings.return_overflowing_tokens)
 
-    ids, types = [], []
-    contents = _contents(tokenizer, firsts)
-    for first, second in zip(contents, _contents(tokenizer, seconds) if seconds else [None] * len(firsts), strict=True):
-        if strategy:
-            first, second = _shortened(first, second, limit - (2 if second is None else 3), str(strategy))
-        pair = [] if second is None else [*second, tokenizer.sep_id]
-        ids.append([tokenizer.cls_id, *first, tokenizer.sep_id, *pair])
-        types.append([0] * (len(first) + 2) + [1] * len(pair))
-    lengths = [len(row) for row in ids]
+
+def _columns(tokenizer: "AlbertTokenizer", rows: list[_Row], settings: InputSettings, alone: bool) -> TokenizedTexts:
+    limit = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
+    lengths = [len(row.ids) for row in rows]
     width = 0
-    if padding == "max_length":
+    if settings.padding == "max_length":
         width = limit
-    elif padding or (padding is None and return_tensors):
+    elif settings.padding in (True, "longest") or (settings.padding is None and settings.return_tensors):
         width = max(lengths, default=0)
-    columns = {
-        "input_ids": _padded(ids, width, tokenizer.pad_id),
-        "token_type_ids": _padded(types, width, 0),
-        "attention_mask": _padded([[1] * length for length in lengths], width, 0),
-    }
-    if return_tensors is None:
-        return {name: rows[0] for name, rows in columns.items()} if alone else columns
-    if len({len(row) for row in columns["input_ids"]}) > 1:
+    if width and settings.pad_to_multiple_of:
+        width = -(-width // settings.pad_to_multiple_of) * settings.pad_to_multiple_of
+    columns = {"input_ids": _padded([row.ids for row in rows], width, tokenizer.pad_id)}
+    if settings.return_token_type_ids:
+        columns["token_type_ids"] = _padded([row.types for row in rows], width, 0)
+    if settings.return_special_tokens_mask:
+        masks = [[int(place is None) for place in row.sequences] for row in rows]
+        columns["special_tokens_mask"] = _padded(masks, width, 1)
+    if settings.return_attention_mask:
+        columns["attention_mask"] = _padded([[1] * length for length in lengths], width, 0)
+    if settings.return_offsets_mapping:
+        columns["offset_mapping"] = _padded([row.spans for row in rows], width, (0, 0))
+    found = TokenizedTexts(_typed(columns, lengths, settings.return_tensors, alone))
+    if settings.return_length:
+        padded = [len(ids) for ids in columns["input_ids"]]
+        found["length"] = _typed({"": padded}, [], settings.return_tensors, False)[""]
+    if settings.return_overflowing_tokens:
+        sources = [row.source for row in rows]
+        found["overflow_to_sample_mapping"] = _typed({"": sources}, [], settings.return_tensors, False)[""]
+    found._rows, found._tokenizer = rows, tokenizer
+    return found
+
+
+def _typed(columns: dict[str, Any], lengths: list[int], kind: str | None, alone: bool) -> dict[str, Any]:
+    """Lists, of a text alone those of its row; or arrays; or tensors."""
+    if kind is None:
+        return {name: rows[0] for name, rows in columns.items()} if alone else dict(columns)
+    if lengths and len({len(row) for row in columns["input_ids"]}) > 1:
         raise ConfigError(
             "bad-argument", f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding",
             "leave `padding` out, or use truncation=True with padding=\"max_length\"",
         )  # fmt: skip
-    arrays = {
-        name: np.array(rows, dtype=np.int64).reshape(len(rows), max(map(len, rows), default=0))
-        for name, rows in columns.items()
-    }
-    if return_tensors == "np":
+    arrays = {name: np.array(rows, dtype=np.int64) for name, rows in columns.items()}
+    for name, array in arrays.items():
+        if name and not array.size:
+            arrays[name] = array.reshape(len(columns[name]), 0, *((2,) if name == "offset_mapping" else ()))
+    if kind == "np":
         return arrays
     import torch
 
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _contents(tokenizer: "AlbertTokenizer", texts: Sequence[str]) -> list[list[int]]:
-    """Ids of texts without special tokens but the mask."""
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def _texts(tokenizer: "AlbertTokenizer", texts: Sequence[Any], split: bool, located: bool) -> list[_Text]:
+    """Tokens of texts, or of lists of words, without special tokens but the mask."""
+    if not located:
+        return [_Text(ids, [], []) for ids in _contents(tokenizer, texts)]
+    if not split:
+        return [_located(tokenizer, text) for text in texts]
+    found = []
+    for words in texts:
+        if isinstance(words, str):
+            raise ConfigError(
+                "bad-argument", f"is_split_into_words, but {words[:30]!r} is a text and not a list of words",
+                "give a list of words for each text",
+            )  # fmt: skip
+        pieces = [_located(tokenizer, word) for word in words]
+        ids = [number for piece in pieces for number in piece.ids]
+        spans = [span for piece in pieces for span in piece.spans]
+        found.append(_Text(ids, spans, [number for number, piece in enumerate(pieces) for _ in piece.ids]))
+    return found
+
+
+def _contents(tokenizer: "AlbertTokenizer", texts: Sequence[str]) -> Iterator[list[int]]:
+    """Ids of texts, all encoded together."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     parts = [text.split(mask) for text in texts]
     encoded = tokenizer.encode_batch(list(itertools.chain.from_iterable(parts))).texts()
-    contents = []
     for text in parts:
         ids = next(encoded).tolist()
         for _ in text[1:]:
             ids += [tokenizer.mask_id, *next(encoded).tolist()]
-        contents.append(ids)
-    return contents
+        yield ids
 
 
-def _shortened(
-    first: list[int], second: list[int] | None, room: int, strategy: str
-) -> tuple[list[int], list[int] | None]:
+def _located(tokenizer: "AlbertTokenizer", text: str) -> _Text:
+    """Tokens of a text and their characters. The mask takes the white space before it along, other tokens none."""
+    mask = tokenizer.id_to_piece(tokenizer.mask_id)
+    ids: list[int] = []
+    spans: list[Span] = []
+    start = 0
+    for number, part in enumerate(text.split(mask)):
+        if number:
+            begin = len(text[:start].rstrip()) if start else 0
+            ids.append(tokenizer.mask_id)
+            spans.append((begin, start + len(mask)))
+            start += len(mask)
+        part_ids, part_spans = tokenizer.encode_with_offsets(part)
+        ids += part_ids
+        spans += [(start + a, start + b) for a, b in (_trimmed(part, span) for span in part_spans)]
+        start += len(part)
+    return _Text(ids, spans, _words(text, spans, [number == tokenizer.mask_id for number in ids]))
+
+
+def _words(text: str, spans: list[Span], masks: list[bool]) -> list[int]:
+    """The number of each token's word: white space begins one, and a mask is one."""
+    words: list[int] = []
+    for n, ((start, _), is_mask) in enumerate(zip(spans, masks, strict=True)):
+        begins = n > 0 and (is_mask or masks[n - 1] or any(map(str.isspace, text[spans[n - 1][1] : start])))
+        words.append(words[-1] + begins if words else 0)
+    return words
+
+
+def _trimmed(text: str, span: Span) -> Span:
+    """The span without its leading white space; of a space alone, as in transformers, the character after it."""
+    start, end = span
+    start += len(text[start:end]) - len(text[start:end].lstrip())
+    return (start, end) if start < end else (start, min(start + 1, len(text)))
+
+
+# --- sequences --------------------------------------------------------------------------------------------------------
+
+
+def _rows(
+    tokenizer: "AlbertTokenizer", firsts: list[_Text], seconds: list[_Text] | None, settings: InputSettings
+) -> list[_Row]:
+    limit = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
+    specials = settings.add_special_tokens * (2 if seconds is None else 3)
+    rows = []
+    for number, first in enumerate(firsts):
+        second = None if seconds is None else seconds[number]
+        pairs = [(first, second)]
+        if settings.strategy and settings.return_overflowing_tokens:
+            pairs = _windows(first, second, limit - specials, settings.strategy, settings.stride)
+        elif settings.strategy:
+            pairs = [_shortened(first, second, limit - specials, settings.strategy)]
+        rows += [_row(tokenizer, a, b, settings.add_special_tokens, number) for a, b in pairs]
+    return rows
+
+
+def _row(tokenizer: "AlbertTokenizer", first: _Text, second: _Text | None, specials: bool, source: int) -> _Row:
+    """Put the special tokens around and between the texts."""
+    start, end = [([tokenizer.cls_id], [tokenizer.sep_id]), ([], [])][not specials]
+    parts: list[tuple[list[int], list[Span], list[int | None], int | None, int]] = []
+    for place, text in enumerate((first, second)):
+        if text is not None:
+            if not place:
+                parts.append((start, [(0, 0)] * len(start), [None] * len(start), None, 0))
+            parts.append((text.ids, text.spans, [*text.words], place, place))
+            parts.append((end, [(0, 0)] * len(end), [None] * len(end), None, place))
+    return _Row(
+        ids=[i for ids, *_ in parts for i in ids],
+        types=[kind for ids, *_, kind in parts for _ in ids],
+        spans=[span for _, spans, *_ in parts for span in spans],
+        words=[word for _, _, words, *_ in parts for word in words],
+        sequences=[place for ids, _, _, place, _ in parts for _ in ids],
+        source=source,
+    )
+
+
+def _windows(
+    first: _Text, second: _Text | None, room: int, strategy: str, stride: int
+) -> list[tuple[_Text, _Text | None]]:
+    """Cut the text that may be shortened into windows that overlap by `stride` tokens."""
+    if second is not None and strategy == "longest_first":
+        raise ConfigError(
+            "bad-argument", "windows of a pair can only be cut from one of its texts",
+            "use truncation=\"only_second\" or \"only_first\"",
+        )  # fmt: skip
+    long, other = (second, first) if strategy == "only_second" and second is not None else (first, second)
+    size = room - (len(other) if other is not None else 0)
+    if len(long) <= size:
+        return [(first, second)]
+    if size <= stride:
+        raise ConfigError(
+            "bad-argument", f"stride is {stride}, but a window has room for {max(size, 0)} tokens",
+            "use a smaller stride, or a larger max_length",
+        )  # fmt: skip
+    step = size - stride
+    parts = [long.part(start, start + size) for start in range(0, max(len(long) - stride, 1), step)]
+    return [(first, part) if long is second else (part, second) for part in parts]
+
+
+def _shortened(first: _Text, second: _Text | None, room: int, strategy: str) -> tuple[_Text, _Text | None]:
     """Cut a text or a pair to `room` ids, from the end."""
-    surplus = len(first) + len(second or []) - room
+    surplus = len(first) + (len(second) if second is not None else 0) - room
     if surplus <= 0:
         return first, second
     if strategy == "only_second" or second is None:
@@ -107,16 +341,16 @@ def _shortened(
         from_first = min(max(difference, 0), surplus)
         from_first += max(surplus - abs(difference), 0) // 2
     from_second = surplus - from_first
-    if from_first > len(first) or from_second > len(second or []):
+    if from_first > len(first) or from_second > (len(second) if second is not None else 0):
         raise DataError(
             "cannot-truncate",
             f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`",
             "use truncation=\"longest_first\", or a larger max_length",
         )  # fmt: skip
-    return first[: len(first) - from_first], None if second is None else second[: len(second) - from_second]
+    return first.part(0, len(first) - from_first), None if second is None else second.part(0, len(second) - from_second)
 
 
-def _padded(rows: list[list[int]], width: int, filler: int) -> list[list[int]]:
+def _padded(rows: list[Any], width: int, filler: Any) -> list[list[Any]]:
     return [row + [filler] * (width - len(row)) for row in rows]
 
 

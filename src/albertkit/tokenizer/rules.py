@@ -152,6 +152,33 @@ def named_by(settings: Any) -> str:
     return next(name for name, family in _GOOGLE.items() if family == wanted)
 
 
+def with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
+    """Return the name of the rules that differ from others in transformers' flags alone.
+
+    Args:
+        rules: Name of the others.
+        do_lower_case: Whether to lower-case; None: as they do.
+        keep_accents: Whether accents stay; None: as they do.
+
+    Raises:
+        ConfigError: bad-text-rules, if there are no such rules.
+    """
+    family = _GOOGLE.get(rules)
+    lower = lowers(rules) if do_lower_case is None else do_lower_case
+    keeps = family is None or not family.strip
+    keep = keeps if keep_accents is None else keep_accents
+    if (lower, keep) == (lowers(rules), keeps):
+        return rules
+    if family is not None:
+        return next(name for name, other in _GOOGLE.items() if other == GoogleRules(lower, not keep))
+    if rules in ("multilingual", "korean") and keep:
+        return "korean" if lower else "multilingual"
+    raise ConfigError(
+        "bad-text-rules", f"there are no rules like `{rules}` with do_lower_case={lower} and keep_accents={keep}",
+        f"name rules with text_rules: {', '.join(NAMES)}",
+    )  # fmt: skip
+
+
 # --- the rules --------------------------------------------------------------------------------------------------------
 
 

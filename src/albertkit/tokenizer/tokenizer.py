@@ -4,13 +4,16 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer.ragged import RaggedIds
+
+if TYPE_CHECKING:
+    from albertkit.tokenizer.model_inputs import TokenizedTexts
 
 
 class AlbertTokenizer(ABC):
@@ -40,26 +43,56 @@ class AlbertTokenizer(ABC):
     sep_id: int
     mask_id: int
     model_max_length: int = 512
+    _vocabulary_ids: dict[str, int] | None = None
 
     # --- files --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], text_rules: str | None = None) -> "AlbertTokenizer":
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        text_rules: str | None = None,
+        *,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
+        model_max_length: int | None = None,
+        max_len: int | None = None,
+        pad_token: str | None = None,
+        unk_token: str | None = None,
+        cls_token: str | None = None,
+        sep_token: str | None = None,
+        mask_token: str | None = None,
+    ) -> "AlbertTokenizer":
         """Read the tokenizer of a folder: of `*.model`, else of `vocab.txt`, else of `tokenizer.json`.
 
         Args:
             folder: A checkpoint or tokenizer folder, a run, or `org/name` of the hub.
             text_rules: Name of the text rules of a SentencePiece model. By default those in `tokenizer_config.json`
                 (also under transformers' names `do_lower_case` and `keep_accents`), else "google".
+            do_lower_case, keep_accents: transformers' arguments: rules that differ from the folder's in these, and with them
+                other ids. A model that was trained with the folder's rules needs those.
+            model_max_length: Longest sequence, in place of the folder's; `max_len` is its older name.
+            pad_token, unk_token, cls_token, sep_token, mask_token: What the special tokens are called. A SentencePiece model has
+                their names in itself, and others are refused.
 
         Raises:
             CheckpointError: no-tokenizer, several-tokenizers, broken-tokenizer, special-ids, added-tokens.
-            ConfigError: bad-text-rules.
+            ConfigError: bad-text-rules, bad-argument.
             DataError: broken-json.
         """
         from albertkit.tokenizer.loading import load_tokenizer
 
-        return load_tokenizer(local_folder(folder, weights=False), text_rules)
+        names = {"pad": pad_token, "unk": unk_token, "cls": cls_token, "sep": sep_token, "mask": mask_token}
+        flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+        tokenizer = load_tokenizer(
+            local_folder(folder, weights=False), text_rules, {k: v for k, v in names.items() if v is not None},
+            {k: v for k, v in flags.items() if v is not None},
+        )  # fmt: skip
+        if (limit := model_max_length if model_max_length is not None else max_len) is not None:
+            if limit < 3:
+                raise ConfigError("bad-argument", f"model_max_length is {limit}", "use 3 or more, usually 512")
+            tokenizer.model_max_length = limit
+        return tokenizer
 
     @abstractmethod
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -76,52 +109,91 @@ class AlbertTokenizer(ABC):
 
     def __call__(
         self,
-        text: str | Sequence[str],
-        text_pair: str | Sequence[str] | None = None,
+        text: str | Sequence[Any],
+        text_pair: str | Sequence[Any] | None = None,
         *,
         padding: bool | str | None = None,
         truncation: bool | str = False,
         max_length: int | None = None,
+        stride: int = 0,
+        is_split_into_words: bool = False,
+        add_special_tokens: bool = True,
+        pad_to_multiple_of: int | None = None,
         return_tensors: str | None = None,
-    ) -> dict[str, Any]:
-        """The model's inputs, as transformers' tokenizers give them: `model(**tokenizer(texts, return_tensors="pt"))`.
+        return_token_type_ids: bool = True,
+        return_attention_mask: bool = True,
+        return_overflowing_tokens: bool = False,
+        return_special_tokens_mask: bool = False,
+        return_offsets_mapping: bool = False,
+        return_length: bool = False,
+    ) -> "TokenizedTexts":
+        """Return the model's inputs, as transformers' tokenizers do: `model(**tokenizer(texts, return_tensors="pt"))`.
 
         A literal `[MASK]` is the mask; names of other special tokens are plain text.
 
         Args:
-            text: A text or N texts.
+            text: A text or N texts; with `is_split_into_words` a list of words or N such lists.
             text_pair: As many second texts.
             padding: False, True (to the longest) or "max_length". Default: only if there are to be tensors.
             truncation: False, True or "longest_first", "only_first", "only_second".
             max_length: Ids of a sequence at most, the special tokens counted. Default `model_max_length`.
+            stride: Tokens that a window shares with the one before it, with `return_overflowing_tokens`.
+            is_split_into_words: The texts are lists of words, each encoded by itself.
+            add_special_tokens: Put `[CLS]` and `[SEP]` around the texts.
+            pad_to_multiple_of: Pad to a multiple of this.
             return_tensors: "pt" for torch's, "np" for numpy's, None for lists.
+            return_token_type_ids, return_attention_mask: Whether to return these.
+            return_overflowing_tokens: Return what truncation cuts off as further sequences; `overflow_to_sample_mapping` says of
+                which text each is. Of a pair, only one text can be cut.
+            return_special_tokens_mask: Return 1 for special tokens and padding.
+            return_offsets_mapping: Return the characters of each token (start, end), without the space before a word; (0, 0) for
+                special tokens.
+            return_length: Return the lengths.
 
         Returns:
-            `input_ids`, `token_type_ids`, `attention_mask`: int64 [N, length], or lists; of one text without tensors,
-            lists of integers.
+            `input_ids`, `token_type_ids`, `attention_mask` and what else was asked for, by key or as attributes: int64
+            [N, length], or lists; of one text without tensors, lists of integers.
 
         Raises:
             ConfigError: bad-argument.
             DataError: cannot-truncate, if the text that may be shortened is too short for that.
         """
-        from albertkit.tokenizer.model_inputs import model_inputs
+        from albertkit.tokenizer.model_inputs import InputSettings, model_inputs
 
-        return model_inputs(self, text, text_pair, padding, truncation, max_length, return_tensors)
+        settings = InputSettings(
+            padding, truncation, max_length, stride, is_split_into_words, add_special_tokens, pad_to_multiple_of,
+            return_tensors, return_token_type_ids, return_attention_mask, return_overflowing_tokens,
+            return_special_tokens_mask, return_offsets_mapping, return_length,
+        )  # fmt: skip
+        return model_inputs(self, text, text_pair, settings)
 
     def encode(
-        self, text: str, pair: str | None = None, special_tokens: bool = False, mask_literal: bool = False
+        self,
+        text: str,
+        pair: str | None = None,
+        special_tokens: bool = False,
+        mask_literal: bool = False,
+        *,
+        add_special_tokens: bool | None = None,
     ) -> list[int]:
-        """Ids of a text or of a pair of texts.
+        """Return the ids of a text or of a pair of texts.
+
+        Without `add_special_tokens` a text gets no special tokens and `[MASK]` is plain text, unlike transformers'
+        `encode`, whose default is `add_special_tokens=True`.
 
         Args:
             text: First text.
             pair: Second text. A pair always gets its special tokens, which are what holds it together.
             special_tokens: Put `[CLS]` before and `[SEP]` after: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`.
             mask_literal: Make each literal `[MASK]` one mask id; it swallows the white space before it.
+            add_special_tokens: transformers' argument: if given, this is `self(text, pair, add_special_tokens=…).input_ids`,
+                in which a literal `[MASK]` is the mask.
 
         Returns:
             The ids.
         """
+        if add_special_tokens is not None:
+            return self(text, pair, add_special_tokens=add_special_tokens).input_ids
         first = self._encode_masked(text) if mask_literal else self._encode_plain(text)
         if pair is None:
             return [self.cls_id, *first, self.sep_id] if special_tokens else first
@@ -160,9 +232,22 @@ class AlbertTokenizer(ABC):
             The ids of `encode(text)` and as many spans (start, end), counted in characters of `text`.
         """
 
+    def tokenize(self, text: str, pair: str | None = None) -> list[str]:
+        """Return the tokens of a text, as transformers' `tokenize`: those of `self(text)` without special tokens.
+
+        Unlike in `pieces`, a literal `[MASK]` is one token.
+
+        Args:
+            text: Any text.
+            pair: A second text, whose tokens follow.
+        """
+        parts = [self.pieces(part) for part in text.split(self.mask_token)]
+        tokens = [*parts[0], *itertools.chain.from_iterable([self.mask_token, *part] for part in parts[1:])]
+        return tokens if pair is None else [*tokens, *self.tokenize(pair)]
+
     @abstractmethod
     def pieces(self, text: str) -> list[str]:
-        """Pieces of a text, as in the vocabulary; unknown ones are shown as they are in the text.
+        """Pieces of `encode(text)`, as in the vocabulary; unknown ones are shown as they are in the text. See `tokenize`.
 
         Args:
             text: Any text.
@@ -181,6 +266,62 @@ class AlbertTokenizer(ABC):
             CheckpointError: id-out-of-range.
         """
         return self._decode(self._checked(ids), skip_special_tokens)
+
+    def batch_decode(self, sequences: Any, skip_special_tokens: bool = False) -> list[str]:
+        """Return the text of each sequence of ids; lists, arrays or tensors."""
+        return [self.decode(ids, skip_special_tokens) for ids in sequences]
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """Return the token of an id, or of each of several ids.
+
+        Raises:
+            CheckpointError: id-out-of-range.
+        """
+        if np.ndim(ids) == 0:
+            return self.id_to_piece(int(ids))
+        special = set(self.special_ids()) if skip_special_tokens else set()
+        return [self._piece(number) for number in self._checked(ids) if number not in special]
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """Return the id of a token, or of each of several; that of the unknown token for what is none."""
+        vocabulary = self.get_vocab()
+        if isinstance(tokens, str):
+            return vocabulary.get(tokens, self.unk_id)
+        return [vocabulary.get(token, self.unk_id) for token in tokens]
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return all tokens and their ids."""
+        if self._vocabulary_ids is None:
+            self._vocabulary_ids = {self._piece(number): number for number in range(self.vocab_size)}
+        return dict(self._vocabulary_ids)
+
+    def __len__(self) -> int:
+        """Return the number of tokens, as transformers does: `model.resize_token_embeddings(len(tokenizer))`."""
+        return self.vocab_size
+
+    def __bool__(self) -> bool:
+        return True
+
+    pad_token_id = property(lambda self: self.pad_id, doc="Id of the padding token.")
+    unk_token_id = property(lambda self: self.unk_id, doc="Id of the unknown token.")
+    cls_token_id = property(lambda self: self.cls_id, doc="Id of the token that starts a sequence.")
+    sep_token_id = property(lambda self: self.sep_id, doc="Id of the token that ends a text.")
+    mask_token_id = property(lambda self: self.mask_id, doc="Id of the mask.")
+    pad_token = property(lambda self: self._piece(self.pad_id), doc="Name of the padding token.")
+    unk_token = property(lambda self: self._piece(self.unk_id), doc="Name of the unknown token.")
+    cls_token = property(lambda self: self._piece(self.cls_id), doc="Name of the token that starts a sequence.")
+    sep_token = property(lambda self: self._piece(self.sep_id), doc="Name of the token that ends a text.")
+    mask_token = property(lambda self: self._piece(self.mask_id), doc="Name of the mask.")
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """Ids of the special tokens, ascending; `special_ids` under transformers' name."""
+        return self.special_ids()
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """Names of the special tokens, in the order of their ids."""
+        return [self._piece(number) for number in self.special_ids()]
 
     def id_to_piece(self, piece_id: int) -> str:
         """Text of a piece.

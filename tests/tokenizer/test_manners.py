@@ -1,0 +1,151 @@
+"""What people know from transformers' tokenizers works here, with the same results."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+
+from albertkit.errors import AlbertKitError
+from albertkit.tokenizer import AlbertTokenizer, WordPieceTokenizer, train_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+DETAILS = dict(return_offsets_mapping=True, return_special_tokens_mask=True, return_length=True)
+
+
+@pytest.fixture(scope="module")
+def folder(data: Path, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("google")
+    AlbertTokenizer.from_pretrained(data / "albert").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path):
+    return AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def lines(data: Path) -> list[str]:
+    with gzip.open(data / "wiki-en" / "wiki_20.gz", "rt", encoding="utf-8") as stream:
+        text = [line.strip() for line in stream if line.strip() and "<" not in line and "[" not in line]
+    return [*text[:60], "a [MASK] b", "[MASK]", ""]
+
+
+def test_columns_words_and_windows_are_those_of_transformers(both, lines: list[str]) -> None:
+    ours, theirs = both
+    for line in lines:
+        mine, other = ours(line, **DETAILS), theirs(line, **DETAILS)
+        assert dict(mine) == dict(other)
+        assert (mine.sequence_ids(), mine.word_ids()) == (other.sequence_ids(0), other.word_ids(0))
+        words = line.split()
+        mine, other = (t(words, is_split_into_words=True, return_offsets_mapping=True) for t in both)
+        assert dict(mine) == dict(other)
+        assert mine.word_ids() == other.word_ids(0)
+        for length, stride in ((20, 5), (32, 0)):
+            window = dict(truncation=True, max_length=length, stride=stride, return_overflowing_tokens=True)
+            assert dict(ours(line, **window)) == dict(theirs(line, **window))
+            if not line:  # transformers 5.23 takes an empty second text for none
+                continue
+            window |= dict(truncation="only_second", padding="max_length", return_offsets_mapping=True)
+            assert dict(ours("a question", line, **window)) == dict(theirs("a question", line, **window))
+    several = dict(truncation=True, max_length=16, return_overflowing_tokens=True, padding=True)
+    assert dict(ours(lines, **several)) == dict(theirs(lines, **several))
+    assert dict(ours(lines[:5], pad_to_multiple_of=8, padding=True)) == dict(
+        theirs(lines[:5], pad_to_multiple_of=8, padding=True)
+    )
+
+
+def test_methods_and_names(both, lines: list[str]) -> None:
+    ours, theirs = both
+    assert len(ours) == len(theirs) == 30000
+    assert ours.get_vocab() == theirs.get_vocab()
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(ours, f"{name}_token") == getattr(theirs, f"{name}_token")
+        assert getattr(ours, f"{name}_token_id") == getattr(theirs, f"{name}_token_id")
+    ids = theirs(lines)["input_ids"]
+    assert ours.batch_decode(ids, skip_special_tokens=True) == theirs.batch_decode(ids, skip_special_tokens=True)
+    for line, row in zip(lines, ids, strict=True):
+        assert ours.encode(line, add_special_tokens=True) == theirs.encode(line) == row
+        assert ours.encode(line, add_special_tokens=False) == theirs.encode(line, add_special_tokens=False)
+        assert [t.strip(" ") for t in theirs.tokenize(line)] == ours.tokenize(line)  # they: ' [MASK]'
+        tokens = ours.convert_ids_to_tokens(row)
+        assert tokens == theirs.convert_ids_to_tokens(row)
+        assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens) == row
+    assert ours.convert_tokens_to_ids("▁the") == theirs.convert_tokens_to_ids("▁the")
+    assert ours.convert_ids_to_tokens(2) == "[CLS]"
+
+
+def test_results_have_attributes(both) -> None:
+    inputs = both[0](["one text", "another one"], return_tensors="pt")
+    assert torch.equal(inputs.input_ids, inputs["input_ids"])
+    assert inputs.to("cpu").attention_mask.shape == (2, 4)
+    assert inputs.tokens(0) == ["[CLS]", "▁one", "▁text", "[SEP]"]
+    with pytest.raises(AlbertKitError, match="words of these tokens were not kept"):
+        inputs.word_ids()
+    with pytest.raises(AttributeError, match="no column `labels`"):
+        _ = inputs.labels
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("named") / "t"
+    texts = ["some words and some more words for a vocabulary"] * 20
+    train_tokenizer(
+        texts, folder, vocab_size=33, special_pieces=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], text_rules="korean"
+    )
+    return folder
+
+
+def test_arguments_of_from_pretrained(named: Path) -> None:
+    same = AlbertTokenizer.from_pretrained(named, unk_token="[UNK]", pad_token="[PAD]", max_len=64)
+    assert same.model_max_length == 64
+    assert len(same("words " * 100, truncation=True).input_ids) == 64
+    assert AlbertTokenizer.from_pretrained(named, model_max_length=128).model_max_length == 128
+    assert AlbertTokenizer.from_pretrained(named, do_lower_case=False).text_rules == "multilingual"
+    assert AlbertTokenizer.from_pretrained(named, do_lower_case=True, keep_accents=True).text_rules == "korean"
+    assert AlbertTokenizer.from_pretrained(named, "google").text_rules == "google"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slug", "said"),
+    [
+        (dict(unk_token="<unk>"), "bad-argument", "calls it `[UNK]`"),
+        (dict(keep_accents=False), "bad-text-rules", "no rules like `korean`"),
+        (dict(max_len=2), "bad-argument", "model_max_length is 2"),
+        (dict(text_rules="google", do_lower_case=False), "bad-argument", "both given"),
+    ],
+)
+def test_arguments_that_cannot_be(named: Path, arguments: dict, slug: str, said: str) -> None:
+    with pytest.raises(AlbertKitError) as caught:
+        AlbertTokenizer.from_pretrained(named, **arguments)
+    assert caught.value.slug == slug
+    assert said in str(caught.value)
+
+
+def test_flags_of_wordpiece(tmp_path: Path) -> None:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "A"]
+    WordPieceTokenizer(vocabulary).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    assert AlbertTokenizer.from_pretrained(tmp_path).encode("A a") == [5, 5]
+    assert AlbertTokenizer.from_pretrained(tmp_path, do_lower_case=False).encode("A a") == [6, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            dict(text="a", text_pair="b " * 50, truncation=True, max_length=9, return_overflowing_tokens=True),
+            "only_second",
+        ),
+        (dict(text="a " * 50, truncation=True, max_length=9, stride=7, return_overflowing_tokens=True), "stride is 7"),
+        (dict(text=["a b"], text_pair=["c"], is_split_into_words=True, stride=-1), "stride is -1"),
+        (dict(text=[["a"], "b c"], is_split_into_words=True), "not a list of words"),
+    ],
+)
+def test_faults(both, arguments: dict, said: str) -> None:
+    with pytest.raises(AlbertKitError) as caught:
+        both[0](**arguments)
+    assert said in str(caught.value)
+    assert caught.value.slug == "bad-argument"

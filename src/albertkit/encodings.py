@@ -156,7 +156,7 @@ def check_mojibake(sample: bytes, path: str) -> None:
         path: Of the file.
 
     Raises:
-        DataError: mojibake.
+        DataError: mojibake-text.
     """
     if sample.isascii():
         return
@@ -172,7 +172,7 @@ def check_mojibake(sample: bytes, path: str) -> None:
     stem, ending = os.path.splitext(path)
     back = "" if name == "UTF-8" else f" | iconv -f {name} -t UTF-8"
     raise DataError(
-        "mojibake",
+        "mojibake-text",
         f"`{path}` is {name} that was converted as if it were LATIN1: “{''.join(latin[:8])}” is "
         f"“{' '.join(before.decode(name, 'ignore').split())[:12]}”",
         f"convert it from {name} again, or repair it: `iconv -f UTF-8 -t LATIN1 '{path}'{back} > '{stem}.utf8{ending}'`",

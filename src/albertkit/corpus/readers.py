@@ -75,7 +75,7 @@ class DocumentFile:
 
     Raises:
         ConfigError: bad-format, bad-errors.
-        DataError: bad-encoding, mojibake, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki,
+        DataError: bad-encoding, mojibake-text, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki,
             broken-parquet or line-too-long, with the place.
         MissingExtraError: missing-extra, for Parquet without pyarrow.
     """

@@ -122,6 +122,18 @@ def test_every_form_of_a_table(encoder, checkpoint, tmp_path, sentences):
         assert far(vectors_of(tmp_path / "v.parquet"), expected) < 2e-6
 
 
+def test_lines_that_are_rows_of_a_table_are_said(encoder, tmp_path):
+    file = tmp_path / "t.txt"
+    file.write_text("fox\tseven\tCC-BY\ndog\told\tCC-BY\n")
+    report = encode_file(encoder, file, tmp_path / "v.npy")
+    assert report.notes[-1] == (
+        "every line has 3 fields with tabs between and is encoded whole; for one of them: --columns c1,c2,c3 --text c1"
+    )
+    report = encode_file(encoder, file, tmp_path / "w.npy", columns="c1,c2,c3", text="c1", precision="fp32")
+    assert not any("tabs" in note for note in report.notes)
+    assert far(np.load(tmp_path / "w.npy"), encoder.encode(["fox", "dog"])) < 2e-6
+
+
 def test_books_make_short_windows(encoder, tmp_path, sentences, monkeypatch):
     monkeypatch.setattr(encode_work, "WINDOW_CHARACTERS", 1000)
     windows = list(encode_work._windows(encode_work.Text(0, None, text) for text in sentences))

@@ -65,6 +65,7 @@ def make_input(folder: Path) -> None:
     left = folder / ".out.npy.encoding"
     left.mkdir()
     (folder / "out.npy").rename(left / "vectors.npy")
+    (folder / "out.npy.json").unlink()
     identity = seen["identity"] | {"input": None}  # another path and time: set when it is read
     (folder / "identity.json").write_text(json.dumps(identity))
 
@@ -74,6 +75,7 @@ def go_on(folder: Path):
     from albertkit.corpus.inputs import find_inputs
     from albertkit.corpus.journal import Journal
     from albertkit.embeddings.encoding.encode_file import encode_file
+    from albertkit.embeddings.encoding.work import _PLACE
 
     journal = folder / ".out.npy.encoding" / "journal.sqlite"
     if not journal.exists():
@@ -81,7 +83,7 @@ def go_on(folder: Path):
         identity = json.loads((folder / "identity.json").read_text())
         identity["input"] = [file.path, file.size, file.modified]
         made = Journal(journal)
-        made.commit(identity=identity, place={"window": 0, "runs": 0, "done": 0, "sum": 0})
+        made.commit(identity=identity, place=dict.fromkeys(_PLACE, 0))
         made.close()
     report = encode_file(folder / "model", folder / "in.txt", folder / "out.npy", precision="fp32")
     return report.texts, report.resumed
@@ -93,7 +95,7 @@ def wrong_state(rng: random.Random, folder: Path) -> str:
 
     from albertkit.corpus.journal import _with_digest
 
-    place = damage.tree(rng, {"window": 0, "runs": 1, "done": 5, "sum": 7})
+    place = damage.tree(rng, {"window": 0, "runs": 1, "done": 5, "sum": 7, "truncated": 0})
     base = sqlite3.connect(folder / ".out.npy.encoding" / "journal.sqlite")
     base.execute("CREATE TABLE seen (hash BLOB PRIMARY KEY) WITHOUT ROWID")
     base.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT)")

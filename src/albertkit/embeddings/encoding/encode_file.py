@@ -129,13 +129,24 @@ def encode_file(
     engine = encoder.to(world.device).engine(precision) if isinstance(encoder, SentenceEncoder) else None
     computed_in = "fp32" if engine is None else engine.precision
     width, faults = encoder.kept(dimension), Faults(on_error)
-    total = sum(1 for _ in source.texts(faults))  # what is wrong with the file is said before hours of work
+    total = 0
+    tabs: set[int] = set()
+    for row in source.texts(faults):  # what is wrong with the file is said before hours of work
+        total += 1
+        if len(tabs) < 2 and row.text:
+            tabs.add(row.text.count("\t"))
     if not total:
         raise DataError("empty-input", f"`{input}` holds no text that can be used", "name a file with texts")
     encoding = Encoding(
         encoder, engine, computed_in, source, file, target, (total, width), np.dtype(dtype), normalize, batch_tokens
     )
     notes = [*faults.notes]
+    if not source.is_table and total > 1 and len(tabs) == 1 and 0 not in tabs:
+        names = ",".join(f"c{n}" for n in range(1, max(tabs) + 2))
+        notes.append(
+            f"every line has {max(tabs) + 1} fields with tabs between and is encoded whole; for one of them: "
+            f"--columns {names} --text c1"
+        )
     if engine is not None:
         notes = [*engine.notes, *notes]
     else:

@@ -24,7 +24,7 @@ from albertkit.embeddings.encoding.text_input import Text, TextInput
 from albertkit.embeddings.encoding.vector_files import VectorRows, write_parquet
 from albertkit.engines import Engine
 from albertkit.errors import AlbertKitError, DataError, MachineError
-from albertkit.files import only_writer, read_json, sync_folder, write_json
+from albertkit.files import only_writer, read_json, sha256_file, sync_folder, write_json
 from albertkit.tasks.faults import Faults
 
 WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
@@ -265,10 +265,9 @@ class Encoding:
         }
 
 
-def _file_facts(file: Path) -> list[int]:
-    """Size and time of the last change: a file with others is not the one that was written."""
-    found = file.stat()
-    return [found.st_size, found.st_mtime_ns]
+def _file_facts(file: Path) -> list[Any]:
+    """Size and SHA-256: a file with others is not the one that was written."""
+    return [file.stat().st_size, sha256_file(file)]
 
 
 def _windows(texts: Iterator[Text]) -> Iterator[list[str]]:

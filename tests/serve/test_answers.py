@@ -212,6 +212,33 @@ def test_a_large_request_and_a_small_one(service, folders, texts):
         assert_same([row["probabilities"] for row in answer.json()["results"]], [row["probabilities"] for row in rows])
 
 
+def test_texts_are_ranked_by_the_score_of_their_pair_with_the_query(service, folders, texts):
+    pipeline = load_pipeline(folders["score"], precision="fp32")
+    wanted = np.array([row["value"] for row in pipeline([("the fox", text) for text in texts[:6]])])
+    found = service.post("/rerank", {"query": "the fox", "texts": texts[:6], "return_text": True}).json()
+    assert [row["index"] for row in found] == np.argsort(-wanted, kind="stable").tolist()
+    np.testing.assert_allclose([row["score"] for row in found], np.sort(wanted)[::-1], atol=1e-4)
+    assert [row["text"] for row in found] == [texts[row["index"]] for row in found]
+    assert service.post("/rerank", {"query": "a", "texts": ["b", LONG]}).json()["error"]["slug"] == "too-long"
+
+
+def test_tokens_with_their_places(service, folders):
+    tokenizer = load_pipeline(folders["classify"]).tokenizer
+    text = "Calm  rivers, the quick fox"
+    plain = service.post("/tokenize", {"inputs": text, "model": "classify", "add_special_tokens": False}).json()[0]
+    assert [row["id"] for row in plain] == tokenizer.encode(text)
+    assert [(row["start"], row["stop"]) for row in plain] == [tuple(p) for p in tokenizer.encode_with_offsets(text)[1]]
+    whole = service.post("/tokenize", {"inputs": [text, ""], "model": "classify"}).json()
+    assert whole[0][1:-1] == plain
+    assert [(row["id"], row["special"]) for row in whole[1]] == [(tokenizer.cls_id, True), (tokenizer.sep_id, True)]
+
+
+def test_limits_are_told(service, folders):
+    info = service.get("/info").json()
+    assert info["models"] == list(folders)
+    assert (info["max_payload_bytes"], info["max_batch_tokens"]) == (4_000_000, 4096)
+
+
 def test_what_is_served(service, folders):
     models = {model["name"]: model for model in service.get("/models").json()["models"]}
     assert list(models) == list(folders)

@@ -200,6 +200,35 @@ class Status(BaseModel):
     status: str
 
 
+class Token(BaseModel):
+    """A token; `start` and `stop` in characters, null for special ones."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class Rank(BaseModel):
+    """A text: its place in the request, and its score."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class Info(BaseModel):
+    """What this service is, and its limits; the names are those of text-embeddings-inference."""
+
+    version: str
+    models: list[str]
+    max_client_batch_size: int
+    max_batch_tokens: int
+    max_concurrent_requests: int
+    max_payload_bytes: int
+
+
 class Fault(BaseModel):
     """What is wrong, and what to do. `slug` is a heading of the errors' documentation."""
 

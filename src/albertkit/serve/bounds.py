@@ -16,7 +16,7 @@ MOST_GUESSES = 50_000  # of a /fill-mask: masks times `top`; an answer of 4 MB
 MOST_NUMBERS = 2_000_000  # of an answer: vectors, cosines, probabilities; 25 MB as JSON
 MOST_COSINES = 1_000_000  # of a /similarity
 MOST_QUOTED = 50_000_000  # characters of contexts times `top`: an /answer repeats parts of them
-MOST_TAGGED = 300_000  # characters of a /tag: every word is some objects of Python's
+MOST_TAGGED = 300_000  # characters of a /tag or /tokenize: every word is some objects of Python's
 MOST_REQUESTS = 1024  # at once
 MOST_HELD = 16  # bodies of the largest size, in memory at once
 MOST_DEPTH = 8  # of a JSON body
@@ -85,8 +85,8 @@ def check_request(kind: str, values: Sequence[Any], characters: int, options: Ma
     if kind == FillMask.kind:
         guesses = sum(value.count(MASK) for value in values) * options.get("top", 5)
         check_size(guesses, MOST_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
-    elif kind == "tag" and characters > MOST_TAGGED:
+    elif kind in ("tag", "tokenize") and characters > MOST_TAGGED:
         raise ServiceError(
-            "request-too-large", f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are tagged at once",
+            "request-too-large", f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are split at once",
             "send fewer texts in a request", status=413,
         )  # fmt: skip

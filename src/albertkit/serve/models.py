@@ -91,6 +91,15 @@ class Models:
         listed = ", ".join(able) if able else f"none; models here: {', '.join(self.folders)}"
         raise ServiceError("unknown-model", fact, f"these can: {listed}", status=404)
 
+    def tokenizer(self, name: str | None) -> tuple[str, Any]:
+        """The model of that name, or the first one that reads text, and its tokenizer.
+
+        Raises:
+            ServiceError: unknown-model (404).
+        """
+        name, _ = self.find(PASSES, name)
+        return name, next(one for one in self._pipelines[name].values() if one is not None).tokenizer
+
     def names(self, kind: str) -> list[str]:
         """Names of the models that have a kind."""
         return [name for name, pipelines in self._pipelines.items() if kind in pipelines]

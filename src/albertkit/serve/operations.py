@@ -6,9 +6,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from albertkit import __version__
 from albertkit.serve import answers
+from albertkit.serve.bounds import MOST_REQUESTS, MOST_TEXTS
 from albertkit.serve.reference import reference
 from albertkit.serve.routes import service_of
+from albertkit.serve.settings import MEGABYTE
 
 _REFUSED: dict[int | str, dict[str, Any]] = {401: {"model": answers.FaultAnswer, "description": "The API key is wrong"}}
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": answers.Status, "description": "Not ready"}}
@@ -46,6 +49,20 @@ async def models(request: Request) -> dict[str, Any]:
     """What is served: names, kinds, precision, examples."""
     service = service_of(request)
     return {"models": service.models.listing(service.facts)}
+
+
+@router.get("/info", response_model=answers.Info, responses=_REFUSED)
+async def info(request: Request) -> dict[str, Any]:
+    """Version, models and limits."""
+    settings, models = service_of(request).settings, service_of(request).models
+    return {
+        "version": __version__,
+        "models": list(models.folders),
+        "max_client_batch_size": MOST_TEXTS,
+        "max_batch_tokens": settings.batch_tokens,
+        "max_concurrent_requests": MOST_REQUESTS,
+        "max_payload_bytes": round(settings.max_megabytes * MEGABYTE),
+    }
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **_REFUSED})

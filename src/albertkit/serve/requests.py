@@ -161,6 +161,26 @@ class SimilarityRequest(Body):
     truncate: Truncate = False
 
 
+class TokenizeRequest(Body):
+    """Texts to split into tokens; `inputs` as text-embeddings-inference has it."""
+
+    model_config = _example({"inputs": "A man plays the guitar."})
+
+    inputs: Texts
+    add_special_tokens: Annotated[bool, Field(description="Put [CLS] before the tokens and [SEP] after them.")] = True
+
+
+class RerankRequest(Body):
+    """A query and texts, as text-embeddings-inference has it; for models that give a number to a pair."""
+
+    model_config = _example({"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]})
+
+    query: Text
+    texts: Annotated[list[Text], Several]
+    truncate: Truncate = False
+    return_text: Annotated[bool, Field(description="Put each text into its result.")] = False
+
+
 class PassesRequest(Body):
     """A text to look inside with."""
 

@@ -99,6 +99,25 @@ async def similarity(body: requests.SimilarityRequest, request: Request) -> Resp
     )
 
 
+@router.post("/rerank", response_model=list[answers.Rank], response_model_exclude_none=True)
+async def rerank(body: requests.RerankRequest, request: Request) -> Response:
+    """Texts by their score with a query, the best first; by a model that gives a number to a pair."""
+
+    def shaped(model: str, results: list[Any]) -> Any:
+        order = sorted(range(len(results)), key=lambda place: -results[place]["value"])
+        ranks = [{"index": place, "score": results[place]["value"]} for place in order]
+        return [{**one, "text": body.texts[one["index"]]} for one in ranks] if body.return_text else ranks
+
+    pairs = [[body.query, text] for text in body.texts]
+    return await service_of(request).answer(request, "score", body.model, pairs, shaped, truncate=body.truncate)
+
+
+@router.post("/tokenize", response_model=list[list[answers.Token]])
+async def tokenize(body: requests.TokenizeRequest, request: Request) -> Response:
+    """The tokens of texts, with their places."""
+    return await service_of(request).tokens(request, body.model, _listed(body.inputs), body.add_special_tokens)
+
+
 @router.post("/passes", response_model=answers.PassesAnswer)
 async def passes(body: requests.PassesRequest, request: Request) -> Response:
     """What each pass of the shared layer does to a text: attention, movement of the states, guesses after every pass."""

@@ -170,6 +170,34 @@ class Service:
 
         return Response(await self._off_the_loop(tokens, finished), media_type="application/json")
 
+    async def tokens(self, request: Request, model: str | None, texts: list[str], special: bool) -> Response:
+        """Tokens of texts: `id`, `text`, `special`, `start` and `stop`; nothing is computed.
+
+        Raises:
+            ServiceError: unknown-model, request-too-large.
+        """
+        name, tokenizer = self.models.tokenizer(model)
+        request.state.model = name
+        size = _characters(texts)
+        check_request("tokenize", texts, size, {})
+
+        def split(text: str) -> list[dict[str, Any]]:
+            ids, places = tokenizer.encode_with_offsets(text)
+            found = [
+                {"id": int(i), "text": tokenizer.id_to_piece(int(i)), "special": False, "start": int(a), "stop": int(b)}
+                for i, (a, b) in zip(ids, places, strict=True)
+            ]
+            if not special:
+                return found
+            cls, sep = (
+                {"id": i, "text": tokenizer.id_to_piece(i), "special": True, "start": None, "stop": None}
+                for i in (tokenizer.cls_id, tokenizer.sep_id)
+            )
+            return [cls, *found, sep]
+
+        body = await self._off_the_loop(size, lambda: encoded([split(text) for text in texts]))
+        return Response(body, media_type="application/json")
+
     async def call(self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]) -> tuple[str, Any]:
         """The name of the model and what a call returns: a caption, or a look inside.
 

@@ -135,17 +135,29 @@ def test_a_fine_tuning_shows_scores_classes_and_examples(finetuning, tmp_path, h
 
 def test_examples_are_shown_with_their_texts(finetuning, harmless):
     write(finetuning / "dev/examples.jsonl", [
-        {"id": "1", "label": "up", "probabilities": {"up": 0.9}, "texts": [EVIL, "its pair"], "said": "down"},
-        {"id": "2", "value": 3.14159, "texts": ["so much"], "said": "3.8"},
-        {"id": "3", "nbest": [{"text": "Ada", "probability": 0.5}], "texts": ["c" * 5000, "Who?"], "said": "Ada / Lovelace"},
+        {"id": "1", "label": "up", "probabilities": {"up": 0.9}, "texts": [EVIL, "its pair"], "gold": "down"},
+        {"id": "2", "value": 3.14159, "texts": ["so much"], "gold": "3.8"},
+        {"id": "3", "nbest": [{"text": "Ada", "probability": 0.5}], "texts": ["c" * 5000, "Who?"], "gold": "Ada / Lovelace"},
     ])  # fmt: skip
     words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
     for expected in (
-        f"1 {EVIL} its pair up 90.0% People said: down", "so much The model said: 3.142 People said: 3.8",
-        f"{'c' * 600}… Who? Ada 50.0% People said: Ada / Lovelace",
+        f"1 {EVIL} its pair up 90.0% Label: down", "so much Prediction: 3.142 Label: 3.8",
+        f"{'c' * 600}… Who? Ada 50.0% Label: Ada / Lovelace",
     ):  # fmt: skip
         assert expected in words, expected
     assert "Seoul" not in words  # what older runs left is not shown besides
+    assert "worst" not in words
+
+
+def test_wrong_predictions_stand_before_examples_that_nobody_chose(finetuning, harmless):
+    right, wrong = (
+        {"id": n, "label": "up", "probabilities": {"up": 0.9}, "texts": [n], "gold": g} for n, g in ("1u", "2d")
+    )
+    write(finetuning / "dev/examples.jsonl", [right])
+    write(finetuning / "dev/errors.jsonl", [wrong])
+    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    places = [words.index(text) for text in ("the most confident mistakes first", "Label: d", "not chosen", "Label: u")]
+    assert places == sorted(places)
 
 
 def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path, harmless):
@@ -177,7 +189,7 @@ def test_answers_and_captions_are_shown_where_they_are(finetuning, harmless):
     table = "| caption | said by people |\n|---|---|\n| a red \\| ring &lt;b> | a \\*blue\\* ring |\n"
     write(finetuning / "best/README.md", CARD + table)
     words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
-    assert "a red | ring <b> People said: a *blue* ring" in words
+    assert "a red | ring <b> Label: a *blue* ring" in words
 
 
 def test_many_classes_show_their_most_frequent_mistakes(finetuning, harmless):

@@ -35,7 +35,7 @@ def run_page(
     kind: str = "",
     warnings: Sequence[str] = (),
     scores: TaskScores | None = None,
-    predictions: Sequence[Mapping[str, Any]] = (),
+    predictions: Sequence[tuple[str, Sequence[Mapping[str, Any]]]] = (),
     sections: Sequence[tuple[str, Mapping[str, Any]]] = (),
     card: str = "",
 ) -> str:
@@ -58,7 +58,7 @@ def run_page(
         kind: Of training.
         warnings: What a reader must know first, for example that the run is unfinished.
         scores: Of a task, on dev.
-        predictions: Examples as `albertkit.report.run_examples.run_examples` gives them.
+        predictions: Groups of examples as `albertkit.report.run_examples.run_examples` gives them.
         sections: More tables: a heading, and names with values.
         card: The model card, shown as it is written.
 

@@ -18,22 +18,32 @@ LONGEST = 600  # characters of a text
 Example = dict[str, Any]
 
 
-def run_examples(run: Run) -> list[Example]:
-    """Some examples out of a run's predictions, or out of its card.
+WORST, FIRST = (
+    "Its worst predictions on dev, the most confident mistakes first.",
+    "The first examples of dev, not chosen.",
+)
+
+
+def run_examples(run: Run) -> list[tuple[str, list[Example]]]:
+    """Some examples out of a run's predictions, or out of its card: mistakes first, then examples that nobody chose.
 
     Returns:
-        Of each a `name`, `texts`, `parts` (pairs of text and mark, empty where nothing is marked), `guesses` (text, share and
-        width of its bar in per cent), `value` (a number as text) and `said`: what people said.
+        Groups with examples: what they are, and of each example a `name`, `texts`, `parts` (pairs of text and mark, empty where
+        nothing is marked), `guesses` (text, share and width of its bar in per cent), `value` (a number as text) and `said`: the
+        labels.
     """
     folder = run.attempt / "dev" if (run.attempt / "dev").exists() else run.folder / "dev"
     if shown := _records(run, folder / "examples.jsonl"):
-        return [example for example in map(_record, shown) if example]
+        groups = [(WORST, _records(run, folder / "errors.jsonl")), (FIRST, shown)]
+        made = [(title, [example for example in map(_record, records) if example]) for title, records in groups]
+        return [(title, examples) for title, examples in made if examples]
     answers = run.table(folder / "nbest_predictions.json")
     if answers:
-        made = [_answer(name, guesses) for name, guesses in list(answers.items())[:MOST]]
+        shown_answers = [_answer(name, guesses) for name, guesses in list(answers.items())[:MOST]]
     else:
-        made = [_record(record) for record in _records(run, folder / "predictions.jsonl")]
-    return [example for example in made if example] or _captions(run.card)
+        shown_answers = [_record(record) for record in _records(run, folder / "predictions.jsonl")]
+    found = [example for example in shown_answers if example] or _captions(run.card)
+    return [(FIRST, found)] if found else []
 
 
 def _records(run: Run, file: Path) -> list[dict[str, Any]]:
@@ -46,7 +56,7 @@ def _record(record: dict[str, Any]) -> Example | None:
     words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
     made = _empty(str(record.get("id", "")))
     made["texts"] = [_short(text) for text in _texts(record.get("texts"))]
-    made["said"] = _texts([label]) if (label := record.get("gold", record.get("said"))) else []  # said: before 0.2
+    made["said"] = _texts([label]) if (label := record.get("gold")) else []
     if isinstance(words, list) and isinstance(entities, list):
         return made | {"parts": list(_marked(" ".join(map(str, words)), entities))}
     if isinstance(nbest, list):

@@ -70,10 +70,10 @@ def task_scores(results: Mapping[str, Any], seeds: Mapping[str, float | None]) -
 
 
 def number(value: float, whole: bool = False) -> str:
-    """Four decimals; counts whole."""
+    """Four decimals, two of what is out of a hundred; counts whole."""
     if math.isnan(value):
         return "undefined"
-    return f"{value:,.0f}" if whole else f"{value:.4f}"
+    return f"{value:,.0f}" if whole else f"{value:.{2 if abs(value) >= 10 else 4}f}"
 
 
 def _rows(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -26,7 +26,7 @@ _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 # Until 2023 Google's models had no organisation on the hub; transformers redirects the old names.
 _OLD_NAME = re.compile(r"albert-(base|large|xlarge|xxlarge)-v[12]")
 _TOKENIZER_FILES = ["*.json", "*.model", "vocab*.txt"]
-_FILES = [*_TOKENIZER_FILES, "model.safetensors", "*_Dense/*"]
+_FILES = [*_TOKENIZER_FILES, "model.safetensors", "backbone.safetensors", "*_Dense/*"]
 
 logger = logging.getLogger(__name__)
 

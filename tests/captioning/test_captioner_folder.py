@@ -107,6 +107,17 @@ def test_another_backbone_is_refused(made: Path, frames: Path, shell: Path, tmp_
         VideoCaptioner.from_pretrained(tmp_path / "own", backbone=f"hf:{other}")
 
 
+def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames: Path, shell: Path, tmp_path: Path) -> None:
+    from huggingface_hub.utils import filter_repo_objects
+
+    from albertkit import model_folder
+
+    train_captioner(shell, frames, tmp_path / "own", SETTINGS)
+    names = [file.name for file in (tmp_path / "own" / "best").iterdir()]
+    wanted = list(filter_repo_objects(names, allow_patterns=model_folder._FILES))
+    assert {"backbone.safetensors", "model.safetensors", "captioner.json"} <= set(wanted)
+
+
 def test_frames_fit_any_backbone_and_features_their_own(made: Path, frames: Path, shell: Path, tmp_path: Path) -> None:
     train_captioner(shell, frames, tmp_path / "own", SETTINGS)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "own")

@@ -197,6 +197,14 @@ def test_missing_files_and_names(tmp_path):
     with pytest.raises(DataError) as caught:
         texts(tmp_path / "corpsu.txt")
     assert (caught.value.slug, caught.value.hint) == ("not-found", "did you mean `corpus.txt`?")
+    for number in range(40):
+        (tmp_path / f"part{number:02}.txt").write_text("x")
+    with pytest.raises(DataError) as caught:
+        texts(tmp_path / "nope.txt")
+    assert (
+        caught.value.hint
+        == f"`{tmp_path}` holds corpus.txt, part00.txt, part01.txt, part02.txt, part03.txt, … (41 in all)"
+    )
     assert slug_of(lambda: texts(tmp_path / "*.gz"))[0] == "not-found"
     assert slug_of(lambda: texts(tmp_path / "corpus.txt", format="txet"))[0] == "bad-format"
     assert slug_of(lambda: texts(tmp_path / "corpus.txt", errors="ignore"))[0] == "bad-errors"

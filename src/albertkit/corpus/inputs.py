@@ -8,14 +8,16 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import IO, Any, cast
 
 import fsspec
 import zstandard
 
 from albertkit.addresses import file_system, is_remote, reaching
-from albertkit.errors import DataError, near_miss
+from albertkit.errors import DataError
 
+_CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
 _READ_BYTES = 1 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
 _BROKEN = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
@@ -96,7 +98,10 @@ def _neighbour(path: str) -> str:
     if any(sign in name for sign in "*?[") or not os.path.isdir(folder):
         return "check the path; quote a glob if the shell should leave it alone"
     there = sorted(os.listdir(folder))
-    return near_miss(name, there[:1000]) if there else f"the folder `{folder}` is empty"
+    if close := get_close_matches(name, there[:1000], n=1, cutoff=_CLOSE):
+        return f"did you mean `{close[0]}`?"
+    listed = ", ".join(there[:_LISTED]) + f", … ({len(there):,} in all)" * (len(there) > _LISTED)
+    return f"`{folder}` holds {listed}" if there else f"the folder `{folder}` is empty"
 
 
 def _remote(url: str) -> list[InputFile]:

@@ -259,3 +259,11 @@ def test_lines_from_standard_input(sst2, expected, tmp_path, monkeypatch, capfd)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     predict(sst2, "-", precision="fp32")
     assert answers([json.loads(line) for line in capfd.readouterr().out.splitlines()]) == answers(expected)
+
+
+def test_a_model_of_pairs_does_not_read_single_texts_unasked(start, tmp_path):
+    model = saved(start, tmp_path / "pairs", "rte")
+    file = write_csv(tmp_path / "in.csv", ["review"], [["a fox"]])
+    with pytest.raises(ConfigError, match="only the column of the first is named") as caught:
+        predict(model, file, columns=Columns(text="review"))
+    assert "--pair-column" in caught.value.hint

@@ -87,6 +87,16 @@ class TextTask(Task[TextExample]):
                 "swapped-pair", f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
                 f"say --text-column {self.pair_column} --pair-column {self.text_column}",
             )  # fmt: skip
+        if (
+            self.layout
+            and self.text_column
+            and not self.pair_column
+            and all(form.pair for form in self._official_forms)
+        ):
+            raise ConfigError(
+                "bad-settings", f"`{self.name}` is on pairs of texts, and only the column of the first is named",
+                "name that of the second with --pair-column",
+            )  # fmt: skip
         if self.long_texts == "windows" and any(form.pair for form in self._forms):
             raise ConfigError(
                 "bad-settings", f"`{self.name}` has pairs of texts, and windows are for single ones", "truncate them"

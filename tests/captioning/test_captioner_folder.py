@@ -61,6 +61,16 @@ def test_moved_together_they_find_each_other(made: Path, tmp_path: Path, shell: 
         gone.rename(made)
 
 
+def test_clips_stay_prepared_when_the_backbone_is_moved(made: Path, tmp_path: Path) -> None:
+    from albertkit.captioning.backbones import load_backbone
+
+    prepared = Path(shutil.copytree(made / "prepared", tmp_path / "prepared"))
+    elsewhere = Path(shutil.copytree(made / "bb" / "clip", tmp_path / "elsewhere"))
+    clips = {split: read_clips(made / "clips", split) for split in ("train", "dev")}
+    again = prepare(clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32))
+    assert again.computed == 0
+
+
 def test_a_moved_backbone_is_named(made: Path, tmp_path: Path, shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = tmp_path / "alone"
     shutil.copytree(made / "run", alone / "run")

@@ -182,6 +182,8 @@ def _splits_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         return {}
     before = read_json(folder / PREPARED, "prepared clips")
     differing = [name for name in settings if before.get(name) != settings[name]]
+    if settings["backbone_fingerprint"] and "backbone_fingerprint" not in differing:
+        differing = [name for name in differing if name != "backbone"]  # the same one, moved
     if differing:
         shown = [f"{name} was {before.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
         shown += [name for name in differing if name not in _SHORT]

@@ -101,6 +101,8 @@ class Recipe:
             DataError: no-row, wrong-index. OSError: what opening a file raises.
         """
         decisive = ("format", "kind", "sampling") if self.kind == "frames" else (*settings,)
+        if settings["backbone_fingerprint"]:  # says which backbone it is, wherever it lies
+            decisive = tuple(name for name in decisive if name != "backbone")
         own = {"content": content_hash(clip), "start": clip.start, "end": clip.end}
         return item_name(own | {name: settings[name] for name in decisive})
 

@@ -21,6 +21,7 @@ from albertkit.tokenizer import (
 )
 from albertkit.tokenizer.model_file import rebuilt_model, with_unused
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
+from albertkit.tokenizer.report import measure_fit
 from albertkit.tokenizer.sentencepiece_model import BYTE, CONTROL, NORMAL, UNUSED, read_facts
 
 SENTENCE = "서울에서는 2023년 3.14 iPhone을 샀다 😀문서를 읽었다(한국)"
@@ -104,6 +105,9 @@ def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path: Path) -> None:
     wanted = [truth.encode(analyser.separated(text, " ")) for text in texts[:100]]
     assert [truth.encode(text) for text in texts[:100]] != wanted  # the spaces do something
     assert [again.encode(text) for text in texts[:100]] == wanted
+    fit = measure_fit(again, texts[:100])
+    assert fit.words == sum(len(text.split()) for text in texts[:100])  # and not the number of morphemes
+    assert fit.pieces_a_word == sum(map(len, wanted)) / fit.words
     assert [ids.tolist() for ids in again.encode_batch(texts[:100]).texts()] == wanted
     for text, ids in zip(texts[:100], wanted, strict=True):
         found, spans = again.encode_with_offsets(text)

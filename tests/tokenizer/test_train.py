@@ -234,3 +234,10 @@ def test_encode_reads_the_standard_input_by_its_name(
         assert ended.value.code == 0
         shown = json.loads(capsys.readouterr().out)
         assert shown["ids"] == AlbertTokenizer.from_pretrained(tmp_path / "t").encode("bada")
+
+
+def test_an_address_is_refused_as_one(tmp_path: Path) -> None:
+    from albertkit.tokenizer.text_files import read_lines
+
+    with pytest.raises(AlbertKitError, match=r"bad-url.*is an address"):
+        list(read_lines(Path("gs://bucket/words.txt")))

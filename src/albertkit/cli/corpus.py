@@ -80,6 +80,8 @@ def build(
     warnings = values["warnings"] if json else values.pop("warnings")
     if not json:
         del values["faults"]  # the first of them are in a warning
+        usual = {"engine": "local", "nodes": 1}
+        values = {name: value for name, value in values.items() if value and usual.get(name) != value}
     print_result(values, json)
     if not json:
         for warning in warnings:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from albertkit.tokenizer import rules
 from albertkit.tokenizer.digit_comma import SPACE
 from albertkit.tokenizer.sentencepiece_model import NORMAL, read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -17,7 +18,8 @@ class TextFit:
     """Of a vocabulary on some lines of text.
 
     Attributes:
-        lines, words, pieces: Numbers; a word ends at a space.
+        lines, words, pieces: Numbers; a word ends at a space of the text. Spaces that an analyser puts between morphemes end
+            none, so that vocabularies with and without them can be compared.
         unknown_rate: Share of the pieces that are the unknown piece.
         unknown_words: Share of the words that have an unknown character.
         pieces_a_word: Pieces per word.
@@ -58,13 +60,18 @@ def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> Text
         for ids, line in zip(encoded.texts(), normalized, strict=True)
     )
     pieces = len(encoded.ids)
+    number = (
+        sum(len(rules.apply(tokenizer.text_rules, line).split()) for line in lines)
+        if tokenizer.analyser
+        else len(words)
+    )
     return TextFit(
         lines=len(lines),
-        words=len(words),
+        words=number,
         pieces=pieces,
         unknown_rate=int(np.count_nonzero(encoded.ids == tokenizer.unk_id)) / max(pieces, 1),
         unknown_words=sum(not unknown.keys().isdisjoint(word) for word in words) / max(len(words), 1),
-        pieces_a_word=pieces / max(len(words), 1),
+        pieces_a_word=pieces / max(number, 1),
         character_coverage=1 - sum(unknown.values()) / max(characters.total(), 1),
         unknown_characters=sorted(unknown, key=unknown.__getitem__, reverse=True)[:20],
         round_trip=back / max(len(lines), 1),

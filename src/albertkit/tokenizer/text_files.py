@@ -1,6 +1,7 @@
 """Plain text files, a text a line."""
 
 import gzip
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -20,6 +21,11 @@ def read_lines(path: Path) -> Iterator[str]:
     if str(path) == "-":
         yield from _decoded(sys.stdin.buffer, "the standard input")
         return
+    if re.match(r"[a-z][a-z0-9]+:/", str(path)):  # pathlib has made one slash of two
+        raise DataError(
+            "bad-url", f"`{path}` is an address; this file is read from this machine only",
+            "copy it here first, or pipe it in with `-`",
+        )  # fmt: skip
     if path.is_dir() or not path.exists():
         what = "is a folder, not a text file" if path.is_dir() else "does not exist"
         raise DataError("not-found", f"`{path}` {what}", "name files; a pattern such as `texts/*.txt` names many")

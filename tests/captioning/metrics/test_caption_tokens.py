@@ -58,6 +58,16 @@ def test_comparison_notices_a_missing_rule(golden: Path, monkeypatch: pytest.Mon
         ("the clinic., D-Fla., Calif.-based a.m.-p.m.", "the clinic. d-fla. calif.-based a.m.-p.m."),
         ("6'2\" 5:30-7pm 1,000-mile 100,000km $5-10 50%-60%", "6 2 5:30 -7 pm 1,000-mile 100,000 km $ 5-10 50 % -60 %"),
         ("boy's/girl jenny/mike C# g# '90s. '05. Xi'an Qur'an", "boy 's / girl jenny/mike c# g # '90s 05 xi'an qur an"),
+        (
+            "a wanna-be, gonna-be gotta-have cannot-do gonna.com wanna-",
+            "a wanna-be gonna-be gotta-have cannot-do gonna.com wan na",
+        ),
+        (
+            "sci-fi/kung-fu/shoot-em-up x/kung-fu/y a/b-c-d/e 939-2",
+            "sci-fi/kung-fu/shoot-em-up x/kung-fu/y a/b-c-d/e 939-2",
+        ),
+        ("he n'bushe tassili n'ajjer n'ko-based n'a", "he n'bushe tassili n'ajjer n'ko based n a"),
+        ("bahá'u'lláh it'sé he'llé u'llab", "bahá u 'll áh it 's é he 'll é u llab"),
         ("", ""),
         ("  . , ! ", ""),
     ],

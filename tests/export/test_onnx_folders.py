@@ -123,7 +123,7 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(
     from albertkit.serve.models import Models
 
     served = Models({"exported": str(tmp_path / "onnx")})
-    assert served.find("classify", None)[0] == "exported"
+    assert served.find("classify", None)[0] == served.tokenizer(None)[0] == "exported"
     with pytest.raises(Exception, match="passes"):
         served.find("passes", None)
 

@@ -60,6 +60,7 @@ def test_as_in_this_process(service, folders, kind):
         features = pipeline.features([pipeline.parse(value) for value in values])
         assert sum(row.pop("tokens") for row in results) == features.offsets[-1]
         assert [row.pop("truncated") for row in results] == features.left_out.tolist()
+        assert [row.pop("truncated", 0) for row in wanted] == features.left_out.tolist()
     assert_same(results, wanted)
     with pytest.raises(AssertionError):  # the comparison can fail
         assert_same(results[::-1], wanted)

@@ -82,11 +82,14 @@ class Models:
         Raises:
             ServiceError: unknown-model (404).
         """
-        able = [one for one, pipelines in self._pipelines.items() if kind in pipelines]
+        name = self._chosen(self.names(kind), kind, name)
+        return name, self._pipelines[name][kind]
+
+    def _chosen(self, able: list[str], kind: str, name: str | None) -> str:
         if name is None and able:
-            name = able[0]
-        if name in able:
-            return name, self._pipelines[name][kind]
+            return able[0]
+        if name is not None and name in able:
+            return name
         fact = f"no model here can {kind}" if name is None else f"there is no model `{name[:80]}` that can {kind}"
         listed = ", ".join(able) if able else f"none; models here: {', '.join(self.folders)}"
         raise ServiceError("unknown-model", fact, f"these can: {listed}", status=404)
@@ -97,8 +100,9 @@ class Models:
         Raises:
             ServiceError: unknown-model (404).
         """
-        name, _ = self.find(PASSES, name)
-        return name, next(one for one in self._pipelines[name].values() if one is not None).tokenizer
+        found = {name: [one for one in pipelines.values() if one] for name, pipelines in self._pipelines.items()}
+        name = self._chosen([name for name, pipelines in found.items() if pipelines], "tokenize", name)
+        return name, found[name][0].tokenizer
 
     def names(self, kind: str) -> list[str]:
         """Names of the models that have a kind."""

@@ -293,6 +293,11 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encod
         again = encode_file(encoder, file, out, precision="fp32")
     assert again.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
     assert (again.resumed, again.truncated) == (300, first.truncated)
+    left = tmp_path / ".v.npy.encoding"  # a kill came while it was removed
+    left.mkdir()
+    (left / "lock").write_bytes(b"")
+    encode_file(encoder, file, out, precision="fp32")
+    assert not left.exists()
     for options in ({"normalize": True}, {"length": 12}):
         with pytest.raises(
             AlbertKitError, match=f"differing: {'model' if 'length' in options else 'normalize'}"

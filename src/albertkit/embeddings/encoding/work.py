@@ -106,6 +106,9 @@ class Encoding:
                 "output-exists", f"`{self.target}` holds vectors that were made otherwise (differing: {differing})",
                 "choose another --out, or replace it with --overwrite",
             )  # fmt: skip
+        if self.work.exists():  # a kill came while it was removed, after its journal
+            with only_writer(self.work):
+                shutil.rmtree(self.work)
         return Done(self.shape[0], known["truncated"])
 
     def run(self, display: EncodeProgress, overwrite: bool, commit_seconds: float) -> Done:

@@ -209,7 +209,7 @@ def test_trained_here_it_is_evaluated_there(tree: Path, tmp_path: Path) -> None:
     after = VideoCaptioner.from_pretrained(tmp_path / "run")
     after.generation = captioner.generation
     after.save_pretrained(tmp_path / "here")
-    shutil.copy(tmp_path / "home" / "provenance.json", tmp_path / "here")
+    shutil.copy(tmp_path / "run" / "best" / "provenance.json", tmp_path / "here")
     write_swinbert(tmp_path / "here", tmp_path / "back")
     back = tmp_path / "back" / "checkpoint"
     videos = [clip.source for clip in clips["dev"]]

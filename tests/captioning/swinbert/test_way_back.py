@@ -149,6 +149,13 @@ def test_it_is_captioned_evaluated_and_trained_on_from(
         assert (after.backbone.fingerprint() == swin.fingerprint()) == (kind == "features")
         written = write_swinbert(tmp_path / f"run-{kind}", tmp_path / f"back-{kind}")
         assert written.max_abs_diff == 0
+        arguments = json.loads((tmp_path / f"back-{kind}" / "log" / "args.json").read_text())
+        assert (arguments["max_gen_length"], arguments["learn_mask_enabled"], arguments["do_lower_case"]) == (
+            16,
+            True,
+            True,
+        )
+        assert not [note for note in written.notes if "--pretrained_checkpoint" in note]  # all of SwinBERT's are kept
 
 
 @pytest.mark.parametrize("run", [False], indirect=True)

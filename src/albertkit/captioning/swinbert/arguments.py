@@ -5,10 +5,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.errors import ConfigError
 from albertkit.files import read_json
 
 ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
+SWINBERT_ARGS = "swinbert_args"  # all of it, in the provenance of a captioner that comes from SwinBERT
 STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")  # -1: the configuration's
 Initialisation = Literal["auto", "pretrained", "scratch"]
 
@@ -87,3 +89,10 @@ def read_arguments(file: Path) -> dict[str, Any]:
             values = read_json(folder / ARGS, "SwinBERT's arguments")
             return values if isinstance(values, dict) else {}
     return {}
+
+
+def kept_arguments(folder: Path) -> dict[str, Any]:
+    """SwinBERT's arguments of a captioner's folder that was converted from a run of it, or trained from one; else empty."""
+    values = read_json(folder / PROVENANCE, "provenance") if (folder / PROVENANCE).is_file() else None
+    kept = values.get(SWINBERT_ARGS) if isinstance(values, dict) else None
+    return kept if isinstance(kept, dict) else {}

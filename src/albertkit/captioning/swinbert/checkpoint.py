@@ -13,7 +13,7 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.folder import CAPTIONER
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.swinbert.arguments import ARGS, STRUCTURE, read_arguments
+from albertkit.captioning.swinbert.arguments import ARGS, STRUCTURE, SWINBERT_ARGS, read_arguments
 from albertkit.captioning.swinbert.evaluation import RECORDED
 from albertkit.captioning.swinbert.state import SwinBertState, find_state_file, sort_state
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
@@ -27,7 +27,6 @@ from albertkit.files import sha256_file, write_json
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.vocabulary.model import new_folder
 
-SWINBERT_ARGS = "swinbert_args"  # in the provenance of a converted captioner: all of log/args.json
 _KEPT_ARGS = (
     "max_num_frames", "img_res", "vidswin_size", "kinetics", "max_seq_length", "max_seq_a_length", "max_gen_length",
     "add_od_labels", "learn_mask_enabled", "sparse_mask_soft2hard", "loss_sparse_w", "mask_prob", "train_yaml",

@@ -9,13 +9,13 @@ import torch
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
 from albertkit.captioning.backbones.video_swin_checkpoint import published_state, sort_video_swin
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.swinbert.arguments import ARGS
-from albertkit.captioning.swinbert.checkpoint import SWINBERT_ARGS, load_swinbert
+from albertkit.captioning.swinbert.arguments import ARGS, kept_arguments
+from albertkit.captioning.swinbert.checkpoint import load_swinbert
 from albertkit.captioning.swinbert.evaluation import RECORDED
 from albertkit.captioning.swinbert.state import swinbert_state
-from albertkit.checkpoints.folder import PROVENANCE, read_tensor_file
+from albertkit.checkpoints.folder import read_tensor_file
 from albertkit.errors import CheckpointError, MachineError
-from albertkit.files import atomic_file, read_json, write_json
+from albertkit.files import atomic_file, write_json
 from albertkit.model_folder import local_folder
 from albertkit.vocabulary.model import new_folder
 
@@ -108,8 +108,7 @@ def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: s
     assert isinstance(captioner.backbone, VideoSwinBackbone)
     assert captioner.sampling is not None
     caption, generation = captioner.model.caption, captioner.generation
-    provenance = local_folder(source) / PROVENANCE
-    before = read_json(provenance).get(SWINBERT_ARGS) or {} if provenance.is_file() else {}
+    before = kept_arguments(local_folder(source))
     settings = captioner.backbone.settings()
     size, depths = _SIZES.get(settings["embed_dim"], ("", []))
     if not before:

@@ -10,6 +10,7 @@ import torch
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.swinbert.arguments import SWINBERT_ARGS, kept_arguments
 from albertkit.captioning.training.card import write_caption_card
 from albertkit.captioning.training.dev import CaptionJudge, caption_scores
 from albertkit.captioning.training.objective import CaptionObjective
@@ -20,6 +21,7 @@ from albertkit.captioning.training.stream import CaptionStream
 from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.errors import DataError
 from albertkit.files import sha256_bytes, write_json
+from albertkit.model_folder import local_folder
 from albertkit.report.task_results import save_results
 from albertkit.tasks.faults import counted
 from albertkit.training.display import Display
@@ -112,12 +114,14 @@ def train_captioner(
         captioner.tokenizer, settings,
     )  # fmt: skip
     settings, reasons = settings.resolve(len(rows))
-    provenance = {
+    provenance: dict[str, Any] = {
         "model": str(model), "captions": rows.fingerprint(), "backbone": clips.backbone_fingerprint or clips.backbone,
         "clips": sha256_bytes("".join(clip.item for clip in clips.clips(train_split)).encode()),
     }  # fmt: skip
     if settings.continues(run, resume):
         check_made_from(run, provenance)
+    if kept := kept_arguments(local_folder(model)):
+        provenance[SWINBERT_ARGS] = kept  # a captioner from SwinBERT can go back there
     captioner.to(world.device)
     trained = captioner.backbone if clips.kind == "frames" else None
     captioner.model.compute_dtype = choose_precision(settings.precision, world.device)

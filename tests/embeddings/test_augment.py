@@ -202,7 +202,7 @@ def test_another_scale_is_said(gold, cross_encoder, tmp_path):
         ({"balance": -1}, "bad-argument"),
         ({"kind": "mnli"}, "unknown-kind"),
         ({"columns": None}, "missing-column"),
-        ({"cross_encoder": "nowhere"}, "no-task"),
+        ({"cross_encoder": "nowhere"}, "not-found"),
         ({"cross_encoder": None}, "bad-argument"),
         ({"bi_encoder": "model"}, "bad-argument"),
         ({"out": Path("silver.json")}, "bad-argument"),

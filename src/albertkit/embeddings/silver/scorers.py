@@ -58,7 +58,7 @@ class CrossEncoder:
         try:
             loaded = load_task_model(folder)
         except CheckpointError as error:
-            if error.slug != "no-task" or not Path(folder).is_dir():
+            if error.slug != "no-task":
                 raise
             raise CheckpointError(
                 "not-a-cross-encoder", f"`{folder}` is not fine-tuned: {error.message}",

@@ -126,6 +126,26 @@ def test_urls(tmp_path):
     assert slug_of(lambda: texts("nosuch://a"))[0] == "bad-url"
 
 
+def test_a_field_may_be_that_of_a_field_or_of_every_item_of_a_list(tmp_path):
+    records = [
+        {"SJML": {"text": [{"content": "One."}, {"content": " Two. "}]}, "meta": {"body": "Three."}},
+        {"SJML": {"text": []}, "meta": {"body": ""}, "SJML.text[].content": "as it is called"},
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    assert texts(tmp_path / "a.jsonl", field="meta.body") == ["Three.", ""]
+    assert texts(tmp_path / "a.jsonl", field="SJML.text[].content") == ["One.\nTwo.", "as it is called"]
+    for field, hint in (
+        ("SJML.txt[].content", "did you mean `text`?"),
+        ("meta.body[]", "--field meta.body"),
+        ("SJML.text.content", "choose with --field"),
+        ("SJML.text[]", "name another with --field"),
+    ):
+        with pytest.raises(DataError, match="line 1") as caught:
+            texts(tmp_path / "a.jsonl", field=field)
+        assert caught.value.slug == "wrong-field"
+        assert hint in caught.value.hint
+
+
 def test_field_and_column_are_named_with_a_near_miss(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"body": "One."}\n')
     (tmp_path / "b.parquet").write_bytes(parquet_bytes(["Two."], "body"))

@@ -61,7 +61,7 @@ class DocumentFile:
         file: The input.
         format: text, jsonl, parquet or wiki; None finds out from the first bytes and the name. No file looks like these two:
             paragraphs, where each line is a document, and pairs, where it is one whose sentences `separator` divides.
-        field: JSONL field or Parquet column that holds the text.
+        field: JSONL field or Parquet column that holds the text; `a.b`, and `a[].b` of a list (JSONL).
         errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
         separator: Between the sentences of a line of pairs.
         start, end: Only the documents of this range of bytes (`ranges.document_bounds`). A file that cannot be read from
@@ -283,9 +283,29 @@ class DocumentFile:
                 raise DataError(
                     "bad-json", f"{place}: a {type(record).__name__}, not an object", "one object on every line"
                 )
-            if self.field not in record:
-                raise DataError("wrong-field", f"{place}: no field `{self.field}`", _field_hint(self.field, record))
-            yield self._string(record[self.field], place), False
+            yield "\n".join(filter(None, (self._string(value, place) for value in self._values(record, place)))), False
+
+    def _values(self, record: dict[str, Any], place: str) -> list[Any]:
+        """Return what the field names in a record: `text`, `document.text`, or of every item of a list, `text[].content`."""
+        if self.field in record:
+            return [record[self.field]]
+        found: list[Any] = [record]
+        for step in self.field.split("."):
+            name = step.removesuffix("[]")
+            for value in found:
+                if not isinstance(value, dict) or name not in value:
+                    known = value if isinstance(value, dict) else {}
+                    raise DataError("wrong-field", f"{place}: no field `{self.field}`", _field_hint(name, known))
+            found = [value[name] for value in found]
+            if step.endswith("[]"):
+                lists = [value for value in found if isinstance(value, list)]
+                if len(lists) < len(found):
+                    raise DataError(
+                        "wrong-field", f"{place}: `{name}` of `{self.field}` is not a list",
+                        f"name it without []: --field {self.field.replace(step, name, 1)}",
+                    )  # fmt: skip
+                found = [item for items in lists for item in items]
+        return found
 
     def _string(self, value: Any, place: str) -> str:
         if value is None:
@@ -414,7 +434,7 @@ def read_documents(
     Args:
         inputs: What to read.
         format: text, jsonl, parquet, wiki, paragraphs or pairs; None finds out for each file (never the last two).
-        field: JSONL field or Parquet column.
+        field: JSONL field or Parquet column; `a.b` for a field of a field, `a[].b` for that of every item of a list (JSONL).
         errors: "strict" or "replace".
         separator: Between the sentences of a line of pairs.
 

@@ -13,7 +13,7 @@ class BuildSettings:
 
     Args:
         format: text, jsonl, parquet, wiki, paragraphs or pairs; None finds out for each file (never the last two).
-        field: JSONL field or Parquet column that holds the text.
+        field: JSONL field or Parquet column that holds the text; `a.b`, or `a[].b` of every item of a list (JSONL).
         separator: Between the sentences of a line of pairs.
         sentences: "lines" (a line is a sentence), "split", or "kiwi" (Korean, also without full stops: needs kiwipiepy);
             None: lines in plain text and pairs, split in the others.

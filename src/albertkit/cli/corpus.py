@@ -43,7 +43,7 @@ def build(
         `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given. Also `paragraphs` (each line is a document)
         and `pairs` (each line is one whose sentences the separator divides: `A;$;B`).
     field
-        JSONL field or Parquet column that holds the text.
+        JSONL field or Parquet column that holds the text; `a.b`, or `a[].b` of every item of a list (JSONL).
     separator
         Between the sentences of a line of `pairs`; a line without it is passed over, counted and named.
     sentences

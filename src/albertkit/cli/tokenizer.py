@@ -71,7 +71,7 @@ def train(
     format
         `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given.
     field
-        JSONL field or Parquet column that holds the text.
+        JSONL field or Parquet column that holds the text; `a.b`, or `a[].b` of every item of a list (JSONL).
     errors
         Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on.
     overwrite

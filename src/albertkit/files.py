@@ -249,7 +249,7 @@ def check_new_file(path: str | os.PathLike[str]) -> Path:
     if os.path.lexists(path):
         raise DataError(
             "output-exists", f"`{path}` exists already, and is not overwritten",
-            f"choose another --out, or remove it first: rm {shlex.quote(str(path))}",
+            f"choose another --out, or keep it under another name: mv -n {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}",
         )  # fmt: skip
     return Path(path)
 

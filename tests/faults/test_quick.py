@@ -93,11 +93,18 @@ def test_a_training_holds_its_folder_and_takes_no_other(tmp_path):
 
     assert train("model", tmp_path / "run") == 1
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "train.log").touch()
+    for log in ("train.log", "log.txt", "train-log.txt", "stdout.txt"):
+        (tmp_path / "run" / log).touch()
     check_no_stranger(tmp_path / "run")
     (tmp_path / "run" / "thesis.docx").touch()
     with pytest.raises(CheckpointError, match=r"thesis\.docx"):
         check_no_stranger(tmp_path / "run")
+
+
+def test_a_run_is_not_begun_in_a_folder_of_text_data(tmp_path):
+    (tmp_path / "msr_paraphrase_train.txt").touch()
+    with pytest.raises(CheckpointError, match=r"msr_paraphrase_train\.txt"):
+        check_no_stranger(tmp_path)
 
 
 def test_changed_files_are_named(tmp_path):

@@ -28,7 +28,8 @@ from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
 from albertkit.pretraining.records import TrainingRecords, find_records
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.tensorflow_files.records import example, read_example, read_records, write_records
+from albertkit.pretraining.sources import open_source
+from albertkit.tensorflow_files.records import begins_with_record, example, read_example, read_records, write_records
 
 
 @pytest.fixture(scope="module")
@@ -446,3 +447,24 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, 
             assert alone["masked_lm_loss"] == pytest.approx(found.masked_lm_loss, rel=1e-5)
     with pytest.raises(ConfigError, match="whose length and masks are fixed"):
         evaluate(tmp_path / "model", exported, length=64)
+
+
+def test_a_text_file_given_as_data_is_called_neither_records_nor_a_store(tmp_path, capsys):
+    text = tmp_path / "my text.txt"
+    text.write_text("One sentence a line.\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["pretrain", str(text), "--out", str(tmp_path / "run"), "--size", "tiny"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "error[not-a-store]" in said
+    assert f"albertkit corpus build '{text}'" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_records_under_any_name_are_found_by_their_first_bytes(tmp_path, exported):
+    first = sorted(exported.glob("*.tfrecord"))[0]
+    other = shutil.copy(first, tmp_path / "train.bin")
+    assert begins_with_record(other)
+    with pytest.raises(ConfigError) as caught:
+        open_source(other, PretrainSettings())
+    assert caught.value.slug == "no-tokenizer"

@@ -501,3 +501,11 @@ def test_longer_spans_may_be_the_likelier_ones(store, settings):
         made = stream._assembler.study(plan, np.arange(len(plan.examples)), 0)
         shares.append(float((made.ngrams[:, 1] == 1).mean()))
     assert shares == pytest.approx([6 / 11, 2 / 11], abs=0.05)
+
+
+def test_the_number_of_documents_is_named_where_none_is_held_out(tmp_path, store, settings):
+    with pytest.raises(DataError) as caught:
+        pretrain(store, tmp_path / "run", replace(settings, held_out=0.0))
+    documents = TokenStore.open(store).num_documents
+    assert f"none of the {documents:,} documents" in caught.value.message
+    assert "--held-out 0.1" in caught.value.hint

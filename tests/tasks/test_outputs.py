@@ -55,7 +55,9 @@ def test_what_is_there_is_not_overwritten(model, tmp_path, capfd, command, slug)
     with pytest.raises(SystemExit) as ended:
         main(command.format(model=model, own=own).split())
     assert ended.value.code == 2
-    assert f"error[{slug}]" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert f"error[{slug}]" in said
+    assert "rm " not in said  # what is there may be the input itself
     assert contents(own) | contents(model) == before
 
 

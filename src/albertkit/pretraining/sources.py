@@ -1,6 +1,7 @@
 """What a pretraining run trains on: a token store, or records that were masked before. One interface for both."""
 
 import dataclasses
+import shlex
 from collections.abc import Iterator
 from glob import has_magic
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from albertkit.addresses import is_remote
 from albertkit.corpus import TokenStore
 from albertkit.corpus.store import MANIFEST
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, DataError
 from albertkit.model.packing import PackedBatch
 from albertkit.pretraining.epoch_stream import EpochStream
 from albertkit.pretraining.evaluation import Unigram
@@ -23,6 +24,7 @@ from albertkit.pretraining.records import TrainingRecords, holds_records, is_rec
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.stream import BatchStream, EvaluationStream
 from albertkit.pretraining.usage import tokens_used, used_text
+from albertkit.tensorflow_files.records import begins_with_record
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 
@@ -95,7 +97,7 @@ def open_source(
             `albertkit corpus export` leaves it. A store has its own, and another one is refused.
 
     Raises:
-        DataError: wrong-tokenizer, broken-store, and what `TokenStore.open` and `TrainingRecords` raise.
+        DataError: wrong-tokenizer, not-a-store, broken-store, and what `TokenStore.open` and `TrainingRecords` raise.
         ConfigError: no-tokenizer; bad-settings if the settings ask for other masks than the records have.
     """
     if not isinstance(data, TokenStore) and is_records(data):
@@ -183,6 +185,12 @@ class RecordSource:
                 "leave these settings out, or train on a token store",
             )  # fmt: skip
         self.path = path
+        if path.is_file() and not is_record_name(path.name) and not begins_with_record(path):
+            raise DataError(
+                "not-a-store", f"`{path}` is a file that is neither a token store nor TFRecords",
+                f"make a store of text with `albertkit corpus build {shlex.quote(str(path))} --tokenizer DIR --out STORE`, "
+                "and train on that",
+            )  # fmt: skip
         self.tokenizer = AlbertTokenizer.from_pretrained(tokenizer or _tokenizer_beside(path))
         self._records = TrainingRecords(path, self.tokenizer, pairs=settings.pair_task != "none")
         self.fingerprint = self._records.fingerprint

@@ -104,8 +104,8 @@ class EvaluationStream:
             self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
         except DataError as error:
             raise DataError(
-                "nothing-to-evaluate", f"no held-out document can be evaluated on: {error.message}",
-                "hold out a larger share of documents with --held-out, or use a larger corpus",
+                "nothing-to-evaluate", _why_nothing(held_out, error),
+                "hold out a larger share of the documents, for example --held-out 0.1, or use a larger corpus",
             ) from None  # fmt: skip
         self._indices = np.arange(rank, len(self.plan.examples), world_size)
 
@@ -125,3 +125,9 @@ class EvaluationStream:
         while rows := rows_that_fit(lengths, cursor, 1, self._batch_tokens):
             yield self._assembler.batch(self.plan, self._indices[cursor : cursor + rows], epoch=0)
             cursor += rows
+
+
+def _why_nothing(held_out: Sequence[np.ndarray], error: DataError) -> str:
+    if not any(map(np.any, held_out)):
+        return f"none of the {sum(map(len, held_out)):,} documents is held out to evaluate on"
+    return f"no held-out document can be evaluated on: {error.message}"

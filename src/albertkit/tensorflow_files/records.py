@@ -96,8 +96,8 @@ class RecordFile:
                 f"unpack it first: gzip -dc {self.path} > unpacked.tfrecord",
             )  # fmt: skip
         whole = len(head) == _HEAD.size
-        length, checksum = _HEAD.unpack(head) if whole else (0, 0)
-        good = whole and masked(crc32c(head[:8])) == checksum
+        length = _HEAD.unpack(head)[0] if whole else 0
+        good = _is_head(head)
         if not good and not number:
             raise DataError(
                 "broken-tensorflow-file", f"`{self.path}` is no TFRecord file: its first 12 bytes are no record's",
@@ -134,6 +134,19 @@ class RecordFile:
             f"the {what} of record {number:,} of `{self.path}`, at byte {position:,}, does not match its checksum",
             "copy or download it again",
         )
+
+
+def begins_with_record(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is empty, compressed, or begins with the length of a record and its checksum."""
+    with open(file, "rb") as stream:
+        head = stream.read(_HEAD.size)
+    if not head or head.startswith(_GZIP):
+        return True
+    return _is_head(head)
+
+
+def _is_head(head: bytes) -> bool:
+    return len(head) == _HEAD.size and masked(crc32c(head[:8])) == _HEAD.unpack(head)[1]
 
 
 def read_records(file: str | os.PathLike[str]) -> Iterator[bytes]:

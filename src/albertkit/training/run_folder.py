@@ -14,8 +14,8 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 # What may lie in the folder of a run before there is one: what the parts of a command wrote before they were killed, the
-# runs of several seeds, and logs that a shell writes there.
-_BEFORE_A_RUN = (".*", "start", "teacher", "seed-*", "retry-*", "*.log", "*.out", "*.err", "*.txt")
+# runs of several seeds, and logs that a shell writes there. Any `*.txt` would let a run into a folder of data, such as MRPC's.
+_BEFORE_A_RUN = (".*", "start", "teacher", "seed-*", "retry-*", "*.log", "*.out", "*.err", "*log*.txt", "std*.txt")
 
 
 def alone_in_run(train: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

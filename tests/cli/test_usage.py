@@ -7,7 +7,7 @@ import pytest
 
 from albertkit.cli import app, main
 from albertkit.cli.usage import COMING_FROM
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, DataError
 from albertkit.pretraining import PretrainSettings
 from albertkit.tasks.settings import FinetuneSettings
 
@@ -83,8 +83,10 @@ def test_settings_are_read_from_a_pipe(tmp_path, text):
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=(text,))
     writer.start()
-    assert PretrainSettings.read(pipe) == {"lr": 0.003, "steps": 7}
+    assert PretrainSettings.read(pipe, pipe=True) == {"lr": 0.003, "steps": 7}
     writer.join()
+    with pytest.raises(DataError, match="wrong-kind"):  # a run's own file is none
+        PretrainSettings.read(pipe)
 
 
 @pytest.mark.parametrize(

@@ -221,19 +221,14 @@ def test_command_with_symbols_and_progress(text_file: Path, tmp_path: Path, caps
     assert {"<num>", "@user"} <= set(tokenizer.pieces("bada <num>@user"))
 
 
-def test_encode_reads_the_standard_input_by_its_name(
-    text_file: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import io
-
-    train_tokenizer(sentences(), tmp_path / "t", vocab_size=200)
+def test_encode_reads_the_standard_input_by_its_name(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(sentences(), tmp_path / "t", vocab_size=200)
     for arguments in ([], ["-"]):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"bada\n")))
-        with pytest.raises(SystemExit) as ended:
-            main(["tokenizer", "encode", *arguments, "--tokenizer", str(tmp_path / "t"), "--json"])
-        assert ended.value.code == 0
-        shown = json.loads(capsys.readouterr().out)
-        assert shown["ids"] == AlbertTokenizer.from_pretrained(tmp_path / "t").encode("bada")
+        command = [sys.executable, "-m", "albertkit.cli", "tokenizer", "encode", *arguments]
+        done = subprocess.run(
+            [*command, "--tokenizer", tmp_path / "t", "--json"], input=b"bada\n", capture_output=True, check=True
+        )
+        assert json.loads(done.stdout)["ids"] == tokenizer.encode("bada")
 
 
 def test_an_address_is_refused_as_one(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class CountingWorld(World):
     def read(self, *values):
         self.reads.append(sum(isinstance(value, torch.Tensor) for value in values))
         numbers = [n for v in values for n in ([1.0] * v.numel() if isinstance(v, torch.Tensor) else [v])]
-        return [*numbers[:2], 0.0, *numbers[3:]]  # the third: nobody asks to stop
+        return [*numbers[:2], 0.0, 0.0, *numbers[4:]]  # the third and the fourth: nobody asks for a plan or to stop
 
     def sum(self, values):
         return values
@@ -83,8 +83,8 @@ def test_one_read_an_update(tmp_path, monkeypatch, dtype, optimizer):
 
 
 def test_one_read_an_update_among_processes(tmp_path):
-    """The norm; tokens; who asks to stop, and who has gradients: one transfer."""
-    assert run(tmp_path, torch.bfloat16, processes=2) == [3] * STEPS + [1]
+    """The norm; tokens; who asks for a plan; who asks to stop, and who has gradients: one transfer."""
+    assert run(tmp_path, torch.bfloat16, processes=2) == [4] * STEPS + [1]
 
 
 def test_dropout_and_recomputation_need_no_value_either(tmp_path):

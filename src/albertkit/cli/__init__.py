@@ -115,7 +115,8 @@ def _use_settings_file(arguments: list[str]) -> None:
         path = value or next(iter(arguments[position + 1 :]), "")
         if flag == "--config-file" and path and command:
             module, name = _SETTINGS[command]
-            app.config = Dict(getattr(import_module(module), name).read(Path(path)), use_commands_as_keys=False)
+            settings = getattr(import_module(module), name).read(Path(path), pipe=True)
+            app.config = Dict(settings, use_commands_as_keys=False)
 
 
 def _with_streams(arguments: list[str]) -> list[str]:

@@ -97,14 +97,18 @@ class Settings:
             )  # fmt: skip
 
     @classmethod
-    def read(cls, path: Path) -> dict[str, Any]:
-        """Read a flat file of settings: TOML; JSON or YAML by its suffix; also from a pipe.
+    def read(cls, path: Path, pipe: bool = False) -> dict[str, Any]:
+        """Read a flat file of settings: TOML; JSON or YAML by its suffix.
+
+        Args:
+            path: The file.
+            pipe: It may be a pipe, which a person names; a run's own file may not.
 
         Raises:
             DataError: not-found, wrong-kind.
             ConfigError: bad-settings-file, or unknown-key with the nearest known name.
         """
-        values = _read_values(path)
+        values = _read_values(path, pipe)
         known = {f.name for f in dataclasses.fields(cls)}
         for key in values:
             if key not in known:
@@ -123,9 +127,9 @@ class Settings:
 _LARGEST_FILE = 1_000_000  # bytes; the longest run.toml has under 2,000
 
 
-def _read_values(path: Path) -> dict[str, Any]:
+def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
     """Read the keys and values of a settings file."""
-    if path.is_fifo() or path.is_char_device():  # `--config-file <(…)`
+    if pipe and (path.is_fifo() or path.is_char_device()):  # `--config-file <(…)`
         with open(path, "rb") as stream:
             content = stream.read(_LARGEST_FILE + 1)
     else:

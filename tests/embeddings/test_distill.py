@@ -9,11 +9,11 @@ import pytest
 
 from albertkit.embeddings.distillation import teacher_vectors as storing
 from albertkit.embeddings.distillation.distill import distill_embeddings
-from albertkit.embeddings.distillation.student import unknown_shares
 from albertkit.embeddings.distillation.teacher import Teacher, find_teacher
 from albertkit.embeddings.distillation.teacher_vectors import TeacherRows, principal_components, teacher_vectors
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.settings import DistillSettings
+from albertkit.embeddings.unknown_words import unknown_shares
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import read_json
 from albertkit.tasks.columns import Columns

@@ -8,13 +8,16 @@ import pytest
 
 from albertkit.cli.embed_evaluate import evaluate
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.encoding.encode_file import encode_file
 from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings
 from albertkit.embeddings.evaluation.files import named_files, read_pairs
 from albertkit.embeddings.models import load_embedding_model
+from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.errors import AlbertKitError
 from albertkit.report.embedding_results import SIMILARITIES, save_embedding_results
 from albertkit.tasks.columns import Columns
 from albertkit.tasks.faults import Faults
+from albertkit.tokenizer import AlbertTokenizer
 
 TABLE = Columns(text="one", pair="other", label="score")
 
@@ -236,6 +239,19 @@ def test_undefined_figures_are_empty_in_the_csv(tmp_path):
     scores = {f"{kind}_{name}": None for name in SIMILARITIES for kind in ("pearson", "spearman")}
     save_embedding_results({"dimension": 4, "files": {"t": {"scores": scores, "dimensions": {}}}}, tmp_path)
     assert (tmp_path / "similarity.csv").read_text().splitlines()[1] == "t,4" + 8 * ","
+
+
+def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(checkpoint, tmp_path, sentences):
+    korean = [f"{word}에서 온 마법사가 강을 건넜다" for word in ("서울", "부산", "대전", "광주")]
+    rows = [f"{a}\t{b}" for a, b in zip(korean, sentences[:4], strict=True)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["a\tb", *rows]) + "\n", encoding="utf-8")
+    texts = tmp_path / "texts.txt"
+    for lines, expected in ((korean, True), ([text for text in sentences if text][:20], False)):
+        texts.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        report = encode_file(checkpoint, texts, tmp_path / f"{expected}.npy")
+        assert any("does not know 100% of the words" in note for note in report.notes) == expected
+        assert bool(unknown_note(lines, AlbertTokenizer.from_pretrained(checkpoint))) == expected
+    assert unknown_note(["", " "], AlbertTokenizer.from_pretrained(checkpoint)) == []
 
 
 def test_texts_that_are_cut_and_prompts_that_are_not_used_are_said(other_model, tmp_path, sentences):

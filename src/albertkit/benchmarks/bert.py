@@ -284,7 +284,7 @@ def plot(trained: list[Trained], file: Path) -> Path:
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
     with atomic_file(file) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+        figure.savefig(stream, format="png", dpi=100)
     return file
 
 

@@ -14,7 +14,7 @@ COMING_FROM = {
     "run_pretraining": "pretrain STORE --out RUN",
     "run_mlm": "pretrain STORE --continue MODEL --pair-task none --out RUN",
     "train": "pretrain STORE --out RUN",
-    "run_classifier": "finetune classify MODEL DATA --out RUN",
+    "run_classifier": "finetune mrpc MODEL glue/MRPC --out RUN",
     "run_glue": "finetune mrpc MODEL glue/MRPC --out RUN",
     "run_squad": "finetune squad2 MODEL squad --out RUN",
     "run_squad_v1": "finetune squad1 MODEL squad --out RUN",

@@ -95,7 +95,7 @@ def embedding_map(
     variance = draw_map(out, title, texts, loaded.encode(texts), labels=names, facts=facts)
     return MapReport(
         Path(out), len(texts), sample.seen, len(faults.found), variance, loaded.num_truncated(texts), loaded.description,
-        (*loaded.notes, *loaded.truncation(texts)),
+        (*loaded.notes, *loaded.reading_notes(texts)),
     )  # fmt: skip
 
 

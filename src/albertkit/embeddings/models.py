@@ -14,10 +14,12 @@ import torch
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.pooling import check_pooling
+from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, near_miss
 from albertkit.files import read_json
 from albertkit.model_folder import local_folder
+from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 
 _E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
@@ -35,6 +37,7 @@ class EmbeddingModel:
         token_ids: E texts to the ids of their pieces, without special tokens; None for a model without a tokenizer.
         room: Tokens of a text that the model reads, without special tokens and the prompt; longer texts are cut. None: all.
         notes: What a user should know about how the vectors are computed.
+        tokenizer: Of a model that this package runs.
     """
 
     name: str
@@ -44,6 +47,7 @@ class EmbeddingModel:
     token_ids: Callable[[Sequence[str]], RaggedIds] | None
     room: int | None = None
     notes: tuple[str, ...] = ()
+    tokenizer: AlbertTokenizer | None = None
 
     def num_truncated(self, texts: Sequence[str]) -> int:
         """Number of texts that are longer than the model reads."""
@@ -51,10 +55,11 @@ class EmbeddingModel:
             return 0
         return int((np.diff(self.token_ids(texts).offsets) > self.room).sum())
 
-    def truncation(self, texts: Sequence[str]) -> list[str]:
-        """A note on texts that are cut; none if there are none."""
+    def reading_notes(self, texts: Sequence[str]) -> list[str]:
+        """Warn of texts that are cut, and of words that the tokenizer does not know."""
         count = self.num_truncated(texts)
-        return [f"{count:,} of {len(texts):,} texts are longer than {self.room} tokens and were cut"] if count else []
+        cut = [f"{count:,} of {len(texts):,} texts are longer than {self.room} tokens and were cut"] if count else []
+        return cut + (unknown_note(texts, self.tokenizer) if self.tokenizer else [])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of E texts, fp32 [E, D].
@@ -180,7 +185,7 @@ def _albert(
     room = encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt))
     notes = (*engine.notes, *prompt_notes(name, encoder.settings.get("prompts") or {}, encoder.prompt))
     return EmbeddingModel(
-        name, description, encoder.kept(None), encode, encoder.tokenizer.encode_batch, room, notes
+        name, description, encoder.kept(None), encode, encoder.tokenizer.encode_batch, room, notes, encoder.tokenizer
     )  # fmt: skip
 
 

@@ -69,6 +69,8 @@ def predict_lines(
         ConfigError: bad-argument for another `out`, or a captioner. CheckpointError: no-task for a table. DataError: bad-row,
             not-found, wrong-kind, several-files, and what reading raises. And what `load_pipeline` raises.
     """
+    check_not_swapped(model, input)
+    local_folder(model)  # a model that is not there is reported before the name of the output
     if out is not None and is_standard_output(out):
         out = None
     if out is not None and Path(out).suffix != ".jsonl":
@@ -77,7 +79,6 @@ def predict_lines(
         )
     if out is not None:
         check_new_file(out)
-    check_not_swapped(model, input)
     file = _only_file(STANDARD_INPUT if input == "-" else input)
     pipeline = text_pipeline(model, kind, precision, device)
     faults, options = Faults(on_error), top_options(pipeline, top)

@@ -114,7 +114,7 @@ def print_augmentation(report: Figures, out: TextIO | None = None) -> None:
     console = Console(file=out or sys.stdout, highlight=False, soft_wrap=True)
     dev = report["dev"]
     agreed = f"Spearman {_number(dev['spearman'])}, Pearson {_number(dev['pearson'])}"
-    console.print(f"cross-encoder: {agreed} on {dev['pairs']:,} gold dev pairs")
+    console.print(f"scores beside gold: {agreed} on {dev['pairs']:,} gold dev pairs")
     found = ", ".join(f"{name} {count:,}" for name, count in report["candidates"].items())
     removed, clipped = report["gold_removed"], report["clipped"]
     console.print(f"different pairs of {report['texts']:,} texts: {found}; {removed:,} of them gold, removed")

@@ -129,7 +129,7 @@ class PreparedClips:
             raise DataError(
                 "unknown-split",
                 f"`{self.folder}` has no {split}, only {', '.join(self.splits)}",
-                "prepare it too, or name one of these",
+                "prepare it too, or name one that is there: --dev-split in training, --split in evaluation",
             )
         return self.splits[split]
 

@@ -11,13 +11,12 @@ from albertkit.embeddings.distillation.teacher_vectors import TeacherRows, princ
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.settings import DistillSettings
 from albertkit.embeddings.pooling import Projection
+from albertkit.embeddings.unknown_words import MOST_UNKNOWN, unknown_shares
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.columns import Columns
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 
-MOST_UNKNOWN = 0.2  # of the words of a column, for a student to learn anything from them
-_LOOKED_AT = 10_000  # texts of a column
 _FITTED = 4096  # texts that a layer is fitted to
 
 
@@ -58,16 +57,6 @@ def known_words(
             "add pieces with `albertkit tokenizer extend --model`, choose another student, or train anyway with --force",
         )  # fmt: skip
     return f"unknown to the tokenizer: {said}"
-
-
-def unknown_shares(texts: Sequence[str], tokenizer: AlbertTokenizer) -> tuple[float, float]:
-    """Share of the words with an unknown piece, and of the unknown pieces, in up to 10,000 texts from all over."""
-    sample = texts[:: max(1, len(texts) // _LOOKED_AT)]
-    words = [word for text in sample for word in text.split()]
-    ids, offsets = tokenizer.encode_batch(words)
-    before = np.concatenate([[0], np.cumsum(ids == tokenizer.unk_id)])
-    unknown = np.diff(before[offsets])
-    return float(np.mean(unknown > 0)), float(before[-1] / max(len(ids), 1))
 
 
 def reduced(

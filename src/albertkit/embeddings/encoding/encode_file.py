@@ -15,6 +15,7 @@ from albertkit.embeddings.encoding.text_input import TextInput
 from albertkit.embeddings.encoding.vector_files import pyarrow
 from albertkit.embeddings.encoding.work import Encoding
 from albertkit.embeddings.models import check_other_precision, embedding_folder, is_albert
+from albertkit.embeddings.unknown_words import LOOKED_AT, unknown_note
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.faults import Fault, Faults, counted
@@ -131,8 +132,11 @@ def encode_file(
     width, faults = encoder.kept(dimension), Faults(on_error)
     total = 0
     tabs: set[int] = set()
+    sample: list[str] = []
     for row in source.texts(faults):  # what is wrong with the file is said before hours of work
         total += 1
+        if len(sample) < LOOKED_AT:
+            sample.append(row.text)
         if len(tabs) < 2 and row.text:
             tabs.add(row.text.count("\t"))
     if not total:
@@ -147,8 +151,8 @@ def encode_file(
             f"every line has {max(tabs) + 1} fields with tabs between and is encoded whole; for one of them: "
             f"--columns {names} --text c1"
         )
-    if engine is not None:
-        notes = [*engine.notes, *notes]
+    if engine is not None and isinstance(encoder, SentenceEncoder):
+        notes = [*engine.notes, *notes, *unknown_note(sample, encoder.tokenizer)]
     else:
         notes += encoder.model.notes if isinstance(encoder, OtherEncoder) else ()
     if (done := None if overwrite else encoding.finished()) is not None:

@@ -147,7 +147,7 @@ def _figures(model: EmbeddingModel, file: PairFile, dimensions: Sequence[int], s
     figures["texts"] = len(texts)
     figures["truncated"] = model.num_truncated(texts)
     figures["sentences_per_second"] = len(texts) / seconds
-    figures["notes"] = [*model.notes, *model.truncation(texts), *_notes(model, file, a, b)]
+    figures["notes"] = [*model.notes, *model.reading_notes(texts), *_notes(model, file, a, b)]
     return figures
 
 

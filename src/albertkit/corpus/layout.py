@@ -49,7 +49,7 @@ class LineLayout:
 
     @property
     def paragraphs(self) -> bool:
-        """Whether the lines are too long for sentences."""
+        """Return True if the lines are too long for sentences."""
         return self.mean_bytes > _LONG_LINE or self.several > 0.5
 
 

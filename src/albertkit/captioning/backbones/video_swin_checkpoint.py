@@ -128,7 +128,7 @@ def published_state(backbone: VideoSwinBackbone, prefix: str = PREFIX) -> dict[s
 
 
 def _settings_of_captioner(file: Path) -> dict[str, Any] | None:
-    """What a captioner says of the backbone that it keeps; None for any other file."""
+    """Read what a captioner says of the backbone that it keeps; None for any other file."""
     beside = file.parent / "captioner.json"
     if file.name != _FILES[0] or not beside.is_file():
         return None

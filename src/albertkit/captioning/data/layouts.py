@@ -14,7 +14,7 @@ Report = Callable[[int, str, str], None]  # number of the record from 1, what it
 
 
 class Place(NamedTuple):
-    """Where a clip may be found: a name of a file without ending, or with one, and its span in seconds."""
+    """A clip's file, named with or without its ending, and its span in seconds."""
 
     name: str
     start: Any = None

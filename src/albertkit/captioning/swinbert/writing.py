@@ -132,7 +132,7 @@ def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: s
 
 
 def _bert_config(config: Any) -> dict[str, Any]:
-    """What SwinBERT's `BertConfig` reads."""
+    """Return the fields that SwinBERT's `BertConfig` reads."""
     same = (
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
         "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",

@@ -21,7 +21,7 @@ _FITTED = 4096  # texts that a layer is fitted to
 
 
 def column_names(columns: Columns | None, count: int) -> list[str]:
-    """What the columns of texts are called: as they were named, or by their places."""
+    """Return the names of the columns of texts: as they were given, or by their places."""
     named = [name for name in (columns.text, columns.pair) if name is not None] if columns else []
     return [f"column `{name}`" for name in named] or [f"column {n}" for n in range(1, count + 1)]
 

@@ -1,4 +1,4 @@
-"""What long work on texts or pairs shows on stderr: a bar on a terminal, a plain line every ten seconds in a pipe."""
+"""Show the progress of long work on stderr: a bar on a terminal, a plain line every ten seconds in a pipe."""
 
 import sys
 import time

@@ -36,7 +36,7 @@ _JOURNAL, _VECTORS, _PARQUET = "journal.sqlite", "vectors.npy", "vectors.parquet
 
 @dataclass(frozen=True)
 class Done:
-    """What is done of an encoding.
+    """Progress of an encoding.
 
     Attributes:
         resumed: Texts that an earlier call had computed.
@@ -82,7 +82,7 @@ class Encoding:
 
     @property
     def record(self) -> Path:
-        """What the vectors of a finished file were made with, beside it."""
+        """Return the path of the record of what a finished file's vectors were made with."""
         return self.target.with_name(f"{self.target.name}.json")
 
     def finished(self) -> Done | None:

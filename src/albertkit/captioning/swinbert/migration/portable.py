@@ -16,7 +16,7 @@ _OWN_DEVICE = "next(self.parameters()).device"
 
 
 def portable_edits(source: PythonSource) -> list[Edit]:
-    """What makes a file run anywhere: it asks for a device that is there, and imports packages when it uses them."""
+    """Return the edits that make a file run anywhere: a device that is there, packages imported where they are used."""
     named = [Edit(run[4].start, run[-1].end, "available_device(args.device)") for run in source.find(*_NAMED_DEVICE)]
     imports = _import_edits(source, [*(["available_device"] if named else []), "optional"])
     return _device_edits(source) + imports + (named if imports else [])

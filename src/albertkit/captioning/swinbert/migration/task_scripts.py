@@ -72,7 +72,7 @@ def albert_edits(source: PythonSource) -> tuple[list[Edit], list[str]]:
 
 
 def decay_edits(source: PythonSource) -> tuple[list[Edit], list[str]]:
-    """What exempts ALBERT's `full_layer_layer_norm` from weight decay, as SwinBERT exempts the norms that are called LayerNorm.
+    """Return the edit that exempts ALBERT's norms from weight decay, as SwinBERT exempts those called LayerNorm.
 
     Returns:
         The edits, and a note where the script has no such list.

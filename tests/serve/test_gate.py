@@ -280,7 +280,7 @@ def test_a_terminal_shows_lines_and_files_get_json(monkeypatch, capsys):
     )
     assert told == "1.2.3.4 POST /x 200 3.5 ms a 7 tokens"
     assert record("it died", logging.ERROR, status=-9) == "error: it died status=-9"
-    names = ("albertkit.serve", "albertkit.serve.observing", "uvicorn", "asyncio")
+    names = ("albertkit.serve", "albertkit.serve.observing", "albertkit.model_folder", "uvicorn", "asyncio")
     before = {name: (logging.getLogger(name).level, logging.getLogger(name).handlers) for name in names}
     try:
         for is_terminal, level, shown in (

@@ -20,12 +20,12 @@ _LEAST_MOJIBAKE = 100  # characters beyond ASCII; fewer may be a language's own
 
 
 def _beyond(text: str) -> str:
-    """What is beyond ASCII and no punctuation."""
+    """Return the characters beyond ASCII that are no punctuation."""
     return _PUNCTUATION.sub("", "".join(character for character in text if character > "\x7f"))
 
 
 def _rows(encoding: str, first: int, last: int) -> Callable[[str], bool]:
-    """Whether a character is in these rows of a character set, where its common characters are."""
+    """Return whether a character is in these rows of a character set, where its common characters are."""
 
     def common(character: str) -> bool:
         code = character.encode(encoding, "ignore")

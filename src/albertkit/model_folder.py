@@ -157,7 +157,7 @@ def _nearest(path: Path) -> str:
 
 
 def _begins_here(path: Path) -> bool:
-    """Whether a path begins with a folder that exists: `run3/fianl` is then a misspelt path and no name of the hub."""
+    """Return whether a path begins with a folder that exists: `run3/fianl` is then a misspelt path and no name of the hub."""
     return len(path.parts) > 1 and Path(path.parts[0]).is_dir()
 
 

@@ -56,7 +56,7 @@ _TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Placing:
-    """Where a model is put, and in what numbers.
+    """Device and dtype that a model is loaded to.
 
     Attributes:
         dtype: Of its parameters; None for that of the file.

@@ -13,7 +13,6 @@ COMING_FROM = {
     "create_finetuning_data": "finetune TASK MODEL DATA --out RUN",
     "run_pretraining": "pretrain STORE --out RUN",
     "run_mlm": "pretrain STORE --continue MODEL --pair-task none --out RUN",
-    "train": "pretrain STORE --out RUN",
     "run_classifier": "finetune mrpc MODEL glue/MRPC --out RUN",
     "run_glue": "finetune mrpc MODEL glue/MRPC --out RUN",
     "run_squad": "finetune squad2 MODEL squad --out RUN",

@@ -129,7 +129,7 @@ def embedding_folder(model: str | Path) -> Path:
 
 
 def is_albert(folder: Path) -> bool:
-    """Whether a folder holds an ALBERT, by its `config.json`.
+    """Return whether a folder holds an ALBERT, by its `config.json`.
 
     Raises:
         DataError: broken-json.

@@ -113,7 +113,7 @@ class OnnxModel(PretrainedAlbert):
         return output if return_dict is not False else output.to_tuple()  # type: ignore[return-value]
 
     def _output(self, found: dict[str, Tensor], batch: PackedBatch, places: Tensor, choices: int) -> ModelOutput:
-        """What ONNX Runtime returned, as the output of the class."""
+        """Return the output of ONNX Runtime as the output of the class."""
 
         def rows(name: str) -> Tensor:
             return unpack(_tokens(found[name], batch), places)
@@ -220,7 +220,7 @@ class OnnxEngine(Engine):
         self._model = model
 
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
-        """As `Engine.encode`, of an exported encoder."""
+        """Encode with an exported encoder, as `Engine.encode` does."""
         return self._model.encode(batch, positions=positions)
 
     def begin(self, batch: PackedBatch) -> Tensor:

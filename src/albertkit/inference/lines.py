@@ -98,7 +98,7 @@ def predict_lines(
 
 
 def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:
-    """What a pipeline is told of `top`; probabilities of labels and choices are cut afterwards, by `with_top`.
+    """Return the options of a pipeline for `top`; probabilities of labels and choices are cut afterwards, by `with_top`.
 
     Raises:
         ConfigError: bad-argument, bad-value.

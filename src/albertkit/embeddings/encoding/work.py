@@ -86,7 +86,7 @@ class Encoding:
         return self.target.with_name(f"{self.target.name}.json")
 
     def finished(self) -> Done | None:
-        """What an earlier call left, if it was this one and its file is as it was written; None where there is no file.
+        """Return what an earlier, equal call finished if its file is intact; None where there is no file.
 
         Raises:
             DataError: output-exists for any other file.

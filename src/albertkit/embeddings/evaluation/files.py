@@ -95,7 +95,7 @@ def _group_column(kind: str, file: str | Path) -> str:
 
 
 def _fits(table: Table, kind: str) -> bool:
-    """Whether a table has the columns of another official kind by name."""
+    """Return whether a table has the columns of another official kind by name."""
     forms = [form for form in OFFICIAL[kind].forms if not form.header]
     return any(set(form.wanted(True)) <= set(table.columns) for form in forms)
 

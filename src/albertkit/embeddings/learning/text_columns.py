@@ -66,7 +66,7 @@ def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[
 
 
 def _other_than_sentences(values: Sequence[str]) -> str:
-    """What a column holds in place of sentences; "" for sentences."""
+    """Return what a column holds in place of sentences; "" for sentences."""
     sample = values[:: max(1, len(values) // _LOOKED_AT)]
     example = f"such as `{_shortened(sample[0])}`"
     for kind, is_one in _KINDS:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-slow faults fuzz lint format bench-gpu results wheel clean
+.PHONY: help quickstart test test-slow faults fuzz lint docs format bench bench-gpu results wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,11 +40,15 @@ fuzz: $(VENV)/.installed-dev ## Damaged files for every reader, for SECONDS (600
 	ALBERTKIT_FUZZ_SECONDS=$$(($(SECONDS) * 3 / 4)) $(BIN)/python -m pytest tests/fuzz -rN --tb=short
 	$(BIN)/python tests/fuzz/guided.py $$(($(SECONDS) / 4))
 
-lint: $(VENV)/.installed-dev ## Style, formatting, types, and the order of the rooms
+lint: $(VENV)/.installed-dev ## Style, formatting, types, the order of the packages, circles of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_imports.py
+
+docs: $(VENV)/.installed-dev ## The guides and the reference as pages, into build/docs
+	$(BIN)/python tools/pages.py
 
 format: $(VENV)/.installed-dev ## Put the code into shape
 	$(BIN)/ruff check --fix .
@@ -53,17 +57,21 @@ format: $(VENV)/.installed-dev ## Put the code into shape
 # TEXT, TOKENIZER and DATA, where given, replace the built-in text: make results TEXT='wiki/*.gz' TOKENIZER=folder DATA=glue
 GIVEN = $(if $(TEXT),--text $(TEXT)) $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(if $(DATA),--data $(DATA))
 
+bench: $(VENV)/.installed-dev ## One row beside its peers: make bench ROW=latency ARGS="--shapes 1x16"
+	$(INSTALL) -e '.[dev,peers]'
+	$(BIN)/python -m benchmarks $(ROW) $(GIVEN) $(ARGS)
+
 bench-gpu: $(VENV)/.installed-dev ## What needs a GPU: its tests, then rows beside transformers into docs/measured/gpu.jsonl
 	$(BIN)/albertkit doctor
 	$(BIN)/python -m pytest -m gpu
 	mkdir -p docs/measured
-	$(BIN)/albertkit bench pretrain --device cuda --megabytes 4 --steps 4 --rounds 5 --json | tee docs/measured/gpu.jsonl
-	$(BIN)/albertkit bench encode --device cuda --megabytes 4 --sentences 8192 --rounds 5 --json | tee -a docs/measured/gpu.jsonl
-	$(BIN)/albertkit bench latency --device cuda --shapes 1x128 8x128 1x384 --rounds 7 --json | tee -a docs/measured/gpu.jsonl
+	$(BIN)/python -m benchmarks pretrain --device cuda --megabytes 4 --steps 4 --rounds 5 --json | tee docs/measured/gpu.jsonl
+	$(BIN)/python -m benchmarks encode --device cuda --megabytes 4 --sentences 8192 --rounds 5 --json | tee -a docs/measured/gpu.jsonl
+	$(BIN)/python -m benchmarks latency --device cuda --shapes 1x128 8x128 1x384 --rounds 7 --json | tee -a docs/measured/gpu.jsonl
 
 results: $(VENV)/.installed-dev ## Every benchmark beside its peers, an hour on two cores, into docs/measured/
 	$(INSTALL) -e '.[dev,peers]'
-	$(BIN)/albertkit bench all --out docs/measured $(GIVEN)
+	$(BIN)/python -m benchmarks all --out docs/measured $(GIVEN)
 
 wheel: $(VENV)/.installed-dev ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build

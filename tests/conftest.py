@@ -1,14 +1,24 @@
-"""Folders of reference numbers and real text, given by the environment; tests that need one are skipped by name without it."""
+"""Fixtures of all tests: tiny things made once a session, commands run in process, folders of reference numbers and real text.
 
+Reference numbers and real text are given by the environment; tests that need one are skipped by name without it.
+"""
+
+import json
 import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # one thread a process: threads of several processes wait for each other, spinning
+# Before torch is imported: one thread a process, because threads of several processes wait for each other, spinning.
+if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+KOREAN = "서울 에서 온 마법사 가 강 을 건너 숲 으로 갔다 그 리고 다시".split()
 
 
 def _folder(variable: str) -> Path:
@@ -28,3 +38,123 @@ def golden() -> Path:
 def data() -> Path:
     """Real text and tasks (ALBERTKIT_DATA)."""
     return _folder("ALBERTKIT_DATA")
+
+
+@pytest.fixture(scope="session")
+def tiny_texts() -> list[str]:
+    """400 sentences of nine English and Korean words."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    return [" ".join(rng.choice([*WORDS, *KOREAN], 9)) + rng.choice([".", ",", "!", "?", "'s"]) for _ in range(400)]
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An `AlbertTokenizer` of 96 tokens that knows `tiny_texts`."""
+    from albertkit.tokenizer import train_tokenizer
+
+    return train_tokenizer(tiny_texts, tmp_path_factory.mktemp("tokenizer"), 96)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_tokenizer: Any) -> Callable[..., Any]:
+    """`tiny_model(class, **configuration changes)`: every parameter random, so that none can be left out unnoticed."""
+    import torch
+
+    from albertkit.config import AlbertConfig
+
+    def make(model_class: type, **changes: Any) -> Any:
+        config = AlbertConfig(
+            vocab_size=tiny_tokenizer.vocab_size,
+            embedding_size=16,
+            hidden_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=96,
+            max_position_embeddings=64,
+            initializer_range=0.2,
+        )
+        torch.manual_seed(3)
+        model = model_class(config.with_changes(**changes))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture
+def tiny_model_folder(tmp_path: Path, tiny_tokenizer: Any, tiny_model: Callable[..., Any]) -> Callable[..., Path]:
+    """`tiny_model_folder(class, **configuration changes)`: such a model as a checkpoint folder."""
+
+    def save(model_class: type, **changes: Any) -> Path:
+        path = tmp_path / model_class.__name__
+        tiny_model(model_class, **changes).save_pretrained(path, tiny_tokenizer)
+        return path
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def tiny_store(tiny_texts: list[str], tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a token store: 80 documents of five sentences; not to be written to."""
+    from albertkit.corpus import build_store
+
+    folder = tmp_path_factory.mktemp("store")
+    documents = ("\n".join(tiny_texts[start : start + 5]) for start in range(0, len(tiny_texts), 5))
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    tiny_tokenizer.save_pretrained(folder / "tokenizer")
+    build_store([str(folder / "text.txt")], folder / "store", folder / "tokenizer")
+    return folder / "store"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did: its exit status and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The JSON object it printed."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """`run_command("predict", folder, "--text", "hello")`: run a command in this process."""
+    from albertkit.cli import main
+
+    def run(*arguments: object) -> Ran:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        printed = capfd.readouterr()
+        return Ran(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def slug_of() -> Callable[..., str]:
+    """`slug_of(function, *arguments, **options)`: the slug of the error that a call raises."""
+    from albertkit.errors import AlbertKitError
+
+    def slug(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+        with pytest.raises(AlbertKitError) as raised:
+            call(*arguments, **options)
+        return raised.value.slug
+
+    return slug
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """An empty folder, in memory where that is possible: hundreds of flushes to the disk take nothing there."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="albertkit-", dir=memory) as folder:
+        yield Path(folder)

@@ -1,23 +1,35 @@
 """The code in CONTRIBUTING.md runs as it stands there, and what it adds works."""
 
+import dataclasses
+import json
 import re
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+import successors
 import torch
+from cyclopts import App
 
 import albertkit
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.backbones import registry as backbones
 from albertkit.errors import ConfigError
+from albertkit.files import sha256_file
+from albertkit.frame.command import Command, takes
+from albertkit.frame.job import Job
+from albertkit.frame.result import Result
 from albertkit.tasks import registry as tasks
 from albertkit.tasks.loading import load_task_model
 from albertkit.tokenizer import rules
 from albertkit.training import optimizers
 from albertkit.training.optimizers import make_optimizer
+from albertkit.training.settings import EpochSettings
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
+OURS, OWN = PAGE.read_text(encoding="utf-8").split("\n## Adding things of your own\n")
 TURKISH = ["Diyarbakır'da IŞIK var", "İstanbul'da ılık bir gün", "KIRMIZI BALIK göl içinde", "istanbul ışıkları"]
 
 
@@ -34,7 +46,7 @@ def added():
         optimizers._OWN,
     ]
     before = [dict(registry) for registry in registries]
-    blocks = re.findall(r"^```python\n(.+?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.+?)^```$", OWN, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 4
     found = {"__name__": __name__}
     for block in blocks:
@@ -45,6 +57,88 @@ def added():
     for registry, content in zip(registries, before, strict=True):
         registry.clear()
         registry.update(content)
+
+
+# --- what is added to albertkit: a command, an option, a job, a training -------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """The four pieces of code of the page, by heading."""
+    found = re.findall(r"^### An? (.+?)\n.*?^```(?:python|diff)\n(.+?)^```$", OURS, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in found] == ["command", "option", "resumable job", "training"]
+    for name, code in found:
+        lines = [line for line in code.splitlines() if line.strip()]
+        assert len([line for line in lines if line[0] in "+-"] if name == "option" else lines) <= 20
+    return dict(found)
+
+
+def counting(code, monkeypatch):
+    """Run the code of the command as a module, and its command in an app."""
+    module = types.ModuleType("counting")
+    names = dict(vars(dataclasses), Path=Path, Result=Result, takes=takes, Command=Command)
+    module.__dict__.update(names)
+    monkeypatch.setitem(sys.modules, "counting", module)
+    exec(compile(code, str(PAGE), "exec"), module.__dict__)
+    app = App(result_action="return_value")
+    app.command(module.COMMAND.function(), name="count")
+    return module, app
+
+
+def test_a_command_and_an_option_for_it(frames, monkeypatch, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("one\n\nthree\n", encoding="utf-8")
+    module, app = counting(frames["command"], monkeypatch)
+    assert module.count_lines(tmp_path / "text.txt").lines == 3
+    assert app(["count", str(tmp_path / "text.txt"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"lines": 3}
+    code = frames["command"]
+    for change in frames["option"].split("@@\n"):  # as `patch` applies it
+        lines = change.splitlines(keepends=True)
+        before = "".join(line[1:] for line in lines if line[0] in " -")
+        assert before in code
+        code = code.replace(before, "".join(line[1:] for line in lines if line[0] in " +"))
+    module, app = counting(code, monkeypatch)
+    assert module.count_lines(tmp_path / "text.txt", at_least=4).lines == 1
+    assert app(["count", str(tmp_path / "text.txt"), "--at-least", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"lines": 2}
+    app(["count", "--help"])
+    assert "Shortest line that counts" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_resumable_job(frames, tmp_path):
+    names = {"Job": Job, "Path": Path, "sha256_file": sha256_file}
+    exec(compile(frames["resumable job"], str(PAGE), "exec"), names)
+    texts = [tmp_path / f"{number}.txt" for number in range(3)]
+    for text in texts:
+        text.write_text(f"text {text.name}", encoding="utf-8")
+    names["shout"](texts, tmp_path / "whole")
+    stopped = iter([sha256_file(texts[0]), sha256_file(texts[1]), sha256_file(texts[2])])
+    broken = Path(tmp_path / "1.txt")
+    content = broken.read_bytes()
+    names["sha256_file"] = lambda path: next(stopped)  # the key is known, and then the second text is gone
+    broken.unlink()
+    with pytest.raises(FileNotFoundError):
+        names["shout"](texts, tmp_path / "halves")
+    assert (tmp_path / "halves" / ".work" / "0.txt").exists()
+    broken.write_bytes(content)
+    names["sha256_file"] = sha256_file
+    names["shout"](texts, tmp_path / "halves")
+    made = {
+        place: {file.name: file.read_bytes() for file in (tmp_path / place).iterdir()} for place in ("whole", "halves")
+    }
+    assert made["halves"] == made["whole"] == {text.name: text.read_bytes().upper() for text in texts}
+
+
+def test_a_training(frames, tmp_path):
+    names = dict(vars(successors))
+    exec(compile(frames["training"], str(PAGE), "exec"), names)
+    settings = EpochSettings(steps=40, lr=0.1, batch_size=1)
+    result = names["learn_successors"](tmp_path / "run", settings)
+    assert result.value == successors.learn_successors(tmp_path / "again", settings).value > 0.5
+    assert (tmp_path / "run" / "best" / "model.safetensors").exists()
+
+
+# --- things of one's own -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +179,7 @@ def test_a_registered_backbone_is_made_from_its_name_and_from_what_was_saved(add
     again = load_backbone("patches", made.settings(), made.state_dict())
     assert torch.equal(again(frames), tokens)
     assert again.fingerprint() == made.fingerprint() != load_backbone("conv3d").fingerprint()
-    with pytest.raises(ConfigError, match="bad-settings"):
+    with pytest.raises(ConfigError, match="bad-value"):
         load_backbone("patches", {"width": 3})
 
 

@@ -15,7 +15,7 @@ from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
 from albertkit.training.hardware import repeatable
-from albertkit.training.loop import LoopSettings, train
+from albertkit.training.loop import LoopSettings, Recipe, train
 
 DEVICES = [
     pytest.param(torch.device("cpu"), id="cpu"),
@@ -154,11 +154,16 @@ def run(folder: Path, device: torch.device, steps: int, optimizer: str, resume: 
         save_file({"x": torch.zeros(1)}, target / "model.safetensors")
 
     with repeatable(device):
-        train(
-            model, PretrainingObjective(model), Batches(), settings, run=folder, world=world,
-            display=Display(folder, silent=True), save_model=save_model, evaluate=lambda: {"score": 1.0}, select="score",
-            resume=resume,
-        )  # fmt: skip
+        recipe = Recipe(
+            model=model,
+            objective=PretrainingObjective(model),
+            stream=Batches(),
+            loop=settings,
+            save=save_model,
+            evaluate=lambda: {"score": 1.0},
+            select="score",
+        )
+        train(recipe, folder, world, Display(folder, silent=True), resume=resume)
     forbid_waiting(device, False)
     return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
 

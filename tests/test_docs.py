@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import successors
 import torch
 
 import albertkit
 from albertkit import first_run
+from albertkit.quickstart_options import QuickstartOptions
 
 ROOT = Path(__file__).parent.parent
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 BLOCK = re.compile(r"^```python\n(.+?)^```$", re.MULTILINE | re.DOTALL)
-# architecture.md shows interfaces, which are no programs.
 RUN_ELSEWHERE = {
-    "docs/checkpoints.md": "tests/checkpoints/test_documented_commands.py",
+    "docs/checkpoints.md": "tests/conversion/test_documented_commands.py",
     "CONTRIBUTING.md": "tests/test_contributing.py",
-    "docs/architecture.md": "",
 }
 SERVICE = "import openai\n"  # needs a running service: tests/serve/test_openai.py
 
@@ -67,9 +67,15 @@ def readme(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"embedding_size": 16, "hidden_size": 32, "num_attention_heads": 1, "intermediate_size": 64}
     monkeypatch.setattr(first_run, "SHAPE", {**first_run.SHAPE, **small})
     monkeypatch.setattr(first_run, "SETTINGS", albertkit.PretrainSettings(**{**vars(first_run.SETTINGS), "steps": 20}))
-    monkeypatch.setattr(
-        first_run.quickstart, "__kwdefaults__", {**first_run.quickstart.__kwdefaults__, "vocab_size": 44}
-    )
+    make = QuickstartOptions.__init__
+    monkeypatch.setattr(make, "__kwdefaults__", {**make.__kwdefaults__, "vocab_size": 44})
+    albertkit.quickstart("quickstart", corpus=["my-text/*.txt"])
+
+
+@pytest.fixture
+def architecture(place: Path) -> None:
+    """A text to count."""
+    (place / "notes.txt").write_text("one\n\ntwo\n", encoding="utf-8")
 
 
 @pytest.fixture
@@ -111,8 +117,8 @@ def captioning(place: Path, start: Path) -> None:
     pytest.importorskip("av")
     from albertkit.captioning.backbones import load_backbone
     from albertkit.captioning.model import CaptionConfig
-    from albertkit.captioning.synthetic.learn import SAMPLING
-    from albertkit.captioning.synthetic.shapes import make_clips
+    from benchmarks.learn_shapes import SAMPLING
+    from benchmarks.moving_shapes import make_clips
 
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
@@ -125,12 +131,17 @@ def captioning(place: Path, start: Path) -> None:
 
 # Names that a block uses and the page explains in words.
 GIVEN: dict[str, Callable[[], dict[str, object]]] = {
+    "docs/architecture.md": lambda: dict(vars(successors)),
     "docs/inference.md": lambda: {"tokenizer": albertkit.AlbertTokenizer.from_pretrained("ONNX")},
 }
 FIXTURES = {
-    "README.md": "readme", "docs/finetuning.md": "finetuning", "docs/inference.md": "inference",
-    "docs/embeddings.md": "embeddings", "docs/captioning.md": "captioning",
-}  # fmt: skip
+    "README.md": "readme",
+    "docs/architecture.md": "architecture",
+    "docs/finetuning.md": "finetuning",
+    "docs/inference.md": "inference",
+    "docs/embeddings.md": "embeddings",
+    "docs/captioning.md": "captioning",
+}
 
 
 def test_every_page_with_python_is_run() -> None:
@@ -147,7 +158,7 @@ def test_the_python_of_a_page_runs_twice(page: str, request: pytest.FixtureReque
         exec(compile(code, page, "exec"), names)
     if page == "README.md":  # a name that turned into a module failed at its second use
         exec(compile(blocks(page)[0], page, "exec"), names)
-        assert names["model"].config.hidden_size == 32  # type: ignore[attr-defined]
+        assert albertkit.quickstart is first_run.quickstart
 
 
 def test_links_lead_to_pages_and_headings() -> None:

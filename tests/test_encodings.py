@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from albertkit.corpus.readers import read_documents
+from albertkit.data.lines import not_utf8
 from albertkit.encodings import check_mojibake, encoding_advice, likely_encoding
 from albertkit.errors import DataError
 from albertkit.files import read_text
-from albertkit.tasks.tables.source import not_utf8
 from albertkit.tokenizer.text_files import read_lines
 
 KOREAN = "대한민국의 수도는 서울이다. 그는 ‘안녕’이라 말했다 ㅋㅋㅋ. 3월에는 눈이 온다.\n"
@@ -81,7 +81,7 @@ def test_what_was_converted_from_latin1_wrongly_is_refused(tmp_path: Path, text:
     path = tmp_path / "wrong.txt"
     path.write_text((text * 30).encode(encoding).decode("latin-1"), encoding="utf-8")
     for read in (lambda: list(read_lines(path)), lambda: list(read_documents([path]))):
-        with pytest.raises(DataError, match="mojibake") as caught:
+        with pytest.raises(DataError, match=r"\[bad-encoding\]") as caught:
             read()
     subprocess.run(caught.value.hint.split("`")[1], shell=True, check=True, cwd=tmp_path)
     assert (tmp_path / "wrong.utf8.txt").read_text(encoding="utf-8") == text * 30

@@ -16,12 +16,12 @@ from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.cli import main
 from albertkit.corpus import build_store
+from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.model_folder import describe_model, local_folder, model_of_run, or_model_of_run, write_selected
 from albertkit.pretraining.run import next_commands
-from albertkit.tasks.columns import Columns
 from albertkit.tasks.loading import save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
@@ -73,8 +73,8 @@ class Reached(Exception):
 # Command line after `albertkit`; {run} is the run, the rest lies in the folder of the fixture, {out} is a new path.
 COMMANDS = (
     "predict {run} --text fox", "predict {run} {text}", "predict {run} {labels}", "inspect {run}",
-    "inspect {run} --passes {out}.html", "serve {run} --port 0", "serve name={run} --port 0", "agreement {run}",
-    "export onnx {run} {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "exits {run} {labels}",
+    "inspect {run} --layers {out}.html", "serve {run} --port 0", "serve name={run} --port 0", "compare-precision {run}",
+    "export onnx {run} {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "early-exit {run} {labels}",
     "finetune classify {run} {labels} --text text --label label --out {out}",
     "finetune classify {run} {labels} --text text --label label --check",
     "pretrain {store} --out {out} --continue {run} --steps 1 --length 32 --held-out 0.2", "convert {run} {out}",

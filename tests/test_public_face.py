@@ -19,18 +19,6 @@ from albertkit.errors import AlbertKitError, ConfigError, explain, near_miss
 
 ROOT = Path(__file__).parent.parent
 
-# Two are made from an option's name, one by `MissingExtraError.of`.
-MADE_ELSEWHERE = {
-    "bad-request",
-    "wrong-method",
-    "bad-format",
-    "bad-sentences",
-    "broken-record",
-    "differing-records",
-    "missing-extra",
-    "missing-feature",
-}
-
 
 def run_command(*arguments, **options):
     return subprocess.run(
@@ -62,7 +50,7 @@ def test_help_never_loads_torch():
         ["tokenizer", "train"],
         ["caption", "train"],
         ["caption", "predict"],
-        ["bench", "data"],
+        ["bench"],
     ):
         done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -115,7 +103,7 @@ def slugs_in_source():
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 first = node.args[0]
                 slug = first.value if isinstance(first, ast.Constant) else None
-                if re.fullmatch(r"\w+Error", name) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", str(slug)):
+                if re.fullmatch(r"\w+Error", name) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", str(slug)):
                     found.setdefault(slug, file.name)
     return found
 
@@ -123,9 +111,9 @@ def slugs_in_source():
 def test_every_error_has_a_heading_in_the_documentation():
     headings = set(re.findall(r"^## ([a-z0-9-]+)$", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8"), re.M))
     used = slugs_in_source()
-    assert len(used) > 30
     assert {slug: file for slug, file in used.items() if slug not in headings} == {}
-    assert headings - used.keys() - MADE_ELSEWHERE == set()
+    assert headings - used.keys() == set()
+    assert len(headings) <= 45  # families: each one thing that a user can act on
 
 
 def test_operating_system_errors_are_explained():
@@ -137,8 +125,8 @@ def test_operating_system_errors_are_explained():
 def test_errors_survive_the_way_between_processes():
     import pickle
 
-    error = pickle.loads(pickle.dumps(ConfigError("bad-size", "there is no size `bas`", "did you mean `base`?")))
-    assert str(error) == "error[bad-size]: there is no size `bas`\n\nhint: did you mean `base`?"
+    error = pickle.loads(pickle.dumps(ConfigError("unknown-name", "there is no size `bas`", "did you mean `base`?")))
+    assert str(error) == "error[unknown-name]: there is no size `bas`\n\nhint: did you mean `base`?"
     assert isinstance(error, AlbertKitError)
 
 

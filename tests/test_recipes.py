@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from albertkit.config import AlbertConfig
-from albertkit.embeddings.learning.settings import DistillSettings
+from albertkit.embeddings.settings import DistillSettings
 from albertkit.pretraining.settings import PretrainSettings
 
 FOLDER = Path(__file__).parent.parent / "recipes"

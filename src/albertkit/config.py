@@ -4,11 +4,14 @@ import dataclasses
 import json
 import warnings
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
-from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.files import read_json, write_json
+import msgspec
+
+from albertkit.errors import ConfigError, near_miss
+from albertkit.files import load, write_json
 from albertkit.model_folder import local_folder
 
 SHARING = ("all", "attention", "ffn", "none")
@@ -30,11 +33,10 @@ FOREIGN_KEYS = frozenset(
     """.split()
 )
 
-_COUNTS = (
-    "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups", "num_attention_heads",
-    "intermediate_size", "inner_group_num", "max_position_embeddings", "type_vocab_size",
-)  # fmt: skip
-_LARGEST = 10_000_000  # of these: beyond it a broken file, not a model
+Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]  # beyond it a broken file, not a model
+Probability = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+
+_FOREIGN_TYPES: dict[str, Any] = {"architectures": list[str], "id2label": dict, "label2id": dict, "num_labels": Count}
 
 # hidden_size, num_hidden_layers, num_attention_heads, embedding_size. The feed-forward is always 4 x hidden_size.
 # base to xxlarge: paper, table 1, with xlarge's 16 heads as in the released configuration. small: base with 6 layers.
@@ -50,15 +52,15 @@ SIZES = {
 
 @dataclass(kw_only=True, unsafe_hash=True)  # as good as frozen: see `__setattr__`
 class AlbertConfig:
-    """What an ALBERT is made of. Field names and defaults are transformers'; the defaults are therefore xxlarge's.
+    """Shape and settings of an ALBERT. Field names and defaults are transformers'; the defaults are therefore xxlarge's.
 
     Use `AlbertConfig.from_size("base")` for a published size.
 
     Attributes:
-        vocab_size: Number of pieces.
+        vocab_size: Number of tokens in the vocabulary.
         embedding_size: Width of the token embeddings (E), projected to `hidden_size` once.
         hidden_size: Width of the encoder (H).
-        num_hidden_layers: Passes through the encoder's blocks (L).
+        num_hidden_layers: How often the encoder's blocks are applied (L).
         num_hidden_groups: Sets of weights among which the layers are divided, in order. 1 shares one set everywhere.
         num_attention_heads: Attention heads (A); must divide `hidden_size`.
         intermediate_size: Width of the feed-forward layer.
@@ -67,9 +69,9 @@ class AlbertConfig:
         hidden_dropout_prob: Dropout on embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: Dropout on attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
-        type_vocab_size: Segment ids.
-        initializer_range: Standard deviation of the truncated normal the weights start from.
-        layer_norm_eps: Inside the square root of every layer norm.
+        type_vocab_size: Number of segment ids.
+        initializer_range: Standard deviation of the truncated normal that initialises the weights.
+        layer_norm_eps: Epsilon inside the square root of every layer norm.
         classifier_dropout_prob: Dropout before a task head.
         pad_token_id: Id of `<pad>`.
         bos_token_id: Id of `[CLS]`.
@@ -79,22 +81,22 @@ class AlbertConfig:
         foreign: Keys of other programs found in a file; kept and written back. Each is also an attribute.
     """
 
-    vocab_size: int = 30000
-    embedding_size: int = 128
-    hidden_size: int = 4096
-    num_hidden_layers: int = 12
-    num_hidden_groups: int = 1
-    num_attention_heads: int = 64
-    intermediate_size: int = 16384
-    inner_group_num: int = 1
+    vocab_size: Count = 30000
+    embedding_size: Count = 128
+    hidden_size: Count = 4096
+    num_hidden_layers: Count = 12
+    num_hidden_groups: Count = 1
+    num_attention_heads: Count = 64
+    intermediate_size: Count = 16384
+    inner_group_num: Count = 1
     hidden_act: str = "gelu_new"
-    hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
+    hidden_dropout_prob: Probability = 0.0
+    attention_probs_dropout_prob: Probability = 0.0
+    max_position_embeddings: Count = 512
+    type_vocab_size: Count = 2
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
-    classifier_dropout_prob: float = 0.1
+    classifier_dropout_prob: Probability = 0.1
     pad_token_id: int = 0
     bos_token_id: int = 2
     eos_token_id: int = 3
@@ -118,7 +120,7 @@ class AlbertConfig:
     def __post_init__(self) -> None:
         problems = self.problems()
         if problems:
-            raise ConfigError("bad-config", "; ".join(problems), "change these values in the configuration")
+            raise ConfigError("bad-value", "; ".join(problems), "change these values in the configuration")
         if self.head_size < 32:
             warnings.warn(
                 f"head size {self.head_size} (hidden_size {self.hidden_size} / {self.num_attention_heads} heads) is below "
@@ -134,7 +136,7 @@ class AlbertConfig:
     @property
     def num_labels(self) -> int:
         """Width of a task head: as many as `id2label` names, else the file's `num_labels`, else 2."""
-        return len(self.foreign.get("id2label") or ()) or self.foreign.get("num_labels", 2)
+        return len(self.foreign.get("id2label") or ()) or self.foreign.get("num_labels") or 2
 
     @property
     def id2label(self) -> dict[int, str]:
@@ -153,12 +155,21 @@ class AlbertConfig:
         return self.foreign.get("problem_type")
 
     def problems(self) -> list[str]:
-        """Everything that makes this configuration impossible; empty if nothing does."""
-        found = self._wrong_types()
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _LARGEST:
-                found.append(f"{name} must be a whole number from 1 to {_LARGEST:,}, it is {value!r}")
+        """List everything that makes this configuration impossible."""
+        found = []
+        values = {**self.foreign, **vars(self)}
+        for name, kind in _types().items():
+            value = values.get(name)
+            if value is None and (
+                name in _FOREIGN_TYPES or name.endswith("_token_id")
+            ):  # transformers writes null for none
+                continue
+            try:
+                msgspec.convert(value, kind)
+            except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a half character is no text for msgspec
+                found.append(
+                    f"{name} is {value!r}, {str(error).replace('Expected', 'expected').replace(', got', ', found')}"
+                )
         if found:
             return found
         if self.hidden_size % self.num_attention_heads:
@@ -172,10 +183,8 @@ class AlbertConfig:
             found.append(
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
             )
-        named, stated = self.foreign.get("id2label"), self.foreign.get("num_labels", self.num_labels)
-        if not isinstance(stated, int) or stated < 1:
-            found.append(f"num_labels must be a whole number of at least 1, it is {stated!r}")
-        elif named and len(named) != stated:
+        named, stated = self.foreign.get("id2label"), self.foreign.get("num_labels")
+        if named and stated not in (None, len(named)):
             found.append(f"num_labels is {stated}, but id2label names {len(named)}")
         known = {"hidden_act": ACTIVATIONS, "parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
         for name, allowed in known.items():
@@ -186,35 +195,15 @@ class AlbertConfig:
                 f"parameter_sharing {self.parameter_sharing!r} needs num_hidden_groups equal to num_hidden_layers "
                 f"({self.num_hidden_layers}), it is {self.num_hidden_groups}"
             )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                found.append(f"{name} must be at least 0 and below 1, it is {getattr(self, name)}")
         if self.foreign.get("position_embedding_type", "absolute") != "absolute":
             found.append(
                 f"position_embedding_type {self.foreign['position_embedding_type']!r} is not supported (absolute)"
             )
         return found
 
-    def _wrong_types(self) -> list[str]:
-        """Values other than the sizes that are no numbers, texts or names of labels; a file may say anything."""
-        found = []
-        for field_ in dataclasses.fields(self):
-            value, default = getattr(self, field_.name), field_.default
-            fits = isinstance(value, int | float if isinstance(default, float) else type(default))
-            fits = fits or (value is None and field_.name.endswith("_token_id"))  # transformers writes null for none
-            if field_.name not in (*_COUNTS, "foreign") and (isinstance(value, bool) or not fits):
-                found.append(f"{field_.name} is {value!r}, it must be like {default!r}")
-        named = self.foreign.get("architectures")
-        if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
-            found.append(f"architectures is {named!r}, it must list the names of classes")
-        for name in ("id2label", "label2id"):
-            if not isinstance(self.foreign.get(name) or {}, dict):
-                found.append(f"{name} is {self.foreign[name]!r}, it must name the labels")
-        return found
-
     @classmethod
     def from_size(cls, size: str, version: int = 2, **changes: Any) -> "AlbertConfig":
-        """A published size, or `tiny`/`small` in its manner.
+        """Return a published size, or `tiny`/`small` in its manner.
 
         Args:
             size: tiny, small, base, large, xlarge or xxlarge.
@@ -222,39 +211,43 @@ class AlbertConfig:
             **changes: Fields to set otherwise, for example `vocab_size=8000`.
 
         Raises:
-            ConfigError: bad-size, or bad-config for impossible changes.
+            ConfigError: unknown-name, or bad-value for impossible changes.
         """
         if size not in SIZES:
-            raise ConfigError("bad-size", f"there is no size `{size}`", near_miss(size, SIZES))
+            raise ConfigError("unknown-name", f"there is no size `{size}`", near_miss(size, SIZES))
         if version not in (1, 2):
-            raise ConfigError("bad-size", f"ALBERT has versions 1 and 2, not {version}", "use version=2")
+            raise ConfigError("unknown-name", f"ALBERT has versions 1 and 2, not {version}", "use version=2")
         hidden_size, num_layers, num_heads, embedding_size = SIZES[size]
         dropout = 0.1 if version == 1 and size != "xxlarge" else 0.0
-        values: dict[str, Any] = dict(
-            hidden_size=hidden_size, num_hidden_layers=num_layers, num_attention_heads=num_heads,
-            embedding_size=embedding_size, intermediate_size=4 * hidden_size,
-            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
-        )  # fmt: skip
-        values.update(changes)
+        values: dict[str, Any] = {
+            "hidden_size": hidden_size,
+            "num_hidden_layers": num_layers,
+            "num_attention_heads": num_heads,
+            "embedding_size": embedding_size,
+            "intermediate_size": 4 * hidden_size,
+            "hidden_dropout_prob": dropout,
+            "attention_probs_dropout_prob": dropout,
+            **changes,
+        }
         if values.get("parameter_sharing", "all") != "all":
             values.setdefault("num_hidden_groups", values["num_hidden_layers"])
         return cls.from_dict(values, source="the arguments")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "the configuration") -> "AlbertConfig":
-        """A configuration from a dictionary; unknown keys are an error.
+        """Return a configuration from a dictionary; unknown keys are an error.
 
         Args:
             values: Field names to values.
             source: Where they came from, for messages.
 
         Raises:
-            ConfigError: unknown-key with the nearest known name, or bad-config.
+            ConfigError: unknown-name with the nearest known name, or bad-value.
         """
         own = {f.name for f in dataclasses.fields(cls)} - {"foreign"}
         unknown = [key for key in values if key not in own and key not in FOREIGN_KEYS]
         if unknown:
-            raise ConfigError("unknown-key", f"`{unknown[0]}` in {source}", near_miss(unknown[0], own))
+            raise ConfigError("unknown-name", f"`{unknown[0]}` in {source}", near_miss(unknown[0], own))
         return cls(
             **{key: value for key, value in values.items() if key in own},
             foreign={key: value for key, value in values.items() if key in FOREIGN_KEYS},
@@ -268,34 +261,31 @@ class AlbertConfig:
         transformers', it is the erf, with a `model_type` or, as until 2019, without one.
 
         Raises:
-            DataError: not-found or broken-json.
-            ConfigError: unknown-key, bad-config, or wrong-model for a `model_type` that is not albert.
+            DataError: not-found or bad-file.
+            ConfigError: unknown-name, bad-value, or wrong-model for a `model_type` that is not albert.
         """
         path = Path(folder)
         if not path.is_file() and path.suffix != ".json":
             path = local_folder(folder, weights=False)
-            path = next(
-                (p for n in ("config.json", "albert_config.json") if (p := path / n).exists()), path / "config.json"
-            )
-        values = read_json(path, "model configuration")
-        if not isinstance(values, dict):
-            raise DataError("broken-json", f"`{path}` holds no names and values", "restore it or make it anew")
+            google = path / "albert_config.json"
+            path = google if google.exists() and not (path / "config.json").exists() else path / "config.json"
+        values = load(path, dict[str, Any], "model configuration")
         if values.get("model_type", "albert") != "albert":
+            fact = f"`{path}` describes a {values['model_type']} model, not an albert"
             raise ConfigError(
-                "wrong-model", f"`{path}` describes a {values['model_type']} model, not an albert",
-                "name the folder of an ALBERT; a BERT is made one by `albertkit convert`",
-            )  # fmt: skip
+                "wrong-model", fact, "name the folder of an ALBERT; `albertkit convert` makes one of a BERT"
+            )
         if "model_type" not in values and path.name != "config.json" and values.get("hidden_act") == "gelu":
             values["hidden_act"] = "gelu_new"
         return cls.from_dict(values, source=f"`{path}`")
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, with the foreign keys, as `config.json` holds them."""
+        """Return every field, with the foreign keys, as `config.json` holds them."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"}
         return {"model_type": "albert", **{k: v for k, v in self.foreign.items() if k != "model_type"}, **own}
 
     def to_json_string(self) -> str:
-        """`config.json` as a text; loggers of transformers' Trainer ask for it."""
+        """Return `config.json` as a text; loggers of transformers' Trainer ask for it."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -303,14 +293,14 @@ class AlbertConfig:
         write_json(Path(folder) / "config.json", self.to_dict())
 
     def replace(self, **changes: Any) -> "AlbertConfig":
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return dataclasses.replace(self, **{"foreign": dict(self.foreign), **changes})
 
     def with_changes(self, **changes: Any) -> "AlbertConfig":
-        """A copy with fields or foreign keys changed; a new number of labels drops the old names, new names the old number.
+        """Return a copy with fields or foreign keys changed; new labels, by number or names, drop the old ones.
 
         Raises:
-            ConfigError: unknown-key with the nearest known name, or bad-config.
+            ConfigError: unknown-name with the nearest known name, or bad-value.
         """
         kept = self.to_dict()
         if "num_labels" in changes or "id2label" in changes:
@@ -320,22 +310,19 @@ class AlbertConfig:
     # --- sizes --------------------------------------------------------------------------------------------------------
 
     def num_parameters(self, heads: bool = False) -> int:
-        """Number of parameters, exactly.
+        """Count the parameters, exactly.
 
         Args:
             heads: Add the masked-LM and sentence-order heads (the decoder is tied, so only its bias counts).
 
         Returns:
-            For base with 30,000 pieces: 11,683,584, or 11,813,810 with heads.
+            For base with 30,000 tokens: 11,683,584, or 11,813,810 with heads.
         """
         e, h, i, v = self.embedding_size, self.hidden_size, self.intermediate_size, self.vocab_size
         attention = 4 * (h * h + h) + 2 * h
         ffn = h * i + i + i * h + h + 2 * h
-        attention_sets = ffn_sets = self.num_hidden_groups
-        if self.parameter_sharing == "attention":
-            attention_sets = 1
-        if self.parameter_sharing == "ffn":
-            ffn_sets = 1
+        attention_sets = 1 if self.parameter_sharing == "attention" else self.num_hidden_groups
+        ffn_sets = 1 if self.parameter_sharing == "ffn" else self.num_hidden_groups
         embeddings = (v + self.max_position_embeddings + self.type_vocab_size) * e + 2 * e + e * h + h
         encoder = self.inner_group_num * (attention_sets * attention + ffn_sets * ffn)
         pooler = h * h + h
@@ -343,21 +330,27 @@ class AlbertConfig:
         return embeddings + encoder + pooler + head_parameters
 
     def train_flops_per_token(
-        self, mean_length: float, predicted_share: float = 0.15, passes: int | None = None
+        self, mean_length: float, predicted_share: float = 0.15, num_layers: int | None = None
     ) -> float:
-        """Floating-point operations of one training step per real token: three times the forward pass, no recomputation.
+        """Return the operations of a training step per real token: three times the forward pass, no recomputation.
 
-        A multiply-add counts as 2. Attention is bidirectional: 4·s·h a token and block.
+        In floating point; a multiply-add counts as 2. Attention is bidirectional: 4·s·h a token and block.
 
         Args:
             mean_length: Length of the sequence an average token sits in: sum of squared lengths over sum of lengths.
             predicted_share: Share of tokens the masked-LM head is computed for; 0.15 when gathered, 1 when dense.
-            passes: Passes made. Default: all.
+            num_layers: Layers that are computed. Default: all.
         """
         h, e = self.hidden_size, self.embedding_size
-        blocks = (passes or self.num_hidden_layers) * self.inner_group_num
+        blocks = (num_layers or self.num_hidden_layers) * self.inner_group_num
         linear = blocks * 2 * (4 * h * h + 2 * h * self.intermediate_size)
         attention = blocks * 4 * mean_length * h
         pooler = 2 * h * h / max(mean_length, 1.0)
         head = predicted_share * (2 * h * e + 2 * e * self.vocab_size)
         return 3 * (linear + attention + 2 * e * h + pooler + head)
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """Return the types of the fields, with their limits, and of the foreign keys that are read."""
+    return get_type_hints(AlbertConfig, include_extras=True) | _FOREIGN_TYPES

@@ -108,7 +108,7 @@ def likely_encoding(sample: bytes) -> str | None:
 
 
 def _decoded(sample: bytes, encoding: str) -> tuple[str, float]:
-    """The text, and which share of what is beyond ASCII can be decoded; a character cut off at the end does not count."""
+    """Return the text, and which share of what is beyond ASCII can be decoded; a character cut off at the end does not count."""
     text = sample.decode(encoding, "replace").rstrip(_REPLACEMENT)
     beyond = sum(character > "\x7f" for character in text)
     return text.replace(_REPLACEMENT, ""), 1 - text.count(_REPLACEMENT) / beyond if beyond else 0.0
@@ -154,9 +154,6 @@ def check_mojibake(sample: bytes, path: str) -> None:
     Args:
         sample: Its beginning.
         path: Of the file.
-
-    Raises:
-        DataError: mojibake-text.
     """
     if sample.isascii():
         return
@@ -172,7 +169,7 @@ def check_mojibake(sample: bytes, path: str) -> None:
     stem, ending = os.path.splitext(path)
     back = "" if name == "UTF-8" else f" | iconv -f {name} -t UTF-8"
     raise DataError(
-        "mojibake-text",
+        "bad-encoding",
         f"`{path}` is {name} that was converted as if it were LATIN1: “{''.join(latin[:8])}” is "
         f"“{' '.join(before.decode(name, 'ignore').split())[:12]}”",
         f"convert it from {name} again, or repair it: `iconv -f UTF-8 -t LATIN1 '{path}'{back} > '{stem}.utf8{ending}'`",

@@ -60,16 +60,16 @@ class MissingExtraError(AlbertKitError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":
-        """The error for `package`, which `pip install 'albertkit[extra]'` would bring."""
+        """Return the error for `package`, which `pip install 'albertkit[extra]'` would bring."""
         return cls(
-            "missing-extra",
+            "not-installed",
             f"{purpose} needs the package `{package}`, which is not installed",
             f"pip install -c constraints.txt 'albertkit[{extra}]'",
         )
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """The known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
+    """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
     known = sorted(known)
     if close := get_close_matches(word, known, n=1, cutoff=0.6):
         return f"did you mean `{close[0]}`?"
@@ -82,18 +82,18 @@ def explain(error: BaseException) -> AlbertKitError | None:
     if isinstance(error, AlbertKitError):
         return error
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_want_of_memory(error)):
-        return MachineError(
-            "out-of-memory", str(error).strip().partition("\n")[0] or "there is not enough memory",
+        fact = str(error).strip().partition("\n")[0] or "there is not enough memory"
+        hint = (
             "compute less at once: a smaller --batch-tokens (and a larger --accumulation), --micro-batch or --batch-size, or "
-            "--gradient-checkpointing",
-        )  # fmt: skip
+            "--gradient-checkpointing"
+        )
+        return MachineError("out-of-memory", fact, hint)
     if isinstance(error, OSError):
         where = f" `{error.filename}`" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return MachineError(
-                "disk-full", f"no space left on the device{' while writing' * bool(where)}{where}",
-                "free some space and run the same command again, a training with --resume; what was finished is kept",
-            )  # fmt: skip
+            fact = f"no space left on the device{' while writing' * bool(where)}{where}"
+            hint = "free some space and run the same command again, a training with --resume; what was finished is kept"
+            return MachineError("disk-full", fact, hint)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return DataError(
                 "no-permission", f"no permission to use{where}", "choose a folder you own, or change its permissions"
@@ -110,15 +110,14 @@ def explain(error: BaseException) -> AlbertKitError | None:
             )
         if error.errno is not None or "requested and" in str(error):  # the words of numpy's `tofile`
             said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
-            return MachineError(
-                "input-output", f"{said}{':' * bool(where)}{where}",
-                "look at the disk and its limits (dmesg, ulimit -a); the same command then goes on, a training with --resume",
-            )  # fmt: skip
+            fact = f"{said}{':' * bool(where)}{where}"
+            hint = "look at the disk and its limits (dmesg, ulimit -a); the same command then goes on, a training with --resume"
+            return MachineError("input-output", fact, hint)
     return None
 
 
 def is_want_of_memory(error: BaseException) -> bool:
-    """Whether torch, the interpreter or safetensors says that memory is short."""
+    """Return whether torch, the interpreter or safetensors says that memory is short."""
     said = str(error)
     return type(error).__name__ == "OutOfMemoryError" or any(
         words in said

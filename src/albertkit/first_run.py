@@ -2,26 +2,35 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from rich.console import Console
 
 from albertkit.config import AlbertConfig
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
-from albertkit.corpus.inputs import find_inputs
 from albertkit.corpus.layout import settings_for
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.data.inputs import find_inputs
+from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import read_json, remove_leftovers, write_json
-from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining.fill import FilledMask, fill_mask, masked_sentences
+from albertkit.frame.card import settings_sections, versions
+from albertkit.frame.command import takes
+from albertkit.frame.rendering import write_page
+from albertkit.frame.result import Result
+from albertkit.frame.section import Commands, Facts, Section
+from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.card import measures, measures_table
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.report import write_page
-from albertkit.report.versions import versions
-from albertkit.tokenizer import train_tokenizer
+from albertkit.quickstart_options import QuickstartOptions
+from albertkit.report.examples import filled_masks
+from albertkit.report.run_page import MEASURED, curve_sections, pretraining_highlights
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.training.metrics import read_metrics
 from albertkit.training.stopping import exit_status
 
 SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory
@@ -29,17 +38,47 @@ SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: Sen
 # Chosen on the built-in text; docs/log.md has what was tried. Text is short, so more of it is masked. One layer run twice
 # reached the loss of one run four times after as many tokens, in half the time.
 SHAPE: dict[str, Any] = dict(
-    embedding_size=128, hidden_size=192, num_hidden_layers=2, num_attention_heads=3, intermediate_size=768,
+    embedding_size=128,
+    hidden_size=192,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=768,
     initializer_range=0.04,
-)  # fmt: skip
+)
 SETTINGS = PretrainSettings(
-    length=64, batch_tokens=2048, masked_lm_prob=0.4, held_out=0.05, optimizer="adamw", bias_correction=True, lr=2e-3,
-    warmup_steps=200, log_every=50, keep=1,
-)  # fmt: skip
+    length=64,
+    batch_tokens=2048,
+    masked_lm_prob=0.4,
+    held_out=0.05,
+    optimizer="adamw",
+    bias_correction=True,
+    lr=2e-3,
+    warmup_steps=200,
+    log_every=50,
+    keep=1,
+)
+
+
+MASK = "[MASK]"
 
 
 @dataclass(frozen=True)
-class QuickstartResult:
+class FilledMask:
+    """A sentence with one word hidden, and what a model would put there.
+
+    Attributes:
+        text: The sentence with `[MASK]` in it.
+        answer: The hidden word; empty if unknown.
+        predictions: Pairs of token and probability, best first.
+    """
+
+    text: str
+    answer: str
+    predictions: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class QuickstartResult(Result):
     """What the quickstart made.
 
     Attributes:
@@ -49,6 +88,7 @@ class QuickstartResult:
         pretraining: How the pretraining went: its updates, its seconds, and how many updates were planned.
         examples: Masks filled in held-out sentences.
         seconds: Wall-clock time of everything.
+        next: Commands to try, and what each does.
     """
 
     model: Path
@@ -57,126 +97,137 @@ class QuickstartResult:
     pretraining: dict[str, Any]
     examples: list[FilledMask]
     seconds: float
+    next: list[tuple[str, str]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat plain values for JSON."""
-        examples = [example.to_dict() for example in self.examples]
-        paths = {"model": str(self.model), "report": str(self.report)}
-        own = {"seconds": round(self.seconds, 1), "pretraining": self.pretraining}
-        return {**self.numbers, **own, **paths, "examples": examples}
+        """Return flat plain values for JSON."""
+        return {
+            **self.numbers,
+            "seconds": round(self.seconds, 1),
+            "pretraining": self.pretraining,
+            "model": str(self.model),
+            "report": str(self.report),
+            "examples": [asdict(example) for example in self.examples],
+        }
+
+    def sections(self) -> list[Section]:
+        """Return what was learned compared with guessing, the filled masks, and what to try next."""
+        found, done = self.numbers, self.pretraining
+        fewest, most = done["planned"]
+        took = (
+            f"{self.seconds:.0f} seconds, {60 * done['minutes_used']:.0f} of them for {done['steps']:,} updates "
+            f"(planned {done['replanned'] + 1} times: {fewest:,} to {most:,})"
+        )
+        return [
+            pretraining_highlights(found, found),
+            *filled_masks([asdict(example) for example in self.examples]),
+            Facts({"model": self.model, "report": self.report, "took": took}),
+            Commands(self.next),
+        ]
 
 
-def quickstart(
-    out: str | Path,
-    corpus: Sequence[str] = (),
-    *,
-    vocab_size: int = 4000,
-    text_rules: str = "google",
-    minutes: float = 3.75,
-    seed: int = 0,
-) -> QuickstartResult:
-    """Make a tokenizer, a store and a tiny ALBERT from text, and show what it learned.
-
-    A killed quickstart, called again with the same arguments, goes on where it was.
-
-    Args:
-        out: Folder for everything; `corpus.txt`, `tokenizer/`, `store/`, `run/`, `report.html`.
-        corpus: Files, globs or folders of text. Default: the Python documentation that every Python carries.
-        vocab_size: Pieces of the tokenizer.
-        text_rules: "google" for English; "multilingual" keeps accents and case.
-        minutes: Time for the pretraining, its evaluations and checkpoints. As many updates are made as fit, on a busy machine
-            fewer: how many is planned again and again, and the learning rate follows the plan.
-        seed: Start of everything random.
+@takes(QuickstartOptions)
+def quickstart(options: QuickstartOptions) -> QuickstartResult:
+    """Make a tokenizer, a store and a tiny ALBERT from text, and show what it learned; see `QuickstartOptions`.
 
     Raises:
-        CheckpointError: other-quickstart if `out` was made with other arguments; folder-not-empty if it holds other files.
-        DataError: as `build_store`. ConfigError: vocab-too-large, or bad-value for impossible minutes.
+        CheckpointError: changed if `out` was made with other options; exists if it holds other files.
+        DataError: as `build_store`. ConfigError: bad-value.
     """
     started = time.monotonic()
-    if not 0 < minutes < math.inf:
-        raise ConfigError("bad-value", f"minutes is {minutes}", "use a number above 0, for example 4")
-    out = Path(out)
-    say = Console(stderr=True, highlight=False).print
-    arguments = dict(corpus=list(corpus), vocab_size=vocab_size, text_rules=text_rules, minutes=minutes, seed=seed)
-    _claim(out, arguments)
+    if not 0 < options.minutes < math.inf:
+        raise ConfigError("bad-value", f"minutes is {options.minutes}", "use a number above 0, for example 4")
+    out = Path(options.out)
+    _claim(out, options)
+    inputs = _text(out, options)
+    _tokenizer(out, inputs, options)
+    store = _store(out, inputs)
 
-    say("[bold]1 of 5[/] text")
-    inputs = list(corpus)
-    if not inputs:
-        text = out / "corpus.txt"
-        if not text.exists():  # a build that was interrupted goes on only with the file it began with
-            write_builtin_corpus(text)
-        say(f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB")
-        inputs = [str(text)]
-
-    say("[bold]2 of 5[/] tokenizer")
-    tokenizer_folder = out / "tokenizer"
-    if not (tokenizer_folder / "tokenizer_config.json").exists():
-        train_tokenizer(
-            _sample(inputs), tokenizer_folder, vocab_size=vocab_size, text_rules=text_rules, seed=seed, overwrite=True
-        )
-    say(f"  {vocab_size:,} pieces")
-
-    say("[bold]3 of 5[/] token store")
-    layout = settings_for(find_inputs(inputs))
-    if layout != BuildSettings():
-        say(f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}")
-    built = build_store(inputs, out / "store", tokenizer_folder, layout)
-    store = TokenStore.open(out / "store")
-    say(f"  {store.num_documents:,} documents, {store.num_sentences:,} sentences, {store.num_tokens:,} tokens")
-    for warning in built.warnings:
-        say(f"  {warning}")
-
-    say("[bold]4 of 5[/] pretraining")
+    _say("[bold]4 of 5[/] pretraining")
     AlbertConfig(vocab_size=store.vocab_size, **SHAPE).save_pretrained(out)
-    settings = replace(SETTINGS, seed=seed, config=out / "config.json", minutes=minutes)
-    result = pretrain(store, out / "run", settings, resume=(out / "run" / "run.toml").exists(), title="pretraining")
+    settings = replace(SETTINGS, seed=options.seed, config=out / "config.json", minutes=options.minutes)
+    result = pretrain(store, out / "run", settings, resume=(out / "run" / "run.toml").exists())
     if result.model is None:
         raise KeyboardInterrupt if exit_status() == 130 else SystemExit(exit_status())
 
-    say("[bold]5 of 5[/] evaluation on held-out documents")
+    _say("[bold]5 of 5[/] evaluation on held-out documents")
     numbers = evaluate(result.model, store).to_dict()
     examples = _examples(result.model, store, settings)
     report = _write_report(out, store, settings, numbers, examples)
-    return QuickstartResult(result.model, report, numbers, result.extent(), examples, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return QuickstartResult(result.model, report, numbers, result.extent(), examples, seconds, next_commands(out))
+
+
+def _say(line: str) -> None:
+    Console(stderr=True, highlight=False).print(line)
+
+
+def _text(out: Path, options: QuickstartOptions) -> list[str]:
+    _say("[bold]1 of 5[/] text")
+    if options.corpus:
+        return list(options.corpus)
+    text = out / "corpus.txt"
+    if not text.exists():  # a build that was interrupted goes on only with the file it began with
+        write_builtin_corpus(text)
+    _say(f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB")
+    return [str(text)]
+
+
+def _tokenizer(out: Path, inputs: list[str], options: QuickstartOptions) -> None:
+    _say("[bold]2 of 5[/] tokenizer")
+    folder, size, rules = out / "tokenizer", options.vocab_size, options.text_rules
+    if not (folder / "tokenizer_config.json").exists():
+        train_tokenizer(_sample(inputs), folder, vocab_size=size, text_rules=rules, seed=options.seed, overwrite=True)
+    _say(f"  {size:,} tokens")
+
+
+def _store(out: Path, inputs: list[str]) -> TokenStore:
+    _say("[bold]3 of 5[/] token store")
+    layout = settings_for(find_inputs(inputs))
+    if layout != BuildSettings():
+        _say(f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}")
+    built = build_store(inputs, out / "store", out / "tokenizer", layout)
+    store = TokenStore.open(out / "store")
+    _say(f"  {store.num_documents:,} documents, {store.num_sentences:,} sentences, {store.num_tokens:,} tokens")
+    for warning in built.warnings:
+        _say(f"  {warning}")
+    return store
 
 
 def next_commands(out: Path) -> list[tuple[str, str]]:
-    """Commands to try next, and what each does."""
+    """Return commands to try next, and what each does."""
     model, store, run = out / "run" / "final", out / "store", out / "run"
+    longer = f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --minutes 30"
     return [
         (f"albertkit corpus inspect {store}", "look at masked examples"),
         (f"albertkit evaluate {model} {store}", "the four numbers again"),
-        (
-            f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --minutes 30",
-            "train longer",
-        ),
+        (longer, "train longer"),
         (f"albertkit quickstart --corpus YOUR-FILES --out {out.parent / 'mine'}", "the same on your own text"),
     ]
 
 
-def _claim(out: Path, arguments: dict[str, Any]) -> None:
-    """Make sure that the folder is new, or was begun with the same arguments.
+def _claim(out: Path, options: QuickstartOptions) -> None:
+    """Make sure that the folder is new, or was begun with the same options.
 
-    Until there is a tokenizer nothing depends on them, so a mistaken argument can be corrected in the same folder.
+    Until there is a tokenizer nothing depends on them, so a mistaken option can be corrected in the same folder.
     """
+    chosen = {name: value for name, value in asdict(options).items() if name != "out"} | {
+        "corpus": list(options.corpus)
+    }
     recorded = out / "quickstart.json"
     remove_leftovers(out)
     if recorded.exists() and (out / "tokenizer").exists():
-        if read_json(recorded) != arguments:
-            raise CheckpointError(
-                "other-quickstart",
-                f"`{out}` was made with other arguments",
-                "choose another --out, or remove the folder",
-            )
+        if read_json(recorded) != chosen:
+            hint = "choose another --out, or remove the folder"
+            raise CheckpointError("changed", f"`{out}` was made with other arguments", hint)
     elif not recorded.exists() and out.exists() and any(out.iterdir()):
-        raise CheckpointError("folder-not-empty", f"`{out}` holds other files", "choose another --out")
+        raise CheckpointError("exists", f"`{out}` holds other files", "choose another --out")
     else:
-        write_json(recorded, arguments)
+        write_json(recorded, chosen)
 
 
 def _sample(inputs: list[str]) -> Iterable[str]:
-    """Lines of the first documents, up to what the tokenizer's training should hold."""
+    """Yield lines of the first documents, up to what the tokenizer's training should hold."""
     taken = 0
     for document in read_documents(inputs):
         for line in document.text.splitlines():
@@ -198,16 +249,63 @@ def _examples(model: Path, store: TokenStore, settings: PretrainSettings) -> lis
 def _write_report(
     out: Path, store: TokenStore, settings: PretrainSettings, numbers: dict[str, Any], examples: list[FilledMask]
 ) -> Path:
-    return write_page(
-        out / "report.html",
-        out.resolve().name,
-        results=numbers,
-        baselines=numbers,
-        metrics=out / "run",
-        examples=[example.to_dict() for example in examples],
-        parameters=settings.model_config(store.vocab_size).num_parameters(heads=True),
-        corpus={"documents": store.num_documents, "sentences": store.num_sentences, "tokens": store.num_tokens},
-        settings=settings.to_dict(),
-        versions=versions(),
-        next_commands=next_commands(out),
-    )
+    run = read_metrics(out / "run")
+    config = settings.model_config(store.vocab_size)
+    counts = {"documents": store.num_documents, "sentences": store.num_sentences, "tokens": store.num_tokens}
+    sections = [
+        pretraining_highlights(numbers, numbers),
+        *curve_sections(run, numbers),
+        *filled_masks([asdict(example) for example in examples]),
+        measures_table(measures(numbers, numbers), "All numbers"),
+        Facts(counts, "Corpus"),
+        *settings_sections(settings.to_dict(), versions()),
+        Commands(next_commands(out), "What to try next"),
+    ]
+    subtitle = f"{config.num_parameters(heads=True):,} parameters · {run.extent}"
+    return write_page(out / "report.html", out.resolve().name, sections, subtitle, footer=MEASURED)
+
+
+@torch.inference_mode()
+def fill_mask(
+    model: AlbertForPreTraining, tokenizer: AlbertTokenizer, text: str, answer: str = "", top: int = 5
+) -> FilledMask:
+    """Return the likeliest tokens for the first `[MASK]` in a text."""
+    ids = tokenizer.encode(text, special_tokens=True, mask_literal=True)
+    if tokenizer.mask_id not in ids:
+        raise DataError("bad-input", f"there is no {MASK} in {text!r}", f"put {MASK} where a word is to be guessed")
+    model.eval()
+    batch = PackedBatch.from_sequences([ids]).to(model.predictions.bias.device)
+    hidden = model.albert.encode(batch).hidden
+    logits = model.predictions(hidden[ids.index(tokenizer.mask_id)]).float()
+    best = logits.softmax(-1).topk(top)
+    tokens = [tokenizer.id_to_piece(i) for i in best.indices.tolist()]
+    return FilledMask(text, answer, list(zip(tokens, best.values.tolist(), strict=True)))
+
+
+def masked_sentences(
+    store: TokenStore, tokenizer: AlbertTokenizer, held_out: list[np.ndarray], count: int, seed: int
+) -> list[tuple[str, str]]:
+    """Return pairs of text and hidden word: sentences of held-out documents, chosen evenly, not for the model to shine.
+
+    Only sentences of 8 to 30 tokens and words of one token and at least three letters are taken.
+    """
+    starts = tokenizer.word_starts()
+    rng = np.random.default_rng(seed)
+    documents = np.flatnonzero(np.concatenate(held_out))
+    found = []
+    for number in rng.permutation(documents):
+        sentences = [s for s in store.document(int(number)) if 8 <= len(s) <= 30]
+        if not sentences:
+            continue
+        sentence = sentences[rng.integers(len(sentences))]
+        alone = starts[sentence] & np.append(starts[sentence[1:]], True)
+        words = [p for p in np.flatnonzero(alone) if len(tokenizer.decode([int(sentence[p])]).strip()) >= 3]
+        if not words:
+            continue
+        place = words[rng.integers(len(words))]
+        ids = sentence.tolist()
+        before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
+        found.append((f"{before} {MASK} {after}".strip(), tokenizer.decode([ids[place]]).strip()))
+        if len(found) == count:
+            break
+    return found

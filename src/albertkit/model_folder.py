@@ -4,18 +4,18 @@ A run as MODEL means the model that its training recommends: `best/`, chosen on 
 `best/`. Every command and every `from_pretrained` comes here, so that a run is the same model everywhere.
 """
 
-import json
 import logging
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
-from albertkit.files import write_json
+from albertkit.files import load, write_json
 
 MODELS = ("best", "final")  # of a run: the one to use first
 SELECTED = "selected.json"  # in each of them: its step, and its value of the metric that selects
@@ -42,17 +42,11 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
             folder that exists is always meant first.
         revision: Branch, tag or commit of a model of the hub. Default: its main branch.
         weights: False to download the tokenizer's files alone.
-
-    Raises:
-        DataError: not-found, with the nearest name that exists; also for a run that has no model yet.
-        MachineError: hub-unreachable. MissingExtraError: missing-extra.
     """
     path = Path(source)
     if "://" in str(source):
-        raise DataError(
-            "not-found", f"`{source}` is an address; models are read from folders and from the hub",
-            f"download and convert it: albertkit convert '{source}' FOLDER",
-        )  # fmt: skip
+        fact = f"`{source}` is an address; models are read from folders and from the hub"
+        raise DataError("not-found", fact, f"download and convert it: albertkit convert '{source}' FOLDER")
     if path.is_dir():
         of_run = model_of_run(path)
         if of_run is None:
@@ -75,9 +69,6 @@ def model_of_run(folder: str | Path) -> Path | None:
 
     Returns:
         None for a folder that is no run, such as a checkpoint folder.
-
-    Raises:
-        DataError: not-found for a run that has neither yet.
     """
     path = Path(folder)
     if (path / CONFIG).exists() or not path.is_dir():
@@ -100,15 +91,29 @@ def or_model_of_run(folder: str | Path) -> Path:
     return model_of_run(folder) or Path(folder)
 
 
+@dataclass(frozen=True)
+class Selected:
+    """Origin of a model of a run.
+
+    Attributes:
+        step: Updates made.
+        metric: Name of the metric that selects.
+        value: Its value; None if it was not measured or is not finite.
+    """
+
+    step: int
+    metric: str
+    value: float | None
+
+
 def describe_model(folder: Path) -> str:
     """Return one line about a model of a run: its folder, step, and value of the metric that selects, as far as recorded."""
     try:
-        known = json.loads((folder / SELECTED).read_text(encoding="utf-8"))
-        step, metric, value = known["step"], known["metric"], known["value"]
-        said = f"{folder}, step {step:,}"
-        return f"{said}, {metric.replace('_', ' ')} {value:.4g}" if value is not None else said
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # of an older version, or changed by hand
+        known = load(folder / SELECTED, Selected)
+    except DataError:  # missing, or changed by hand
         return str(folder)
+    described = f"{folder}, step {known.step:,}"
+    return described if known.value is None else f"{described}, {known.metric.replace('_', ' ')} {known.value:.4g}"
 
 
 def write_selected(folder: Path, step: int, metric: str, value: float | None) -> None:
@@ -120,8 +125,8 @@ def write_selected(folder: Path, step: int, metric: str, value: float | None) ->
         metric: Name of the metric.
         value: Of this model, None if it was not measured; NaN and infinity are stored as null.
     """
-    found = {"step": step, "metric": metric, "value": None if value is None or not isfinite(value) else value}
-    write_json(folder / SELECTED, found)
+    finite = None if value is None or not isfinite(value) else value
+    write_json(folder / SELECTED, asdict(Selected(step, metric, finite)))
 
 
 def numbered_folders(folder: Path, name: str) -> list[Path]:
@@ -136,7 +141,7 @@ def runs_inside(folder: Path) -> list[Path]:
 
 
 def _nearest(path: Path) -> str:
-    """A hint for a path where nothing is: the nearest name that exists, from the part where the path goes wrong."""
+    """Return a hint for a path where nothing is: the nearest name that exists, from the part where the path goes wrong."""
     parent = next((place for place in path.parents if place.is_dir()), Path("."))
     try:
         wrong = path.relative_to(parent).parts[0] if path.parts else ""
@@ -174,19 +179,12 @@ def _download(repo_id: str, revision: str | None, patterns: Sequence[str]) -> Pa
 
 
 def open_hub() -> Any:
-    """Return the package `huggingface_hub`.
-
-    Raises:
-        MissingExtraError: missing-extra.
-    """
+    """Return the package `huggingface_hub`."""
     try:
         import huggingface_hub
     except ImportError:
-        raise MissingExtraError(
-            "missing-extra",
-            "models of the hub need the package `huggingface_hub`, which is not installed",
-            "pip install -c constraints.txt huggingface_hub",
-        ) from None
+        fact = "models of the hub need the package `huggingface_hub`, which is not installed"
+        raise MissingExtraError("not-installed", fact, "pip install -c constraints.txt huggingface_hub") from None
     return huggingface_hub
 
 
@@ -199,14 +197,11 @@ def explain_hub(error: Exception, repo_id: str, revision: str | None = None) -> 
             "not-found", f"the hub's `{repo_id}` has no revision `{revision}`", "look at its branches and tags"
         )
     if isinstance(error, RepositoryNotFoundError | HFValidationError):
-        return DataError(
-            "not-found",
-            f"there is no folder `{repo_id}`, and on the hub no model of that name that you may use",
-            "check the name; for a private or gated model first run `hf auth login`",
-        )
+        fact = f"there is no folder `{repo_id}`, and on the hub no model of that name that you may use"
+        return DataError("not-found", fact, "check the name; for a private or gated model first run `hf auth login`")
     reason = (str(error).splitlines() or [""])[0]
     return MachineError(
-        "hub-unreachable",
+        "unreachable",
         f"`{repo_id}`: the hub cannot be used, and there is no folder of that name and no copy in the local cache: "
         f"{type(error).__name__}: {reason}",
         "check the connection, and HF_HUB_OFFLINE and HF_ENDPOINT if they are set; or use a folder",

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.benchmarks import google_rules
+from benchmarks import google_rules
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

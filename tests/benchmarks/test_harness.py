@@ -1,118 +1,133 @@
+"""The promises of the harness: everybody runs in turn, ratios are those within rounds, results are kept and shown."""
+
 import json
+import subprocess
 
 import pytest
 
-from albertkit.benchmarks.harness import Contender, Peer, compare, interleave, missing, versions
-from albertkit.benchmarks.showing import show
-from albertkit.errors import ConfigError
+from benchmarks import results
+from benchmarks.harness import Contender, Row, compare, interleave
+from benchmarks.results import MEASUREMENTS, measure_all
 
 
 class Clock:
     """Time that passes only when a contender works."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.calls: list[str] = []
+    def __init__(self):
+        self.now, self.calls = 0.0, []
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def contender(self, name: str, seconds: list[float], work: float = 10.0) -> Contender:
+    def contender(self, name, seconds, work=10.0, **options):
         remaining = iter(seconds)
 
-        def run() -> None:
+        def run():
             self.calls.append(name)
             self.now += next(remaining)
 
-        return Contender(name, run, work)
+        return Contender(name, run, work, **options)
 
 
-def test_everybody_runs_once_a_round_in_turn() -> None:
+def test_everybody_runs_once_a_round_in_turn_after_a_warm_up_that_is_not_counted():
     clock = Clock()
-    contenders = [clock.contender(name, [1.0] * 3) for name in "ABC"]
-    interleave(contenders, rounds=2, clock=clock)
-    assert clock.calls == list("ABCABCABC")
+    contenders = [clock.contender(name, [100.0, 1.0, 2.0]) for name in "AB"]
+    cold = clock.contender("C", [3.0, 4.0], warm_up=False)
+    by_itself = Contender("D", lambda: 0.25, 1.0)
+    seconds = interleave([*contenders, cold, by_itself], rounds=2, clock=clock)
+    assert clock.calls == list("ABABCABC")
+    assert seconds == {"A": [1.0, 2.0], "B": [1.0, 2.0], "C": [3.0, 4.0], "D": [0.25, 0.25]}
+    with pytest.raises(SystemExit, match="--rounds is 0"):
+        interleave(contenders, rounds=0)
 
 
-def test_the_warm_up_is_not_counted() -> None:
-    clock = Clock()
-    seconds = interleave([clock.contender("A", [100.0, 1.0, 2.0])], rounds=2, clock=clock)
-    assert seconds == {"A": [1.0, 2.0]}
-
-
-def test_who_starts_cold_every_time_is_not_warmed_up() -> None:
-    clock = Clock()
-    cold = Contender("C", lambda: clock.calls.append("C"), 1.0, warm_up=False)
-    interleave([clock.contender("A", [1.0] * 3), cold], rounds=2, clock=clock)
-    assert clock.calls == list("AACAC")
-
-
-def test_a_contender_may_time_itself() -> None:
-    own = Contender("A", lambda: 0.25, 1.0)
-    assert interleave([own], rounds=2, clock=Clock()) == {"A": [0.25, 0.25]}
-
-
-def test_ratio_is_the_median_within_rounds() -> None:
+def test_the_ratio_is_the_median_within_rounds_of_work_done():
     clock = Clock()
     # The machine slows down tenfold from round to round; within each round we are 2, 4 and 3 times as fast.
     ours = clock.contender("us", [0.0, 1.0, 10.0, 100.0])
     peer = clock.contender("them", [0.0, 2.0, 40.0, 300.0])
-    row = compare("r", "MB/s", ours, [peer], interleave([ours, peer], rounds=3, clock=clock))
-    assert row.ratio == {"them": pytest.approx(3.0)}
+    half = clock.contender("half", [0.0, 2.0, 40.0, 300.0], work=5.0)
+    row = compare("r", "MB/s", ours, [peer, half], interleave([ours, peer, half], rounds=3, clock=clock))
+    assert row.ratio == {"them": pytest.approx(3.0), "half": pytest.approx(6.0)}
     assert row.ours == pytest.approx(1.0)  # median of 10, 1 and 0.1
-    assert row.peers == {"them": pytest.approx(0.25)}
-    assert row.best == {"ours": pytest.approx(10.0), "them": pytest.approx(5.0)}
+    assert row.peers == {"them": pytest.approx(0.25), "half": pytest.approx(0.125)}
+    assert row.best == {"ours": pytest.approx(10.0), "them": pytest.approx(5.0), "half": pytest.approx(2.5)}
     assert row.spread["ours"] == pytest.approx(9.9)
 
 
-def test_ratio_counts_work_not_runs() -> None:
-    clock = Clock()
-    ours = clock.contender("us", [1.0, 1.0], work=30.0)
-    peer = clock.contender("them", [1.0, 1.0], work=10.0)
-    row = compare("r", "tokens/s", ours, [peer], interleave([ours, peer], rounds=1, clock=clock))
-    assert row.ratio["them"] == pytest.approx(3.0)
+def made_row() -> Row:
+    ours, theirs = Contender("ours", lambda: 1.0, 10.0), Contender("the | peer [fp32]", lambda: 4.0, 10.0)
+    row = compare("tokens", "tokens/s", ours, [theirs], interleave([ours, theirs], 3), peak=20.0, equal=False)
+    row.compared, row.missing, row.note = "the sums", {"another": "pip install another"}, "a note"
+    row.versions = {"machine": "a processor", "cores": "2", "torch": "2"}
+    return row
 
 
-def test_no_rounds_is_an_error() -> None:
-    with pytest.raises(ConfigError) as caught:
-        interleave([], rounds=0)
-    assert caught.value.slug == "bad-rounds"
-
-
-def test_missing_peers_are_named_with_their_install_lines() -> None:
-    here = Peer("json", "json", "pip install json")
-    gone = Peer("gone", "a_module_nobody_has", "pip install gone")
-    assert missing([here, gone]) == {"gone": "pip install gone"}
-
-
-def test_versions_leave_out_what_is_not_installed() -> None:
-    found = versions("sentencepiece", "a-package-nobody-has")
-    assert {"python", "machine", "cores", "sentencepiece"} <= set(found)
-    assert "a-package-nobody-has" not in found
-
-
-def test_json_is_one_object_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    ours, peer = clock.contender("us", [1.0, 1.0]), clock.contender("them", [3.0, 3.0])
-    seconds = interleave([ours, peer], rounds=1, clock=clock)
-    rows = [compare(name, "MB/s", ours, [peer], seconds, missing={"x": "pip install x"}) for name in ("one", "two")]
-    show(rows, as_json=True)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["row"] for line in lines] == ["one", "two"]
-    for line in lines:
-        assert {"row", "unit", "ours", "peers", "ratio", "peak", "equal", "versions", "missing"} <= set(line)
-        assert line["ours"] == 10
-        assert line["peers"] == {"them": 3.333}
-        assert line["ratio"] == {"them": 3}
-        assert line["peak"] is None
-        assert line["missing"] == {"x": "pip install x"}
-
-
-def test_the_table_names_everybody(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    ours, peer = clock.contender("us", [1.0, 1.0]), clock.contender("them [fp32]", [3.0, 3.0])
-    seconds = interleave([ours, peer], rounds=1, clock=clock)
-    show([compare("row", "MB/s", ours, [peer], seconds, missing={"x": "pip install x"}, equal=False)], as_json=False)
+def test_a_row_is_shown(capsys):
+    made_row().print()
     shown = capsys.readouterr().out
-    for part in ("albertkit", "them [fp32]", "3.00x", "pip install x", "NO"):
+    for part in (
+        "albertkit",
+        "the | peer [fp32]",
+        "4.00x",
+        "pip install another",
+        "equal: NO",
+        "50% reached",
+        "a note",
+    ):
         assert part in shown
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Commands that were run; those whose row is in `failing` fail."""
+    commands, failing = [], set()
+
+    def run(command):
+        commands.append(command[3:])
+        code = int(command[3] in failing)
+        printed = "" if code else f"a word\n{json.dumps(made_row().to_json())}\n"
+        return subprocess.CompletedProcess(command, code, printed, None)
+
+    monkeypatch.setattr(results, "run", run)
+    return commands, failing
+
+
+def test_results_are_kept_shown_and_measured_again_only_where_they_failed(tmp_path, runs):
+    commands, failing = runs
+    failing.add("caption")
+    with pytest.raises(SystemExit):
+        measure_all(out=tmp_path, only=("latency", "tokenize", "caption"), tokenizer=tmp_path / "folder")
+    assert [command[0] for command in commands] == ["tokenize", "caption", "latency"]
+    assert ["--tokenizer" in command for command in commands] == [True, False, False]  # who takes it
+    page = (tmp_path / "measured.md").read_text()
+    for line in (
+        "| albertkit | 10 | 10 | 0% |  |",
+        "| the \\| peer [fp32] | 2.5 | 2.5 | 0% | 4.00x |",
+        "| machine's measured peak | 20 |  |  | 50% reached |",
+        "| another | took no part: pip install another |  |  |  |",
+        "Equal: **NO**. the sums",
+        "**Failed**: exit status 1.",
+    ):
+        assert line in page.splitlines()
+    assert "2 cores of a processor; torch 2." in page
+    assert json.loads((tmp_path / "latency.json").read_text())["rows"] == [made_row().to_json()]
+    failing.clear()
+    (tmp_path / "measured.md").unlink()  # as a run that is killed before it writes the page leaves it
+    measure_all(out=tmp_path, only=("latency", "tokenize", "caption"))
+    assert [command[0] for command in commands[3:]] == ["caption"]
+    page = (tmp_path / "measured.md").read_text()
+    assert "Failed" not in page
+    assert "## latency" in page
+    measure_all(out=tmp_path, only=("latency",), again=True)
+    assert commands[-1][0] == "latency"
+
+
+def test_the_race_is_run_only_where_it_is_named_with_its_inputs(tmp_path, runs):
+    commands, _ = runs
+    measure_all(out=tmp_path, text=("a.txt",), tokenizer=tmp_path)
+    assert [command[0] for command in commands] == [name for name in MEASUREMENTS if name != "quality"]
+    measure_all(out=tmp_path, only=("quality",), text=("a.txt",))
+    assert len(commands) == len(MEASUREMENTS) - 1
+    with pytest.raises(SystemExit, match="no such rows: latencies"):
+        measure_all(out=tmp_path, only=("latencies",))

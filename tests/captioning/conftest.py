@@ -14,9 +14,9 @@ from albertkit.captioning.data import prepare, read_clips
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.model.masks import gate_values
 from albertkit.captioning.swinbert.checkpoint import load_swinbert
-from albertkit.captioning.synthetic.learn import SAMPLING, SHELL
-from albertkit.captioning.synthetic.shapes import COLOURS, WORDS, make_clips
-from albertkit.checkpoints.initial import init_model
+from albertkit.conversion.initial import init_model
+from benchmarks.learn_shapes import SAMPLING, SHELL
+from benchmarks.moving_shapes import COLOURS, WORDS, make_clips
 
 FOLDERS = (
     "untied_seq2seq",

@@ -2,36 +2,26 @@
 
 import pytest
 
-from albertkit.cli import main
 
-
-def run(capsys, *arguments):
-    """Exit status, and what is said."""
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", *map(str, arguments)])
-    said = capsys.readouterr()
-    return ended.value.code, said.out + said.err
-
-
-def test_help_names_every_setting(capsys):
-    status, shown = run(capsys, "--help")
-    assert status == 0
+def test_help_names_every_setting(run_command):
+    done = run_command("serve", "--help")
+    assert done.status == 0
     for flag in ("--host", "--port", "--api-key-file", "--batch-tokens", "--timeout", "--max-upload-megabytes"):
-        assert flag in shown
+        assert flag in done.out
 
 
 @pytest.mark.parametrize(
     ("arguments", "slug"),
     [
-        ((), "bad-argument"),
-        (("model", "--host", "0.0.0.0"), "no-api-key"),
+        ((), "bad-command-line"),
+        (("model", "--host", "0.0.0.0"), "not-allowed"),
         (("model", "--timeout", "0"), "bad-value"),
         (("model", "--api-key-file", "no-such-file"), "not-found"),
-        (("no-such-model", "--port", "0"), "not-found"),
+        (("no-such-model",), "not-found"),
     ],
 )
-def test_mistakes_are_said_without_a_traceback(capsys, monkeypatch, arguments, slug):
+def test_mistakes_are_said_without_a_traceback(run_command, monkeypatch, arguments, slug):
     monkeypatch.delenv("ALBERTKIT_API_KEY", raising=False)
-    status, said = run(capsys, *arguments, *([] if "--port" in arguments else ["--port", "0"]))
-    assert status == 2
-    assert said.startswith(f"error[{slug}]")
+    done = run_command("serve", *arguments, "--port", "0")
+    assert done.status == 2
+    assert done.err.startswith(f"error[{slug}]")

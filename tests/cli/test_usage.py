@@ -105,7 +105,7 @@ def test_a_broken_settings_file_is_refused(tmp_path, name, text, fact):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError) as caught:
         PretrainSettings.read(tmp_path / name)
-    assert caught.value.slug == "bad-settings-file"
+    assert caught.value.slug == "bad-file"
     assert fact in caught.value.message
 
 

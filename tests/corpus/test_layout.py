@@ -6,9 +6,9 @@ import pytest
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings, TokenStore, build_store
-from albertkit.corpus.inputs import find_inputs
 from albertkit.corpus.layout import line_layout, settings_for
 from albertkit.corpus.sentences import split_sentences
+from albertkit.data.inputs import find_inputs
 from albertkit.errors import DataError
 
 SENTENCES = [f"Sentence number {n} has some words in it, and ends here." for n in range(120)]
@@ -36,7 +36,7 @@ def build(text: Path, **settings):
 )
 def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str], between: str, first: str) -> None:
     text = written(tmp_path, paragraphs(sentences), between)
-    with pytest.raises(DataError, match=r"lines-are-paragraphs.*6\.0 sentences") as caught:
+    with pytest.raises(DataError, match=r"doubtful.*6\.0 sentences") as caught:
         build(text)
     assert caught.value.hint.startswith(f"add {first}")
     assert not (tmp_path / "store").exists()
@@ -46,7 +46,7 @@ def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str]
 def test_what_the_hint_says_keeps_every_sentence(tmp_path: Path, sentences: list[str]) -> None:
     text = written(tmp_path, paragraphs(sentences))
     report, store = build(text, format="paragraphs")
-    assert (report.documents, store.num_sentences, report.warnings) == (20, 120, [])
+    assert (report.documents, store.num_sentences, report.warnings) == (20, 120, ())
 
 
 def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
 def test_a_sentence_a_line_is_built_as_before(tmp_path: Path, sentences: list[str]) -> None:
     report, store = build(written(tmp_path, sentences))
-    assert (store.num_sentences, report.warnings) == (120, [])
+    assert (store.num_sentences, report.warnings) == (120, ())
 
 
 def test_a_single_line_of_any_length_is_noticed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from word_tokenizer import WordTokenizer
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents
 from albertkit.corpus.sentences import line_rule
 from albertkit.errors import AlbertKitError
+from albertkit.frame.job import Job
 
 TOKENIZER = WordTokenizer()
 PAIRS = "A one.;$;B one.\n\nno separator\nA two. ;$; B two.;$;C two.\n;$;B alone.\nA alone.;$;  \nA one.;$;B one.\n"
@@ -62,16 +63,18 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("\n".join(lines))
     settings = BuildSettings(format="pairs")
     straight = build_store([tmp_path / "a.txt"], tmp_path / "one" / "store", TOKENIZER, settings)
-    stop = iter(range(1000))
+    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+    commit, left = Job.commit, iter(range(30))
 
-    def interrupted(self, digests):
-        if next(stop) == 30:
+    def interrupted(self, **facts):
+        if next(left, None) is None:
             raise KeyboardInterrupt
+        commit(self, **facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr("albertkit.corpus.reading.Reader.written", interrupted)
+        patch.setattr(Job, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings, commit_seconds=0.0)
+            build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings)
     resumed = build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings)
     assert resumed.resumed
     assert (straight.faulty_lines, straight.faults) == (resumed.faulty_lines, resumed.faults)
@@ -84,10 +87,10 @@ def test_what_cannot_be_is_said(tmp_path):
     for settings, slug, says in (
         (
             dict(format="pairs"),
-            "no-pairs",
+            "too-little-data",
             "none of 2 lines has two sentences with `;$;` between them; the first: a.txt:1",
         ),
-        (dict(format="pair"), "bad-format", "`pair`"),
+        (dict(format="pair"), "unknown-name", "`pair`"),
     ):
         with pytest.raises(AlbertKitError) as caught:
             build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(**settings))
@@ -96,7 +99,7 @@ def test_what_cannot_be_is_said(tmp_path):
     assert not (tmp_path / "store").exists()
     with pytest.raises(AlbertKitError) as caught:
         BuildSettings(separator=" ")
-    assert caught.value.slug == "bad-separator"
+    assert caught.value.slug == "bad-value"
 
 
 def test_other_formats_do_not_know_the_separator(tmp_path):
@@ -108,4 +111,4 @@ def test_other_formats_do_not_know_the_separator(tmp_path):
     build_store([tmp_path / "b.txt"], tmp_path / "pairs", TOKENIZER, BuildSettings(format="pairs"))
     with pytest.raises(AlbertKitError) as caught:
         build_store([tmp_path / "b.txt"], tmp_path / "pairs", TOKENIZER, BuildSettings(format="pairs", separator="|"))
-    assert caught.value.slug == "other-store"
+    assert caught.value.slug == "changed"

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings
-from albertkit.corpus.inputs import find_inputs
-from albertkit.corpus.parts import Part, encode_part, plan_parts
+from albertkit.corpus.cluster import plan_parts
+from albertkit.corpus.encoding import encode_documents
 from albertkit.corpus.readers import DocumentFile
-from albertkit.corpus.reading import Place
+from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
+from albertkit.data.inputs import find_inputs
 from albertkit.errors import DataError
 
 TOKENIZER = WordTokenizer()
@@ -92,38 +93,37 @@ def files(tmp_path) -> list:
     return find_inputs([tmp_path])
 
 
-def tokens(files: list, place: Place, **changes: int) -> tuple[np.ndarray, list[Part]]:
-    how = BuildSettings()
-    parts = list(plan_parts(files, place, how))
-    results = [result for part in parts for result in encode_part(part, how, "strict", TOKENIZER)]
-    return np.concatenate([result.encoded.tokens for result in results]), parts
+def results(files: list, place: Place) -> list[tuple[Part, Batch, np.ndarray]]:
+    """Every part with its batches and their ids."""
+    work = Work(files, BuildSettings(), "strict", TOKENIZER)
+    return [
+        (part, batch, encode_documents(batch.texts, batch.rules, TOKENIZER, "en").tokens)
+        for part in plan_parts(files, place, work.settings)
+        for batch in read_batches(part, work, lambda _: True)
+    ]
+
+
+def tokens(found: list[tuple[Part, Batch, np.ndarray]]) -> np.ndarray:
+    return np.concatenate([ids for _, _, ids in found])
 
 
 def test_parts_of_files(files, monkeypatch):
-    whole, parts = tokens(files, Place())
-    assert len(parts) == 1  # all of it is small
-    monkeypatch.setattr("albertkit.corpus.parts.PART_BYTES", 700)
-    again, parts = tokens(files, Place())
-    assert np.array_equal(whole, again)
-    assert [part.first for part in parts[:4]] == [0, 2, 4, 5]  # two small files fit together
-    assert sum(part.first == 5 for part in parts) > 10
-    assert sum(part.first == 6 for part in parts) == 1
+    whole = results(files, Place())
+    assert len({part for part, _, _ in whole}) == 1  # all of it is small
+    monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 700)
+    cut = results(files, Place())
+    assert np.array_equal(tokens(whole), tokens(cut))
+    first = [part.first for part, _, _ in cut]
+    assert first[:4] == [0, 2, 4, 5]  # two small files fit together
+    assert first.count(5) > 10
+    assert first.count(6) == 1
 
 
-def test_a_build_goes_on_after_any_result(files, monkeypatch):
-    monkeypatch.setattr("albertkit.corpus.parts.PART_BYTES", 700)
-    monkeypatch.setattr("albertkit.corpus.parts._RESULT_CHARACTERS", 100)
-    monkeypatch.setattr("albertkit.corpus.parts.BATCH_DOCUMENTS", 7)
-    how, lines = BuildSettings(), 0
-    whole, parts = tokens(files, Place())
-    before, places = [], []
-    for part in parts:
-        for result in encode_part(part, how, "strict", TOKENIZER):
-            before.append(result.encoded.tokens)
-            place = part.next_place(lines + result.lines) if result.end else part.place(result.documents, lines)
-            places.append((place, sum(map(len, before))))
-            lines = place.lines
-    assert any(place.document for place, _ in places)
-    for place, written in places[:-1:5]:
-        rest, _ = tokens(files, place)
-        assert np.array_equal(rest, whole[written:]), place
+def test_a_build_goes_on_after_any_batch(files, monkeypatch):
+    monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 700)
+    monkeypatch.setattr("albertkit.corpus.reading.BATCH_DOCUMENTS", 7)
+    found = results(files, Place())
+    assert any(batch.place.document for _, batch, _ in found)
+    for number in range(0, len(found) - 1, 5):
+        rest = results(files, found[number][1].place)
+        assert np.array_equal(tokens(rest), tokens(found[number + 1 :])), found[number][1].place

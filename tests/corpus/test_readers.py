@@ -9,8 +9,8 @@ import pytest
 import zstandard
 
 from albertkit.corpus import read_documents
-from albertkit.corpus.inputs import find_inputs
 from albertkit.corpus.readers import DocumentFile
+from albertkit.data.inputs import find_inputs
 from albertkit.errors import AlbertKitError, DataError, MissingExtraError
 
 PACKINGS = {
@@ -123,7 +123,7 @@ def test_urls(tmp_path):
     expected = ["One.", "Two.", "Three."]
     assert texts("memory://corpus/") == texts("memory://corpus/*") == expected
     assert slug_of(lambda: texts("memory://nowhere/a"))[0] == "not-found"
-    assert slug_of(lambda: texts("nosuch://a"))[0] == "bad-url"
+    assert slug_of(lambda: texts("nosuch://a"))[0] == "bad-value"
 
 
 def test_a_field_may_be_that_of_a_field_or_of_every_item_of_a_list(tmp_path):
@@ -142,7 +142,7 @@ def test_a_field_may_be_that_of_a_field_or_of_every_item_of_a_list(tmp_path):
     ):
         with pytest.raises(DataError, match="line 1") as caught:
             texts(tmp_path / "a.jsonl", field=field)
-        assert caught.value.slug == "wrong-field"
+        assert caught.value.slug == "missing-column"
         assert hint in caught.value.hint
 
 
@@ -153,10 +153,10 @@ def test_field_and_column_are_named_with_a_near_miss(tmp_path):
     for name, place in (("a.jsonl", "line 1"), ("b.parquet", "column")):
         with pytest.raises(DataError) as caught:
             texts(tmp_path / name, field="bdy")
-        assert caught.value.slug == "wrong-field"
+        assert caught.value.slug == "missing-column"
         assert place in caught.value.message
         assert "`body`" in caught.value.hint
-    assert slug_of(lambda: texts(tmp_path / "b.parquet", field="n"))[0] == "wrong-field"
+    assert slug_of(lambda: texts(tmp_path / "b.parquet", field="n"))[0] == "missing-column"
 
 
 def test_bad_bytes_are_counted_with_the_first_place(tmp_path):
@@ -190,19 +190,19 @@ def test_bad_bytes_in_parquet_and_half_characters_in_json(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "slug", "says"),
     [
-        ("a.txt", b"\x00\x01\x02binary", "binary-file", "binary"),
-        ("a.pdf", b"%PDF-1.4 ...", "binary-file", "binary"),
+        ("a.txt", b"\x00\x01\x02binary", "wrong-kind", "binary"),
+        ("a.pdf", b"%PDF-1.4 ...", "wrong-kind", "binary"),
         ("a.txt", "text".encode("utf-16"), "bad-encoding", "UTF-16"),
-        ("a.txt.gz", gzip.compress(b"word " * 99_999, mtime=0)[:-30], "truncated-file", "gzip"),
-        ("a.txt.xz", lzma.compress(b"word " * 99_999)[:-30], "truncated-file", "xz"),
-        ("a.txt.zst", zstandard.ZstdCompressor().compress(b"word " * 99_999)[:-9], "truncated-file", "zstandard"),
-        ("a.txt.gz", gzip.compress(b"word " * 99, mtime=0)[:10] + b"\xff" * 40, "broken-archive", "gzip"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": \n', "bad-json", "line 2"),
-        ("a.jsonl", b'["x"]\n', "bad-json", "list"),
-        ("a.jsonl", b'{"text": 5}\n', "wrong-field", "int"),
-        ("wiki", b'<doc id="1" title="x">\nx\ny\n', "broken-wiki", "line 1"),
-        ("wiki", b'<doc id="1" title="x">\nx\n</doc>\nstray\n', "broken-wiki", "line 4"),
-        ("a.parquet", b"PAR1 but then nothing", "broken-parquet", "a.parquet"),
+        ("a.txt.gz", gzip.compress(b"word " * 99_999, mtime=0)[:-30], "corrupt", "gzip"),
+        ("a.txt.xz", lzma.compress(b"word " * 99_999)[:-30], "corrupt", "xz"),
+        ("a.txt.zst", zstandard.ZstdCompressor().compress(b"word " * 99_999)[:-9], "corrupt", "zstandard"),
+        ("a.txt.gz", gzip.compress(b"word " * 99, mtime=0)[:10] + b"\xff" * 40, "corrupt", "gzip"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', "bad-row", "line 2"),
+        ("a.jsonl", b'["x"]\n', "bad-row", "list"),
+        ("a.jsonl", b'{"text": 5}\n', "missing-column", "int"),
+        ("wiki", b'<doc id="1" title="x">\nx\ny\n', "bad-file", "line 1"),
+        ("wiki", b'<doc id="1" title="x">\nx\n</doc>\nstray\n', "bad-file", "line 4"),
+        ("a.parquet", b"PAR1 but then nothing", "corrupt", "a.parquet"),
     ],
 )
 def test_bad_files(tmp_path, name, data, slug, says):
@@ -226,8 +226,8 @@ def test_missing_files_and_names(tmp_path):
         == f"`{tmp_path}` holds corpus.txt, part00.txt, part01.txt, part02.txt, part03.txt, … (41 in all)"
     )
     assert slug_of(lambda: texts(tmp_path / "*.gz"))[0] == "not-found"
-    assert slug_of(lambda: texts(tmp_path / "corpus.txt", format="txet"))[0] == "bad-format"
-    assert slug_of(lambda: texts(tmp_path / "corpus.txt", errors="ignore"))[0] == "bad-errors"
+    assert slug_of(lambda: texts(tmp_path / "corpus.txt", format="txet"))[0] == "unknown-name"
+    assert slug_of(lambda: texts(tmp_path / "corpus.txt", errors="ignore"))[0] == "unknown-name"
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):

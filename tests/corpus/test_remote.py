@@ -12,10 +12,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fault_moments import bytes_below
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings, TokenStore, build_store
-from albertkit.corpus.inputs import find_inputs
+from albertkit.data.inputs import find_inputs
 from albertkit.errors import AlbertKitError
 
 URL = "memory://bucket/stores/small"
@@ -42,47 +43,37 @@ def text(tmp_path) -> Path:
     return tmp_path / "in.txt"
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
 def remote_contents(system, root: str = "/bucket/stores/small/") -> dict[str, bytes]:
     return {name.removeprefix(root): system.cat_file(name) for name in system.find(root)}
 
 
-def slug_of(call) -> str:
-    with pytest.raises(AlbertKitError) as caught:
-        call()
-    return caught.value.slug
-
-
-def test_built_here_and_uploaded_whole(text, tmp_path, memory, cache):
+def test_built_here_and_uploaded_whole(text, tmp_path, memory, cache, slug_of):
     build_store([text], tmp_path / "local", WordTokenizer(), SETTINGS)
     report = build_store([text], URL, WordTokenizer(), SETTINGS)
     assert report.out == URL
     assert report.documents == 200
     assert report.shards > 3
-    assert remote_contents(memory) == contents(tmp_path / "local")
+    assert remote_contents(memory) == bytes_below(tmp_path / "local")
     assert not [path for path in cache.rglob("*") if path.is_file()]
     again = build_store([text], URL, WordTokenizer(), SETTINGS)
     assert again.already_built
     assert again.tokens == report.tokens
-    assert slug_of(lambda: build_store([text], URL, WordTokenizer())) == "other-store"
+    assert slug_of(lambda: build_store([text], URL, WordTokenizer())) == "changed"
     build_store([text], URL, WordTokenizer(), overwrite=True)
     build_store([text], tmp_path / "one shard", WordTokenizer())
-    assert remote_contents(memory) == contents(tmp_path / "one shard")  # no shard of the larger one is left
+    assert remote_contents(memory) == bytes_below(tmp_path / "one shard")  # no shard of the larger one is left
 
 
-def test_inputs_and_foreign_folders(text, memory):
+def test_inputs_and_foreign_folders(text, memory, slug_of):
     memory.pipe("/texts/a.txt", text.read_bytes())
     report = build_store(["memory://texts/*.txt"], URL, WordTokenizer())
     assert report.documents == 200
-    assert slug_of(lambda: build_store([text], "memory://texts", WordTokenizer())) == "folder-not-empty"
+    assert slug_of(lambda: build_store([text], "memory://texts", WordTokenizer())) == "exists"
     with pytest.raises(AlbertKitError, match="paramiko") as caught:
         find_inputs(["sftp://host/texts"])
-    assert caught.value.slug == "missing-filesystem"
+    assert caught.value.slug == "not-installed"
     assert caught.value.hint == "pip install paramiko"
-    assert slug_of(lambda: find_inputs(["nosuch://host/texts"])) == "bad-url"
+    assert slug_of(lambda: find_inputs(["nosuch://host/texts"])) == "bad-value"
     assert slug_of(lambda: find_inputs(["memory://nowhere/at.txt"])) == "not-found"
 
 
@@ -124,7 +115,7 @@ def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call
     )
     build_store([text], URL, WordTokenizer(), SETTINGS)
     assert not puts  # all of it is there
-    assert remote_contents(memory) == contents(tmp_path / "local")
+    assert remote_contents(memory) == bytes_below(tmp_path / "local")
 
 
 def test_fetched_once_and_checked(text, memory, cache, monkeypatch):
@@ -168,7 +159,7 @@ def test_a_fetch_goes_on_and_takes_nothing_on_trust(text, memory, cache, monkeyp
     memory.pipe_file("/bucket/stores/small/tokens-00002.bin", damaged[:-1] + b"\x7f")
     with pytest.raises(AlbertKitError, match=r"small/tokens-00002\.bin") as caught:
         TokenStore.open(URL)
-    assert caught.value.slug == "broken-store"
+    assert caught.value.slug == "corrupt"
     memory.pipe_file("/bucket/stores/small/tokens-00002.bin", damaged)
     TokenStore.open(URL).verify()
     assert sorted(set(got)) == sorted(f"/bucket/stores/small/{name}" for name in TokenStore.open(URL).manifest["files"])
@@ -179,11 +170,11 @@ def test_a_fetch_goes_on_and_takes_nothing_on_trust(text, memory, cache, monkeyp
 @pytest.mark.parametrize(
     "name", ["../../evil.bin", "/etc/evil", "tokenizer/../../evil", "tokens-00000.bin/x", "other.txt"]
 )
-def test_a_manifest_cannot_name_files_elsewhere(memory, name, tmp_path):
+def test_a_manifest_cannot_name_files_elsewhere(memory, name, tmp_path, slug_of):
     manifest = {"albertkit_store": 1, "files": {name: {"bytes": 1, "sha256": "0" * 64}}}
     memory.pipe_file("/bucket/stores/small/manifest.json", json.dumps(manifest).encode())
-    assert slug_of(lambda: TokenStore.open(URL)) == "not-a-store"
-    assert slug_of(lambda: TokenStore.open("memory://bucket/nothing")) == "not-a-store"
+    assert slug_of(lambda: TokenStore.open(URL)) == "wrong-kind"
+    assert slug_of(lambda: TokenStore.open("memory://bucket/nothing")) == "wrong-kind"
 
 
 @pytest.fixture
@@ -237,11 +228,11 @@ def test_processes_that_fetch_at_once_and_one_that_is_killed(served):
     assert len(fetched) == len(set(fetched)) + 1  # one file twice: what the killed process had not checked
 
 
-def test_text_from_a_web_server(served, text, tmp_path):
+def test_text_from_a_web_server(served, text, tmp_path, slug_of):
     address, _ = served
     (tmp_path / "served" / "in.txt").write_bytes(text.read_bytes())
     build_store([f"{address}/in.txt"], tmp_path / "store", WordTokenizer(), SETTINGS)
-    expected = contents(tmp_path / "served" / "store")
-    assert contents(tmp_path / "store") == expected
-    assert slug_of(lambda: TokenStore.open(f"{address}/nothing")) == "not-a-store"
-    assert slug_of(lambda: TokenStore.open("http://127.0.0.1:9/store")) == "cannot-reach"
+    expected = bytes_below(tmp_path / "served" / "store")
+    assert bytes_below(tmp_path / "store") == expected
+    assert slug_of(lambda: TokenStore.open(f"{address}/nothing")) == "wrong-kind"
+    assert slug_of(lambda: TokenStore.open("http://127.0.0.1:9/store")) == "unreachable"

@@ -15,6 +15,7 @@ from albertkit.corpus import BuildSettings, TokenStore, build_store
 from albertkit.corpus.store import document_hash
 from albertkit.corpus.writer import StoreWriter
 from albertkit.errors import DataError
+from albertkit.frame.job import Job
 
 WORDS = st.sampled_from(["a", "bc", "één", "\u200b", "한국어", "."])
 SENTENCES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
@@ -109,35 +110,29 @@ def test_pickles_as_a_folder(store):
     assert pickle.loads(pickle.dumps(store)).num_tokens == store.num_tokens
 
 
-def slug_of(call) -> str:
-    with pytest.raises(DataError) as caught:
-        call()
-    return caught.value.slug
-
-
-def test_what_is_not_a_store(store, tmp_path):
+def test_what_is_not_a_store(store, tmp_path, slug_of):
     assert slug_of(lambda: TokenStore.open(tmp_path / "nowhere")) == "not-found"
-    assert slug_of(lambda: TokenStore.open(tmp_path)) == "not-a-store"
+    assert slug_of(lambda: TokenStore.open(tmp_path)) == "wrong-kind"
     (tmp_path / ".build").mkdir()
-    assert slug_of(lambda: TokenStore.open(tmp_path)) == "unfinished-store"
+    assert slug_of(lambda: TokenStore.open(tmp_path)) == "unfinished"
     (tmp_path / "manifest.json").write_text("[]")
-    assert slug_of(lambda: TokenStore.open(tmp_path)) == "not-a-store"
+    assert slug_of(lambda: TokenStore.open(tmp_path)) == "wrong-kind"
     (tmp_path / "manifest.json").write_text("{")
-    assert slug_of(lambda: TokenStore.open(tmp_path)) == "broken-json"
+    assert slug_of(lambda: TokenStore.open(tmp_path)) == "bad-file"
 
 
-def test_a_broken_store(store):
+def test_a_broken_store(store, slug_of):
     file = store.folder / "tokens-00000.bin"
     data = file.read_bytes()
     file.write_bytes(data[:-2] + b"\1\1")
-    assert slug_of(TokenStore.open(store.folder).verify) == "broken-store"
+    assert slug_of(TokenStore.open(store.folder).verify) == "corrupt"
     file.write_bytes(data[:-2])
-    assert slug_of(lambda: TokenStore.open(store.folder)) == "broken-store"
+    assert slug_of(lambda: TokenStore.open(store.folder)) == "corrupt"
     file.unlink()
-    assert slug_of(lambda: TokenStore.open(store.folder)) == "broken-store"
+    assert slug_of(lambda: TokenStore.open(store.folder)) == "corrupt"
 
 
-def test_another_tokenizer(store):
+def test_another_tokenizer(store, slug_of):
     store.check_tokenizer(WordTokenizer(5000))
     assert slug_of(lambda: store.check_tokenizer(WordTokenizer(6000))) == "wrong-tokenizer"
 
@@ -158,22 +153,17 @@ def test_a_writer_goes_on_where_another_was(tmp_path):
         for document in some:
             writer.append(document, np.array([len(document)]), np.array([1]))
 
-    for name in ("whole", "broken"):
-        (tmp_path / name).mkdir()
-    whole = StoreWriter(tmp_path / "whole", 100, 200, [])
-    write(whole, documents)
-    whole.close()
-    writer = StoreWriter(tmp_path / "broken", 100, 200, [])
+    with Job(tmp_path / "whole", {}) as job:
+        writer = StoreWriter(job, 100, 200, [])
+        write(writer, documents)
+        job.commit(shards=writer.shards)
     for step in range(0, 60, 7):
-        write(writer, documents[step : step + 7])
-        writer.sync()
-        state = [dict(shard) for shard in writer.shards]
-        write(writer, documents[20:40])  # never committed; may have begun further shards
-        writer.close()
-        writer = StoreWriter(tmp_path / "broken", 100, 200, state)
-    writer.close()
-    files = sorted(file.name for file in (tmp_path / "whole").iterdir())
-    assert files == sorted(file.name for file in (tmp_path / "broken").iterdir())
-    assert len(files) > 15
-    for name in files:
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes()
+        with Job(tmp_path / "interrupted", {}) as job:
+            writer = StoreWriter(job, 100, 200, job.facts.get("shards", []))
+            write(writer, documents[step : step + 7])
+            job.commit(shards=writer.shards)
+            write(writer, documents[20:40])  # never committed; may begin further shards
+    with Job(tmp_path / "interrupted", {}) as job:
+        assert len(job.files) > 15
+    for name in job.files:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "interrupted" / name).read_bytes()

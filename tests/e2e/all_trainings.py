@@ -84,13 +84,13 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
 
         return lambda: pretrain(data / "store", out / name, PretrainSettings(**pretraining(data)))
 
-    from albertkit.tasks.columns import Columns
+    from albertkit.data.columns import Columns
 
     model, columns = data / "model", Columns(text="first", pair="second", label="score")
     common = dict(precision="fp32", device="cpu", seed=1, steps=STEPS[name])
     few = dict(lr=3e-3, dropout=0.0, batch_size=6, eval_every=4, **common)
     if name == "finetune":
-        from albertkit.tasks.runs import finetune
+        from albertkit.tasks.finetune import finetune
         from albertkit.tasks.settings import FinetuneSettings
 
         return lambda: finetune(
@@ -105,12 +105,12 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
         return lambda: train_captioner(model, data / "clips", out / name, settings)
 
     from albertkit.embeddings.distillation.distill import distill_embeddings
-    from albertkit.embeddings.learning.settings import DistillSettings, EmbedSettings
     from albertkit.embeddings.learning.train import train_embeddings
+    from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 
     if name == "distill":
         return lambda: distill_embeddings(
-            model, data / "vectors.npy", data / "texts.txt", out / name, DistillSettings(**few), force=True
+            model, data / "texts.txt", out / name, DistillSettings(**few), teacher=data / "vectors.npy", force=True
         )
     loss = name.removeprefix("embed-")
     kind, file, dev = ("scores", "train.tsv", data / "dev.tsv") if loss == "cosent" else ("pairs", "pairs.tsv", None)

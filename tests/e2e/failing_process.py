@@ -13,7 +13,7 @@ from albertkit.errors import DataError
 from albertkit.pretraining.objective import PretrainingObjective
 
 FAULTS = {
-    "data": DataError("broken-store", "shard 3 cannot be read", "copy the store again"),
+    "data": DataError("corrupt", "shard 3 cannot be read", "copy the store again"),
     "memory": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     "bug": ZeroDivisionError("somebody divided"),
 }

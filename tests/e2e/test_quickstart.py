@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import albertkit
 from albertkit import first_run
-from albertkit.cli.printing import print_quickstart
-from albertkit.first_run import SETTINGS, next_commands
+from albertkit.first_run import SETTINGS
+from albertkit.frame.rendering import to_terminal
 from albertkit.pretraining.run import PretrainResult, pretrain
 from albertkit.training import loop, stopping
 
@@ -45,14 +45,14 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
     with monkeypatch.context() as patch:
         patch.setattr(loop, "learning_rate", killed)
         with pytest.raises(RuntimeError, match="killed"):
-            albertkit.quickstart(tmp_path / "out", corpus, **options)
+            albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
     for number, ending in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
         with monkeypatch.context() as patch:
             patch.setattr(stopping, "_last", number)
-            patch.setattr(first_run, "pretrain", lambda *_, **__: PretrainResult(None, 7, 1.0, {}, 0))
+            patch.setattr(first_run, "pretrain", lambda *_, **__: PretrainResult(steps=7, seconds=1.0))
             with pytest.raises(ending):
-                albertkit.quickstart(tmp_path / "out", corpus, **options)
-    result = albertkit.quickstart(tmp_path / "out", corpus, **options)
+                albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
+    result = albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
     done = result.pretraining
     assert done["minutes_used"] == pytest.approx(0.1, rel=0.1)
     assert done["planned"][0] <= done["steps"] <= done["planned"][1]
@@ -65,7 +65,7 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
     assert all(torch.equal(one[name], two[name]) for name in one)
 
     capsys.readouterr()
-    print_quickstart(result.to_dict(), next_commands(tmp_path / "out"))
+    to_terminal(result.sections())
     printed = capsys.readouterr().out
     assert f"for {done['steps']} updates (planned {done['replanned'] + 1} times: " in printed
     assert "--minutes 30" in printed

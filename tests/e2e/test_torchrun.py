@@ -182,7 +182,7 @@ def test_a_killed_process_costs_nothing_but_time(runs, data, tmp_path):
     _, errors = finished(launch)
     assert "one is started" in errors
     assert errors.count("resumed at step 6") == 1
-    assert errors.count("error[lost-process]") <= 1  # of the survivor, unless torchrun stops it first
+    assert errors.count("error[worker-died]") <= 1  # of the survivor, unless torchrun stops it first
     assert_same_bits(runs("pretrain") / "two" / "pretrain", run)
 
 
@@ -204,7 +204,7 @@ def test_a_signal_to_torchrun_makes_all_save_and_stop(data, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("data", "error[broken-store]: shard 3"),
+        ("data", "error[corrupt]: shard 3"),
         ("memory", "error[out-of-memory]: CUDA out"),
         ("bug", "ZeroDivisionError:"),
     ],
@@ -227,6 +227,6 @@ def test_a_users_mistake_is_said_once_and_not_tried_again(runs, data, tmp_path):
     before = (run / "metrics.jsonl").read_bytes()
     _, errors = finished(start_pretraining(data, run, "--max-restarts=2"), code=1)
     ours, _, summary = errors.partition("torch.distributed.elastic.multiprocessing.errors.ChildFailedError")
-    assert ours.count("error[run-exists]") == 1
-    assert "error[run-exists]" in summary
+    assert ours.count("error[exists]") == 1
+    assert "error[exists]" in summary
     assert (run / "metrics.jsonl").read_bytes() == before

@@ -6,20 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.cli.embed_evaluate import augment as command
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import Columns
+from albertkit.data.tables import Table
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.encoding import progress
-from albertkit.embeddings.silver import scoring
+from albertkit.embeddings.silver import scorers as scoring
 from albertkit.embeddings.silver.augment import augment, balanced
 from albertkit.embeddings.silver.scorers import CrossEncoder
 from albertkit.errors import AlbertKitError
-from albertkit.tasks.columns import Columns
-from albertkit.tasks.faults import Faults
+from albertkit.tasks.finetune import finetune
 from albertkit.tasks.loading import load_task_model
 from albertkit.tasks.prediction import run_model
-from albertkit.tasks.runs import finetune
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.tables import Table
 from albertkit.tasks.texts import TextExample
 
 TABLE = Columns(text="one", pair="other", label="score")
@@ -62,9 +60,8 @@ def cross_encoder(tmp_path_factory, checkpoint, gold) -> Path:
 def made(tmp_path_factory, gold, cross_encoder, checkpoint):
     """A mixed table, its report."""
     out = tmp_path_factory.mktemp("silver") / "silver.tsv"
-    report = augment(
-        "scores", gold, cross_encoder, out, columns=TABLE, sampler="mixed", encoder=checkpoint, precision="fp32", balance=1.0
-    )  # fmt: skip
+    options = dict(columns=TABLE, sampler="mixed", encoder=checkpoint, precision="fp32", balance=1.0)
+    report = augment("scores", gold, out, cross_encoder=cross_encoder, **options)
     return out, report
 
 
@@ -101,9 +98,8 @@ def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
     swapped = [line.split("\t")[:2][::-1] for line in lines]
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(text for pair in swapped for text in pair) + "\n")
-    report = augment(
-        "scores", gold, cross_encoder, tmp_path / "silver.tsv", columns=TABLE, texts=texts, sampler="random", top_k=13, balance=0
-    )  # fmt: skip
+    options = dict(columns=TABLE, texts=texts, sampler="random", top_k=13, balance=0)
+    report = augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options)
     assert report.texts == 14
     assert 0 < report.gold_removed <= 7
     pairs = {frozenset((row["text"], row["pair"])) for row in rows_of(tmp_path / "silver.tsv")}
@@ -137,8 +133,8 @@ def test_bands_say_what_was_found_and_kept(made):
 def test_the_same_seed_gives_the_same_bytes(made, gold, cross_encoder, checkpoint, tmp_path):
     arguments = dict(columns=TABLE, sampler="mixed", encoder=checkpoint, precision="fp32", balance=1.0)
     again, other = tmp_path / "again.tsv", tmp_path / "other.tsv"
-    augment("scores", gold, cross_encoder, again, **arguments)
-    augment("scores", gold, cross_encoder, other, **arguments, seed=1)
+    augment("scores", gold, again, cross_encoder=cross_encoder, **arguments)
+    augment("scores", gold, other, cross_encoder=cross_encoder, **arguments, seed=1)
     assert again.read_bytes() == made[0].read_bytes()
     assert other.read_bytes() != made[0].read_bytes()
     report = json.loads(again.with_suffix(".json").read_text())
@@ -150,7 +146,14 @@ def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_pa
     texts = tmp_path / "texts.txt"
     texts.write_text("the quick  fox\nthe quick fox\n\ncafe\u0301 fox\ncaf\u00e9 fox\nseven\told wizards\n")
     report = augment(
-        "scores", gold, cross_encoder, tmp_path / "silver.tsv", columns=TABLE, texts=texts, sampler="random", balance=0
+        "scores",
+        gold,
+        tmp_path / "silver.tsv",
+        cross_encoder=cross_encoder,
+        columns=TABLE,
+        texts=texts,
+        sampler="random",
+        balance=0,
     )
     assert report.texts == 3
     assert {row["text"] for row in rows_of(tmp_path / "silver.tsv")} <= {
@@ -172,11 +175,11 @@ def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_p
     settings = FinetuneSettings(steps=1, lr=1e-9, batch_size=4, length=32)
     finetune("regress", checkpoint, gold, untrained, settings, columns=TABLE)
     with pytest.raises(AlbertKitError) as caught:
-        augment("scores", gold, untrained, tmp_path / "silver.tsv", columns=TABLE)
-    assert caught.value.slug == "weak-cross-encoder"
+        augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE)
+    assert caught.value.slug == "doubtful"
     assert "60 gold dev pairs" in caught.value.message
     assert not (tmp_path / "silver.tsv").exists()
-    report = augment("scores", gold, untrained, tmp_path / "silver.tsv", columns=TABLE, force=True)
+    report = augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE, force=True)
     assert not report.dev["spearman"] >= 0.5
     assert (tmp_path / "silver.tsv").exists()
 
@@ -187,7 +190,7 @@ def test_another_scale_is_said(gold, cross_encoder, tmp_path):
         lines = [line.split("\t") for line in (gold / f"{name}.tsv").read_text().splitlines()]
         scaled = [[one, other, score if score == "score" else str(float(score) / 4)] for one, other, score in lines]
         (tmp_path / f"{name}.tsv").write_text("\n".join(map("\t".join, scaled)) + "\n")
-    report = augment("scores", tmp_path, cross_encoder, tmp_path / "silver.tsv", columns=TABLE)
+    report = augment("scores", tmp_path, tmp_path / "silver.tsv", cross_encoder=cross_encoder, columns=TABLE)
     assert report.dev["spearman"] > 0.5
     assert report.clipped > 0
     assert "another scale" in report.notes[-1]
@@ -196,16 +199,16 @@ def test_another_scale_is_said(gold, cross_encoder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "slug"),
     [
-        ({"sampler": "semantic"}, "bad-argument"),
-        ({"sampler": "bm25", "encoder": "model"}, "bad-argument"),
-        ({"top_k": 0}, "bad-argument"),
-        ({"balance": -1}, "bad-argument"),
-        ({"kind": "mnli"}, "unknown-kind"),
-        ({"columns": None}, "missing-column"),
+        ({"sampler": "semantic"}, "bad-value"),
+        ({"sampler": "bm25", "encoder": "model"}, "bad-value"),
+        ({"top_k": 0}, "bad-value"),
+        ({"balance": -1}, "bad-value"),
+        ({"kind": "mnli"}, "unknown-name"),
+        ({"columns": Columns()}, "missing-column"),
         ({"cross_encoder": "nowhere"}, "not-found"),
-        ({"cross_encoder": None}, "bad-argument"),
-        ({"bi_encoder": "model"}, "bad-argument"),
-        ({"out": Path("silver.json")}, "bad-argument"),
+        ({"cross_encoder": None}, "bad-value"),
+        ({"bi_encoder": "model"}, "bad-value"),
+        ({"out": Path("silver.json")}, "bad-value"),
     ],
 )
 def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug):
@@ -226,21 +229,21 @@ def test_what_gives_classes_is_no_cross_encoder(gold, checkpoint, tmp_path):
     settings = FinetuneSettings(steps=1, batch_size=4, length=32)
     finetune("classify", checkpoint, gold, tmp_path / "run", settings, columns=TABLE)
     with pytest.raises(AlbertKitError) as caught:
-        augment("scores", gold, tmp_path / "run", tmp_path / "s.tsv", columns=TABLE)
-    assert caught.value.slug == "not-a-cross-encoder"
+        augment("scores", gold, tmp_path / "s.tsv", cross_encoder=tmp_path / "run", columns=TABLE)
+    assert caught.value.slug == "wrong-model"
 
 
-def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, capsys):
-    command("scores", gold, cross_encoder=str(cross_encoder), out=tmp_path / "silver.tsv", columns=TABLE)
-    shown = capsys.readouterr().out
+def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, run_command):
+    out = tmp_path / "silver.tsv"
+    columns = ("--text", "one", "--pair", "other", "--label", "score")
+    given = ("embed", "augment", "scores", gold, "--cross-encoder", cross_encoder, "--out", out, *columns)
+    shown = run_command(*given).out
     assert "0 to 0.8" in shown
     assert "Spearman" in shown
-    given = dict(cross_encoder=str(cross_encoder), out=tmp_path / "silver.tsv", columns=TABLE, json=True)
-    with pytest.raises(AlbertKitError) as caught:
-        command("scores", gold, **given)
-    assert caught.value.slug == "output-exists"
-    command("scores", gold, **given, overwrite=True)
-    assert json.loads(capsys.readouterr().out)["pairs"] == len(rows_of(tmp_path / "silver.tsv"))
+    refused = run_command(*given, "--json")
+    assert refused.status == 2
+    assert "[exists]" in refused.err
+    assert run_command(*given, "--json", "--overwrite").json["pairs"] == len(rows_of(out))
 
 
 def test_no_limit_keeps_everything_and_no_rows_are_no_error():
@@ -255,10 +258,10 @@ def test_a_killed_call_goes_on_to_the_same_bytes_and_shows_how_far_it_is(
     gold, cross_encoder, tmp_path, monkeypatch, capfd
 ):
     monkeypatch.setattr(scoring, "CHUNK", 100)
-    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0.0)
     given = dict(columns=TABLE, sampler="random", balance=0, precision="fp32")
     whole, killed = tmp_path / "whole.tsv", tmp_path / "killed.tsv"
-    augment("scores", gold, cross_encoder, whole, **given, progress=True)
+    augment("scores", gold, whole, cross_encoder=cross_encoder, **given, progress=True)
     said = capfd.readouterr().err
     assert "gold dev: 60 of 60 pairs" in said
     assert "candidates: 100 of 1," in said
@@ -272,9 +275,9 @@ def test_a_killed_call_goes_on_to_the_same_bytes_and_shows_how_far_it_is(
     with monkeypatch.context() as patch:
         patch.setattr(CrossEncoder, "scores", ending)
         with pytest.raises(KeyboardInterrupt):
-            augment("scores", gold, cross_encoder, killed, **given)
+            augment("scores", gold, killed, cross_encoder=cross_encoder, **given)
     assert not killed.exists()
-    report = augment("scores", gold, cross_encoder, killed, **given, progress=True)
+    report = augment("scores", gold, killed, cross_encoder=cross_encoder, **given, progress=True)
     assert report.resumed == 60 + 300
     assert "candidates: going on after 300 of" in capfd.readouterr().err
     assert killed.read_bytes() == whole.read_bytes()
@@ -285,7 +288,7 @@ def test_a_killed_call_goes_on_to_the_same_bytes_and_shows_how_far_it_is(
 
 def test_a_sentence_encoder_scores_by_its_cosine_on_the_line_that_fits_gold(gold, checkpoint, tmp_path):
     out = tmp_path / "silver.tsv"
-    report = augment("scores", gold, None, out, bi_encoder=checkpoint, columns=TABLE, precision="fp32", force=True)
+    report = augment("scores", gold, out, bi_encoder=checkpoint, columns=TABLE, precision="fp32", force=True)
     encoder = SentenceEncoder.from_pretrained(checkpoint)
 
     def cosines(pairs):
@@ -303,8 +306,8 @@ def test_a_sentence_encoder_scores_by_its_cosine_on_the_line_that_fits_gold(gold
 
 def test_a_pretrained_model_is_refused_as_a_scorer_with_what_to_do(gold, checkpoint, tmp_path):
     with pytest.raises(AlbertKitError) as caught:
-        augment("scores", gold, checkpoint, tmp_path / "s.tsv", columns=TABLE)
-    assert caught.value.slug == "not-a-cross-encoder"
+        augment("scores", gold, tmp_path / "s.tsv", cross_encoder=checkpoint, columns=TABLE)
+    assert caught.value.slug == "wrong-model"
     assert f"albertkit finetune korsts {checkpoint} DATA --out RUN" in caught.value.hint
 
 

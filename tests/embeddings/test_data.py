@@ -6,19 +6,25 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import Columns
+from albertkit.data.stream import ExampleStream
+from albertkit.embeddings.data import CLASSES, Examples, entailed, held_out_rows, read_texts, triplets_of
 from albertkit.embeddings.learning.data import read_embedding_data, read_scored
-from albertkit.embeddings.learning.examples import CLASSES, Examples, entailed, held_out_rows, triplets_of
 from albertkit.embeddings.learning.losses import ToTeacher
 from albertkit.embeddings.learning.objective import EmbeddingObjective
-from albertkit.embeddings.learning.settings import EmbedSettings
-from albertkit.embeddings.learning.texts import read_texts
 from albertkit.embeddings.learning.train import example_features, set_up, text_numbers
+from albertkit.embeddings.options import EmbedTrainOptions
+from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import AlbertKitError, ConfigError, DataError
-from albertkit.tasks.columns import Columns
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.stream import ExampleStream
 
 NAMED = Columns(text="a", pair="b", label="y")
+
+
+def read_data(kind, data, *, faults, triplets=True, held_out=0.1, **options):
+    """Read what `embed train` would."""
+    settings = EmbedSettings(held_out=held_out)
+    return read_embedding_data(EmbedTrainOptions(kind, "model", data, "out", settings, **options), triplets, faults)
 
 
 def write(path: Path, *rows: str) -> Path:
@@ -27,7 +33,7 @@ def write(path: Path, *rows: str) -> Path:
 
 
 def test_korsts_keeps_every_row_and_its_quotes(data):
-    read = read_embedding_data("korsts", data / "korean" / "korsts", faults=Faults())
+    read = read_data("korsts", data / "korean" / "korsts", faults=Faults())
     assert (len(read.train), len(read.dev)) == (5749, 1500)  # parsers that see quotes lose rows
     assert (read.train.targets.min(), read.train.targets.max()) == (0, 1)
     assert (read.dev.targets.min(), read.dev.targets.max()) == (0, 5)
@@ -36,10 +42,10 @@ def test_korsts_keeps_every_row_and_its_quotes(data):
 
 def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
     klue = data / "korean" / "klue"
-    read = read_embedding_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, faults=Faults())
+    read = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, faults=Faults())
     assert len(read.train) + len(read.dev) == 519
     assert len(read.dev) == 104
-    inference = read_embedding_data(
+    inference = read_data(
         "klue-nli", klue / "klue-nli-v1.1_dev.json", dev=data / "korean" / "korsts", dev_kind="korsts", faults=Faults()
     )
     assert len(inference.dev) == 1500
@@ -53,7 +59,7 @@ def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(tmp_path):
     silver = write(
         tmp_path / "silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2"
     )
-    read = read_embedding_data("scores", tmp_path, columns=NAMED, silver=silver, faults=Faults())
+    read = read_data("scores", tmp_path, columns=NAMED, silver=silver, faults=Faults())
     assert read.train.texts[3:] == [("v", "w"), ("x", "y")]
     assert read.train.targets.tolist() == [0, 1, 0.5, 0.75, 1]
     assert read.dev.targets.tolist() == [9, 8]  # an order is all that is asked of them
@@ -102,7 +108,7 @@ def test_texts_are_lines_and_rows_are_tables(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "slug", "said"),
     [
-        (["one\ttwo\tthree"], "wrong-columns", "line 1: 3 columns"),
+        (["one\ttwo\tthree"], "bad-row", "line 1: 3 columns"),
         (["one\ttwo", "three"], "bad-row", "line 2: 1 field, but the table has 2 columns"),
         (["one\ttwo", "three\t "], "bad-row", "line 2: `column 2` is empty"),
     ],
@@ -118,7 +124,7 @@ def test_wrong_columns_are_refused_with_the_line(tmp_path, rows, slug, said):
 def test_rows_that_cannot_be_used_are_counted(tmp_path):
     file = write(tmp_path / "pairs.tsv", "one\ttwo", "three", "four\tfive", "six\tseven")
     dev = write(tmp_path / "dev.tsv", "eight\tnine")
-    read = read_embedding_data("pairs", file, dev=dev, faults=Faults("skip"))
+    read = read_data("pairs", file, dev=dev, faults=Faults("skip"))
     assert len(read.train) == 3
     assert any(note.startswith("rows left out: 1 (the first: line 2") for note in read.notes)
 
@@ -126,27 +132,28 @@ def test_rows_that_cannot_be_used_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "options", "slug"),
     [
-        ("korst", {}, "unknown-kind"),
+        ("korst", {}, "unknown-name"),
         ("scores", {"columns": Columns(text="a", pair="b")}, "missing-column"),
         ("pairs", {"silver": Path("silver.tsv")}, "conflicting-options"),
         ("pairs", {"dev_kind": "korsts"}, "conflicting-options"),
         ("pairs", {"columns": NAMED}, "conflicting-options"),
-        ("texts", {}, "no-dev"),
-        ("nli", {"columns": NAMED}, "unknown-label"),
+        ("texts", {}, "too-little-data"),
+        ("nli", {"columns": NAMED}, "bad-label"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, kind, options, slug):
     rows = ["p", "q"] if kind == "texts" else ["a\tb\ty", "p\tq\tmaybe", "r\ts\tentailment"]
     file = write(tmp_path / "data.tsv", *rows)
     with pytest.raises(AlbertKitError) as caught:
-        read_embedding_data(kind, file, faults=Faults(), **options)
+        read_data(kind, file, faults=Faults(), **options)
     assert caught.value.slug == slug
 
 
 def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
     folder, file = data / "korean" / "korsts", data / "korean" / "korsts" / "sts-test.tsv"
-    assert read_scored("korsts", folder, Faults())[1].name == "sts-dev.tsv"
-    assert len(read_scored("korsts", file, Faults())[0]) == 1379
+    in_folder = read_scored("korsts", folder, Faults())
+    assert in_folder.texts == read_scored("korsts", folder / "sts-dev.tsv", Faults()).texts
+    assert len(read_scored("korsts", file, Faults())) == 1379
     with pytest.raises(ConfigError, match="`nli` has no scores"):
         read_scored("nli", folder, Faults())
 
@@ -240,7 +247,7 @@ def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_ot
     file = write(tmp_path / "pairs.tsv", *rows)
     with pytest.raises(DataError) as caught:
         read_texts(file, Columns(), None, Faults())
-    assert caught.value.slug == "not-sentences"
+    assert caught.value.slug == "doubtful"
     assert "`column 3` holds" in caught.value.message
     assert said in caught.value.message
     assert caught.value.hint == "name the columns to read: --columns c1,c2,c3 --text c1 --pair c2"
@@ -270,7 +277,7 @@ def test_tatoeba_as_downloaded_is_refused(data):
     file = data / "parallel-en-ko" / "tatoeba_kor-eng.txt"
     with pytest.raises(DataError, match="`column 3` holds licence notes") as caught:
         read_texts(file, Columns(), None, Faults())
-    assert caught.value.slug == "not-sentences"
+    assert caught.value.slug == "doubtful"
     named = Columns(columns="c1,c2,c3", text="c1", pair="c2")
     assert read_texts(file, named, None, Faults())[0] == ("Who?", "누구?")
 
@@ -279,6 +286,6 @@ def test_a_table_is_not_read_as_lines(tmp_path):
     file = write(tmp_path / "t.tsv", "one\ttwo", "three\tfour")
     with pytest.raises(DataError) as caught:
         read_texts(file, Columns(), 1, Faults())
-    assert caught.value.slug == "table-as-lines"
+    assert caught.value.slug == "doubtful"
     assert caught.value.hint.endswith(f"cut -f 1 {file} > texts.txt")
     assert len(read_texts(write(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, Faults())) == 2

@@ -4,8 +4,6 @@ import gzip
 import json
 import lzma
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 import zstandard
+from fault_moments import ends_the_same_when_killed
 
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.encoding import vector_files
-from albertkit.embeddings.encoding import work as encode_work
+from albertkit.embeddings.encoding import encode_file as module
 from albertkit.embeddings.encoding.encode_file import encode_file
 from albertkit.errors import AlbertKitError, MissingExtraError
+from albertkit.files import only_writer
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
 arrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
@@ -27,9 +26,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
 
 @pytest.fixture
 def small(monkeypatch):
-    """Windows of 100 texts, Parquet in groups of 50."""
-    monkeypatch.setattr(encode_work, "WINDOW", 100)
-    monkeypatch.setattr(vector_files, "_GROUP", 50)
+    """Windows of 100 texts, Parquet in groups of 50, a commit after each batch."""
+    monkeypatch.setattr(module, "WINDOW", 100)
+    monkeypatch.setattr(module, "_GROUP", 50)
+    monkeypatch.setattr(module, "_ROWS", 30)
+    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -49,12 +50,6 @@ def vectors_of(file: Path) -> np.ndarray:
         return np.load(file)
     column = parquet.read_table(file)["vector"].combine_chunks()
     return np.asarray(column.flatten()).reshape(len(column), -1)
-
-
-def slug_of(call) -> str:
-    with pytest.raises(AlbertKitError) as error:
-        call()
-    return error.value.slug
 
 
 def far(a: np.ndarray, b: np.ndarray) -> float:
@@ -135,8 +130,8 @@ def test_lines_that_are_rows_of_a_table_are_said(encoder, tmp_path):
 
 
 def test_books_make_short_windows(encoder, tmp_path, sentences, monkeypatch):
-    monkeypatch.setattr(encode_work, "WINDOW_CHARACTERS", 1000)
-    windows = list(encode_work._windows(encode_work.Text(0, None, text) for text in sentences))
+    monkeypatch.setattr(module, "WINDOW_CHARACTERS", 1000)
+    windows = list(module._windows(module.Text(0, None, text) for text in sentences))
     assert [text for window in windows for text in window] == sentences
     assert max(sum(map(len, window[:-1])) for window in windows) < 1000
     assert len(windows) > 10
@@ -161,28 +156,28 @@ def test_bad_lines(encoder, tmp_path):
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == [0, 3]
 
 
-def test_what_cannot_be_done_is_said(encoder, file, tmp_path, monkeypatch):
+def test_what_cannot_be_done_is_said(encoder, file, tmp_path, monkeypatch, slug_of):
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     os.mkfifo(tmp_path / "pipe")
     out = tmp_path / "v.npy"
     for arguments, options, slug in (
-        ((file, tmp_path / "v.csv"), {}, "bad-argument"),
+        ((file, tmp_path / "v.csv"), {}, "bad-value"),
         ((file, tmp_path / "folder.npy"), {}, "wrong-kind"),
         ((tmp_path, out), {}, "wrong-kind"),
         ((tmp_path / "pipe", out), {}, "wrong-kind"),
-        ((tmp_path / "*.*", out), {}, "several-files"),
+        ((tmp_path / "*.*", out), {}, "ambiguous"),
         ((tmp_path / "no.txt", out), {}, "not-found"),
-        ((tmp_path / "empty.txt", out), {}, "empty-input"),
-        ((tmp_path / "t.csv", out), {}, "unknown-column"),
+        ((tmp_path / "empty.txt", out), {}, "empty"),
+        ((tmp_path / "t.csv", out), {}, "missing-column"),
         ((file, out), {"dimension": 33}, "bad-value"),
-        ((file, out), {"precision": "fp8"}, "bad-precision"),
-        ((file, out), {"device": "tpu"}, "bad-device"),
+        ((file, out), {"precision": "fp8"}, "unknown-name"),
+        ((file, out), {"device": "tpu"}, "no-device"),
     ):
         assert slug_of(lambda a=arguments, o=options: encode_file(encoder, *a, **o)) == slug
     parquet.write_table(arrow.table({"text": ["fox"]}), tmp_path / "t.parquet")
-    assert slug_of(lambda: encode_file(encoder, tmp_path / "t.parquet", tmp_path / "t.parquet")) == "bad-argument"
+    assert slug_of(lambda: encode_file(encoder, tmp_path / "t.parquet", tmp_path / "t.parquet")) == "bad-value"
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError):
         encode_file(encoder, file, tmp_path / "v.parquet")
@@ -194,63 +189,21 @@ def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
         encoder.albert.embeddings.word_embeddings.weight[encoder.tokenizer.encode("fox")] = float("nan")
     with pytest.raises(AlbertKitError, match="not finite in float32") as error:
         encode_file(encoder, file, tmp_path / "v.npy")
-    assert error.value.slug == "vectors-not-finite"
+    assert error.value.slug == "not-finite"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 
 
 # --- interruptions ----------------------------------------------------------------------------------------------------
 
-SCRIPT = """
-import json, os, shutil, signal, sys
-from albertkit.embeddings.encoding import vector_files, work as encode_work
-from albertkit.embeddings.encoding.encode_file import encode_file
 
-def dying(function, left):
-    def call(*arguments, **options):
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return call
+@pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_killed_anywhere_and_again(encoder, file, in_memory, small, ending):
+    def encode(place: Path) -> None:
+        encode_file(encoder, file, place / f"v.{ending}", precision="fp32", batch_tokens=900)
 
-model, file, out, kills = sys.argv[1:5]
-holders = dict.fromkeys(("write", "sync", "read"), encode_work.VectorRows) | dict.fromkeys(("replace", "unlink"), os)
-holders |= {"commit": encode_work.Journal, "rmtree": shutil}
-encode_work.WINDOW, vector_files._GROUP = 100, 50
-for where, count in json.loads(kills):
-    process = os.fork()  # nothing has computed yet: there are no threads, and torch is imported once
-    if not process:
-        if count:
-            setattr(holders[where], where, dying(getattr(holders[where], where), count))
-        encode_file(model, file, out, precision="fp32", batch_tokens=300, commit_seconds=0.0)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    print(where, status, os.path.exists(out), flush=True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("ending", "kills"),
-    [
-        ("npy", [("write", 3), ("commit", 1), ("commit", 9), ("sync", 4), ("replace", 1), ("unlink", 1)]),
-        ("parquet", [("commit", 12), ("read", 3), ("replace", 1), ("rmtree", 1)]),
-    ],
-)
-def test_kill_9_anywhere_and_again(encoder, checkpoint, file, tmp_path, small, ending, kills):
-    """Each round begins where the one before was killed; the last ones die while the file moves to its place and after."""
-    out, whole = tmp_path / f"killed.{ending}", tmp_path / f"whole.{ending}"
-    encode_file(encoder, file, whole, precision="fp32", batch_tokens=300)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    command = [sys.executable, "-c", SCRIPT, checkpoint, file, out, json.dumps([*kills, ("whole", 0)])]
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, check=False)
-    found = [line.split() for line in done.stdout.splitlines()]
-    after = ("unlink", "rmtree")  # what is done when the file is in its place
-    expected = [[where, str(-signal.SIGKILL), str(where in after)] for where, _ in kills]
-    assert found == [*expected, ["whole", "0", "True"]], done.stderr
-    assert out.read_bytes() == whole.read_bytes()
-    left = {"texts.txt", *(f"{name}.{ending}{record}" for name in ("killed", "whole") for record in ("", ".json"))}
-    assert {path.name for path in tmp_path.iterdir()} == left
+    wanted = ends_the_same_when_killed(in_memory, encode, 12)
+    assert sorted(wanted) == [f"v.{ending}", f"v.{ending}.json"]
 
 
 class Interrupted(Exception):
@@ -270,7 +223,7 @@ def interrupted(encoder, file: Path, out: Path, monkeypatch, batches: int = 5) -
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode_run", ending)
         with pytest.raises(Interrupted):
-            encode_file(encoder, file, out, precision="fp32", batch_tokens=300, commit_seconds=0.0)
+            encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
 
 
 def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeypatch):
@@ -284,7 +237,9 @@ def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeyp
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
-def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encoder, file, tmp_path, monkeypatch):
+def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
+    encoder, file, tmp_path, monkeypatch, slug_of
+):
     out = tmp_path / "v.npy"
     first = encode_file(encoder, file, out, precision="fp32")
     before = out.read_bytes()
@@ -295,7 +250,7 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encod
     assert (again.resumed, again.truncated) == (300, first.truncated)
     left = tmp_path / ".v.npy.encoding"  # a kill came while it was removed
     left.mkdir()
-    (left / "lock").write_bytes(b"")
+    (left / "rubbish").write_bytes(b"")
     encode_file(encoder, file, out, precision="fp32")
     assert not left.exists()
     for options in ({"normalize": True}, {"length": 12}):
@@ -303,10 +258,10 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encod
             AlbertKitError, match=f"differing: {'model' if 'length' in options else 'normalize'}"
         ) as error:
             encode_file(encoder, file, out, precision="fp32", **options)
-        assert error.value.slug == "output-exists"
+        assert error.value.slug == "changed"
     assert out.read_bytes() == before
     out.write_bytes(b"something else")
-    assert slug_of(lambda: encode_file(encoder, file, out, precision="fp32")) == "output-exists"
+    assert slug_of(lambda: encode_file(encoder, file, out, precision="fp32")) == "exists"
     encode_file(encoder, file, out, precision="fp32", overwrite=True)
     assert out.read_bytes() == before
 
@@ -339,7 +294,7 @@ def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch
     ):  # fmt: skip
         with pytest.raises(AlbertKitError, match=f"differing: {differing}") as error:
             encode_file(encoder, file, out, **{**plain, **options})
-        assert error.value.slug == "other-build"
+        assert error.value.slug == "changed"
     other = SentenceEncoder(encoder.albert, encoder.tokenizer, "cls", encoder.max_length)
     with pytest.raises(AlbertKitError, match="differing: model"):
         encode_file(other, file, out, **plain)
@@ -356,7 +311,7 @@ def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch
     assert far(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
 
 
-def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, monkeypatch):
+def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, monkeypatch, slug_of):
     encode_run = SentenceEncoder.encode_run
 
     def changing(self, *arguments):
@@ -364,31 +319,25 @@ def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, mo
         return encode_run(self, *arguments)
 
     monkeypatch.setattr(SentenceEncoder, "encode_run", changing)
-    assert slug_of(lambda: encode_file(encoder, file, tmp_path / "v.npy")) == "input-changed"
+    assert slug_of(lambda: encode_file(encoder, file, tmp_path / "v.npy")) == "changed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 
 
-def test_one_process_at_a_time(encoder, file, tmp_path, small, monkeypatch):
+def test_one_process_at_a_time(encoder, file, tmp_path, small, monkeypatch, slug_of):
     out = tmp_path / "v.npy"
     interrupted(encoder, file, out, monkeypatch)
-    journal = encode_work.Journal(tmp_path / ".v.npy.encoding" / "journal.sqlite")
-    assert slug_of(lambda: encode_file(encoder, file, out, overwrite=True)) == "build-running"
-    journal.close()
+    with only_writer(tmp_path / ".v.npy.encoding"):
+        assert slug_of(lambda: encode_file(encoder, file, out, overwrite=True)) == "in-use"
     assert encode_file(encoder, file, out, precision="fp32", batch_tokens=300).resumed > 0
 
 
-@pytest.mark.parametrize("broken", ["journal.sqlite", "vectors.npy"])
-def test_a_broken_journal(encoder, file, tmp_path, small, monkeypatch, broken):
-    out = tmp_path / "v.npy"
-    interrupted(encoder, file, out, monkeypatch)
-    place = tmp_path / ".v.npy.encoding" / broken
-    if broken == "journal.sqlite":
-        place.write_bytes(b"torn" * 1000)
-    else:
-        place.unlink()
-        out.write_bytes(b"of an earlier call")
-    again = dict(precision="fp32", batch_tokens=300)
-    assert slug_of(lambda: encode_file(encoder, file, out, **again)) == "broken-journal"
+@pytest.mark.parametrize("name", ["commits.jsonl", "v.npy", "window-100.bin"])
+def test_work_that_was_damaged(encoder, file, tmp_path, small, monkeypatch, name, slug_of):
+    out, again = tmp_path / "v.npy", dict(precision="fp32", batch_tokens=300)
+    interrupted(encoder, file, out, monkeypatch, 25)
+    damaged = tmp_path / ".v.npy.encoding" / name
+    damaged.write_bytes(damaged.read_bytes().replace(b"1", b"2").replace(b"\0", b"\1"))
+    assert slug_of(encode_file, encoder, file, out, **again) == "corrupt"
     encode_file(encoder, file, out, overwrite=True, **again)
     assert far(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
 
@@ -396,31 +345,23 @@ def test_a_broken_journal(encoder, file, tmp_path, small, monkeypatch, broken):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command(checkpoint, encoder, file, tmp_path, capsys):
-    from cyclopts import App
-
-    from albertkit.cli.embed_encode import encode
-
-    app = App(result_action="return_value")
-    app.command(encode, name="encode")
-    command = ["encode", str(checkpoint), str(file), "--out", str(tmp_path / "v.npy"), "--precision", "fp32"]
-    app([*command, "--json"])
-    printed = capsys.readouterr()
-    report = json.loads(printed.out)
-    assert (report["texts"], report["left_out"], report["out"], printed.err) == (300, [], str(tmp_path / "v.npy"), "")
+def test_the_command(checkpoint, encoder, file, tmp_path, run_command):
+    command = ["embed", "encode", checkpoint, file, "--out", tmp_path / "v.npy", "--precision", "fp32"]
+    done = run_command(*command, "--json")
+    assert (done.json["texts"], done.json["left_out"], done.json["out"]) == (300, [], str(tmp_path / "v.npy"))
+    assert done.err == ""
     assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
     file.write_bytes(b"fox\n\xff\n")
-    app([*command, "--on-error", "skip", "--overwrite"])
-    printed = capsys.readouterr()
-    assert [line.split() for line in printed.out.splitlines() if line.startswith("left out")] == [["left", "out", "1"]]
-    assert "line 2" in printed.err
+    done = run_command(*command, "--on-error", "skip", "--overwrite")
+    assert [line.split()[-1] for line in done.out.splitlines() if "left out" in line] == ["1"]
+    assert "line 2" in done.err
 
 
 def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an_interruption(
-    file, tmp_path, small, monkeypatch, other_model
+    file, tmp_path, small, monkeypatch, other_model, slug_of
 ):
     st = pytest.importorskip("sentence_transformers")
-    from albertkit.embeddings.encoding.other_encoder import OtherEncoder
+    from albertkit.embeddings.models import EmbeddingModel
 
     texts = texts_of(file)
     theirs = st.SentenceTransformer(str(other_model), device="cpu")
@@ -432,7 +373,7 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     encode_file(other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4)
     expected = theirs.encode(texts, prompt_name="query", truncate_dim=4, normalize_embeddings=True)
     assert far(np.load(tmp_path / "p.npy"), expected) < 2e-6
-    encode_run, left = OtherEncoder.encode_run, iter(range(9))
+    encode_run, left = EmbeddingModel.encode_run, iter(range(9))
 
     def ending(self, *arguments):
         if next(left, None) is None:
@@ -440,10 +381,10 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
         return encode_run(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(OtherEncoder, "encode_run", ending)
+        patch.setattr(EmbeddingModel, "encode_run", ending)
         with pytest.raises(Interrupted):
-            encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300, commit_seconds=0.0)
+            encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300)
     assert encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300).resumed > 0
     assert (tmp_path / "w.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
-    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", precision="bf16")) == "bad-precision"
-    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", prompt_name="quer")) == "bad-settings"
+    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", precision="bf16")) == "unknown-name"
+    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", prompt_name="quer")) == "bad-value"

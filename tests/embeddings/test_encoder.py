@@ -50,7 +50,7 @@ def test_one_text_and_none(encoder):
 def test_what_is_no_list_of_texts_is_refused(encoder, texts):
     with pytest.raises(ConfigError) as error:
         encoder.encode(texts)
-    assert error.value.slug == "bad-argument"
+    assert error.value.slug == "bad-value"
 
 
 def test_leading_dimensions(encoder, sentences):
@@ -114,15 +114,15 @@ def test_texts_are_cut_at_the_longest_length(encoder, words):
 
 def test_what_does_not_fit_together_is_refused(encoder):
     for options, slug in (
-        ({"pooling": "average"}, "unknown-pooling"),
-        ({"pooling": ("cls", "mean"), "projection": Projection(32, 8)}, "bad-settings"),
+        ({"pooling": "average"}, "unknown-name"),
+        ({"pooling": ("cls", "mean"), "projection": Projection(32, 8)}, "bad-value"),
     ):
         with pytest.raises(ConfigError) as error:
             SentenceEncoder(encoder.albert, encoder.tokenizer, **options)
         assert error.value.slug == slug
     with pytest.raises(ConfigError, match="relu") as error:
         Projection(32, 8, "relu")
-    assert error.value.slug == "unknown-activation"
+    assert error.value.slug == "unsupported"
     with pytest.raises(ConfigError, match="fp64"):
         encoder.encode("a", precision="fp64")
     encoder.settings.update(prompts={"query": "fox "}, default_prompt_name="qury")

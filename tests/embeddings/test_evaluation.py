@@ -6,20 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.cli.embed_evaluate import evaluate
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.encoding.encode_file import encode_file
-from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings
+from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings, run_evaluate
 from albertkit.embeddings.evaluation.files import named_files, read_pairs
+from albertkit.embeddings.evaluation.results import SIMILARITIES, EmbeddingEvaluation
 from albertkit.embeddings.models import load_embedding_model
+from albertkit.embeddings.options import EmbedEvaluateOptions
 from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.errors import AlbertKitError
-from albertkit.report.embedding_results import SIMILARITIES, save_embedding_results
-from albertkit.tasks.columns import Columns
-from albertkit.tasks.faults import Faults
 from albertkit.tokenizer import AlbertTokenizer
 
 TABLE = Columns(text="one", pair="other", label="score")
+COLUMNS = ("--text", "one", "--pair", "other", "--label", "score")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
     with model.truncate_embeddings(64):
         cut = similar(model)
     assert {name: cut[name] for name in own["scores"]} == pytest.approx(own["dimensions"]["64"]["scores"], abs=1e-5)
-    assert 0.5 < own["bag_of_pieces"]["scores"]["spearman_cosine"] < own["scores"]["spearman_cosine"]
+    assert 0.5 < own["bag_of_tokens"]["scores"]["spearman_cosine"] < own["scores"]["spearman_cosine"]
     assert list(own["groups"]) == ["main-captions", "main-forums", "main-news"]
     assert sum(group["pairs"] for group in own["groups"].values()) == own["pairs"] == 75
 
@@ -92,7 +93,7 @@ def test_a_plain_albert_is_pooled_by_the_mean_and_says_so(checkpoint, table):
     assert figures["scores"]["pearson_cosine"] == pytest.approx(np.corrcoef(cosines, pairs.scores)[0, 1], abs=1e-4)
     low, high = figures["intervals"]["spearman_cosine"]
     assert low < figures["scores"]["spearman_cosine"] < high
-    assert figures["bag_of_pieces"]["scores"]["spearman_cosine"] > 0.7  # the scores are shares of common words
+    assert figures["bag_of_tokens"]["scores"]["spearman_cosine"] > 0.7  # the scores are shares of common words
     assert figures["sentences_per_second"] > 0
     assert json.loads(json.dumps(report.to_dict())) == json.loads(json.dumps(report.to_dict(), allow_nan=False))
 
@@ -108,23 +109,21 @@ def test_a_saved_encoder_gives_the_same_figures_through_sentence_transformers(en
     assert "which the checkpoint" not in ours.description
 
 
-def test_constant_embeddings_are_said_and_never_nan(encoder, table, tmp_path, capsys):
+def test_constant_embeddings_are_said_and_never_nan(encoder, table, tmp_path, run_command):
     """A projection of zeros: every vector is its bias."""
     from albertkit.embeddings.encoder import Projection
 
     encoder.projection = Projection(32, 4, "identity")
     encoder.projection.linear.weight.data.zero_()
     encoder.save_pretrained(tmp_path / "model")
-    arguments = {"columns": TABLE, "dimension": (2,)}
-    evaluate(str(tmp_path / "model"), f"scores={table}", json=True, **arguments)
-    text = capsys.readouterr().out
+    given = ("embed", "evaluate", tmp_path / "model", f"scores={table}", *COLUMNS, "--dimension", 2)
+    text = run_command(*given, "--json").out
     assert "NaN" not in text
     assert "Infinity" not in text
     figures = json.loads(text)["files"]["scores pairs.tsv"]
     assert set(figures["scores"].values()) == {None}
     assert "vectors are constant" in figures["notes"][0]
-    evaluate(str(tmp_path / "model"), f"scores={table}", **arguments)
-    shown = capsys.readouterr().out
+    shown = run_command(*given).out
     assert "undefined" in shown
     assert "vectors are constant" in shown
 
@@ -134,17 +133,18 @@ def test_constant_labels_are_said(checkpoint, tmp_path):
     path.write_text("one\tother\tscore\nthe fox\ta dog\t3\nlazy\tquick\t3\n")
     figures = evaluate_embeddings(checkpoint, {"t": ("scores", path)}, columns=TABLE).files["t"]
     assert set(figures["scores"].values()) == {None}
-    assert figures["bag_of_pieces"]["scores"] == {"pearson_cosine": None, "spearman_cosine": None}
+    assert figures["bag_of_tokens"]["scores"] == {"pearson_cosine": None, "spearman_cosine": None}
     assert figures["notes"] == ["all 2 pairs have the score 3: nothing correlates with a constant"]
 
 
-def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_path, capsys):
+def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_path, run_command):
     korsts, klue = data / "korean/korsts/sts-dev.tsv", data / "korean/klue/klue-sts-v1.1_dev.json"
     files = [f"scores={table}", f"korsts={korsts}", f"klue-sts={klue}"]
-    evaluate(str(checkpoint), *files, columns=TABLE, out=tmp_path / "out", dimension=(8,))
-    shown = capsys.readouterr().out
+    shown = run_command(
+        "embed", "evaluate", checkpoint, *files, *COLUMNS, "--out", tmp_path / "out", "--dimension", 8
+    ).out
     assert max(map(len, shown.splitlines()[1:])) <= 80
-    for words in ("korsts sts-dev.tsv: 1,500 pairs", "in main-captions", "in airbnb-rtt (107)", "bag of pieces"):
+    for words in ("korsts sts-dev.tsv: 1,500 pairs", "in main-captions", "in airbnb-rtt (107)", "bag of tokens"):
         assert words in shown
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     lines = (tmp_path / "out" / "similarity.csv").read_text().splitlines()
@@ -168,8 +168,8 @@ def test_groups_are_those_of_the_file(data):
     [
         ("one\tother\tscore\na\tb\t1\nc\td\n", "bad-row", "line 3: 2 fields, but the table has 3 columns"),
         ("one\tother\tscore\na\tb\t1\nc\td\tlots\n", "bad-row", "line 3"),
-        ("one\tother\tnote\na\tb\t1\n", "unknown-column", "score"),
-        ("one\tother\tscore\n", "no-examples", "nothing to read"),
+        ("one\tother\tnote\na\tb\t1\n", "missing-column", "score"),
+        ("one\tother\tscore\n", "too-little-data", "nothing to read"),
     ],
 )
 def test_rows_that_cannot_be_used_are_refused_with_their_line(checkpoint, tmp_path, text, slug, words):
@@ -192,7 +192,7 @@ def test_bad_rows_are_skipped_and_counted_if_asked(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "slug"),
     [
-        ({"files": {"t": ("sts", "x")}}, "unknown-kind"),
+        ({"files": {"t": ("sts", "x")}}, "unknown-name"),
         ({"files": {"t": ("scores", "x")}}, "missing-column"),
         ({"files": {"t": ("korsts", "x")}, "columns": TABLE}, "conflicting-options"),
         ({"files": {"t": ("korsts", "nowhere.tsv")}}, "not-found"),
@@ -214,7 +214,7 @@ def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "nothing"}')
     with pytest.raises(AlbertKitError) as caught:
         load_embedding_model(tmp_path)
-    assert caught.value.slug == "not-an-embedding-model"
+    assert caught.value.slug == "wrong-model"
 
 
 def test_vectors_that_are_not_finite_are_refused(encoder, table, tmp_path):
@@ -222,7 +222,7 @@ def test_vectors_that_are_not_finite_are_refused(encoder, table, tmp_path):
     encoder.save_pretrained(tmp_path / "model")
     with pytest.raises(AlbertKitError) as caught:
         evaluate_embeddings(tmp_path / "model", {"t": ("scores", table)}, columns=TABLE)
-    assert caught.value.slug == "vectors-not-finite"
+    assert caught.value.slug == "not-finite"
 
 
 def test_names_of_files_differ():
@@ -237,7 +237,7 @@ def test_names_of_files_differ():
 
 def test_undefined_figures_are_empty_in_the_csv(tmp_path):
     scores = {f"{kind}_{name}": None for name in SIMILARITIES for kind in ("pearson", "spearman")}
-    save_embedding_results({"dimension": 4, "files": {"t": {"scores": scores, "dimensions": {}}}}, tmp_path)
+    EmbeddingEvaluation("m", "", 4, {"t": {"scores": scores, "dimensions": {}}}).save(tmp_path)
     assert (tmp_path / "similarity.csv").read_text().splitlines()[1] == "t,4" + 8 * ","
 
 
@@ -272,8 +272,8 @@ def test_texts_that_are_cut_and_prompts_that_are_not_used_are_said(other_model, 
     assert prompted["mean_random_cosine"] != figures["mean_random_cosine"]
 
 
-def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, words, capsys):
-    """Rows are models and bags of pieces, columns data sets; the figures are those of each model alone."""
+def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, words, run_command):
+    """Rows are models and bags of tokens, columns data sets; the figures are those of each model alone."""
     folder = tmp_path / "korsts"
     folder.mkdir()
     random = np.random.default_rng(1)
@@ -292,14 +292,14 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
     (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(klue))
     given = [str(checkpoint), str(start), f"korsts={folder}", f"klue-sts={tmp_path / 'klue-sts-v1.1_dev.json'}"]
     for ending in ("md", "html"):
-        evaluate(*given, table=tmp_path / f"t.{ending}", out=tmp_path / ending)
-    printed = capsys.readouterr().out
-    evaluate(*given, json=True)
-    models = json.loads(capsys.readouterr().out)["models"]
+        printed = run_command(
+            "embed", "evaluate", *given, "--table", tmp_path / f"t.{ending}", "--out", tmp_path / ending
+        ).out
+    models = run_command("embed", "evaluate", *given, "--json").json["models"]
     assert [one["model"] for one in models] == [str(checkpoint), str(start)]
     table = [line.strip("| ").split(" | ") for line in (tmp_path / "t.md").read_text().splitlines()[:5]]
     assert table[0] == ["model", "korsts, Spearman", "klue-sts, Spearman", "klue-sts, F1", "klue-sts, best F1"]
-    assert "korsts: `sts-test.tsv`, 60 pairs" in (tmp_path / "t.md").read_text()
+    assert "korsts: sts-test.tsv, 60 pairs" in (tmp_path / "t.md").read_text()
     alone = evaluate_embeddings(start, named_files(given[2:]))
     own = alone.files["korsts sts-test.tsv"]
     assert alone.files["korsts sts-test.tsv"]["path"] == str(folder / "sts-test.tsv")
@@ -307,7 +307,7 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
     cell = f"{100 * own['scores']['spearman_cosine']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
     assert table[3][1] == cell
     assert cell in (tmp_path / "t.html").read_text()
-    assert "bag of pieces" in table[4][0]
+    assert "bag of tokens" in table[4][0]
     assert "korsts sts-test.tsv" in printed
     assert len(list((tmp_path / "md").glob("*/results.json"))) == 2
     # F1 as KLUE computes it, by counting
@@ -336,8 +336,8 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
 )
 def test_what_cannot_be_compared_is_said(arguments, options, said):
     with pytest.raises(AlbertKitError, match=said) as caught:
-        evaluate(*arguments, **options)
-    assert caught.value.slug == "bad-argument"
+        run_evaluate(EmbedEvaluateOptions(arguments, **options))
+    assert caught.value.slug == "bad-value"
 
 
 def test_a_file_of_another_kind_and_a_misspelt_label_are_recognised(tmp_path):
@@ -345,7 +345,7 @@ def test_a_file_of_another_kind_and_a_misspelt_label_are_recognised(tmp_path):
     file.write_text(json.dumps([{"sentence1": "a", "sentence2": "b", "labels": {"label": 1.0}}]))
     with pytest.raises(AlbertKitError) as caught:
         read_pairs("korsts", file, Columns(), Faults())
-    assert caught.value.slug == "unknown-column"
+    assert caught.value.slug == "missing-column"
     assert caught.value.hint == f"this looks like klue-sts: klue-sts={file}"
     table = tmp_path / "t.tsv"
     table.write_text("one\tother\tscore\na\tb\t1\n")

@@ -8,7 +8,7 @@ import torch
 
 from albertkit.embeddings.learning.losses import ToTeacher, make_loss
 from albertkit.embeddings.learning.objective import without_repeats
-from albertkit.embeddings.learning.settings import EmbedSettings
+from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError
 
 pytest.importorskip("sentence_transformers")

@@ -6,13 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from albertkit.cli.embed_evaluate import map as command
+from albertkit.data.columns import Columns
 from albertkit.embeddings import map as module
 from albertkit.embeddings.encoder import Projection
 from albertkit.embeddings.map import embedding_map
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.errors import AlbertKitError
-from albertkit.tasks.columns import Columns
 
 
 def data_of(path):
@@ -49,13 +48,11 @@ def test_axes_are_principal_components_and_neighbours_the_nearest(checkpoint, li
     np.testing.assert_allclose(data["cosines"], found, atol=6e-4)
 
 
-def test_a_table_gives_names_and_second_texts(checkpoint, tmp_path, data, capsys):
+def test_a_table_gives_names_and_second_texts(checkpoint, tmp_path, data, run_command):
     klue = data / "korean" / "klue" / "klue-sts-v1.1_dev.json"
     out = tmp_path / "map.html"
-    command(
-        str(checkpoint), klue, out=out, columns=Columns(text="sentence1", pair="sentence2", label="source"), json=True
-    )
-    printed = json.loads(capsys.readouterr().out)
+    columns = ["--text", "sentence1", "--pair", "sentence2", "--label", "source"]
+    printed = run_command("embed", "map", checkpoint, klue, "--out", out, *columns, "--json").json
     drawn = data_of(out)
     assert printed["rows"] == 2 * 519
     assert len(drawn["texts"]) == printed["texts"] > 1000
@@ -83,16 +80,16 @@ def test_constant_vectors_are_refused(encoder, lines, tmp_path):
     encoder.save_pretrained(tmp_path / "model")
     with pytest.raises(AlbertKitError) as caught:
         embedding_map(tmp_path / "model", lines, tmp_path / "map.html")
-    assert caught.value.slug == "constant-vectors"
+    assert caught.value.slug == "wrong-model"
     assert not (tmp_path / "map.html").exists()
 
 
 @pytest.mark.parametrize(
     ("text", "columns", "slug"),
     [
-        ("one\ntwo\n", None, "no-examples"),
+        ("one\ntwo\n", None, "too-little-data"),
         ("a\tb\n1\t2\n", Columns(label="b"), "missing-column"),
-        ("a\tb\n1\t2\n", Columns(text="c"), "unknown-column"),
+        ("a\tb\n1\t2\n", Columns(text="c"), "missing-column"),
         ("a\tb\n1\t2\n3\n", Columns(text="a"), "bad-row"),
         ("a\tb\n1\t2\n", Columns(text="a", id="b"), "conflicting-options"),
     ],
@@ -100,12 +97,12 @@ def test_constant_vectors_are_refused(encoder, lines, tmp_path):
 def test_mistakes_have_names(checkpoint, tmp_path, text, columns, slug):
     (tmp_path / "in.tsv").write_text(text)
     with pytest.raises(AlbertKitError) as caught:
-        embedding_map(checkpoint, tmp_path / "in.tsv", tmp_path / "map.html", columns=columns)
+        embedding_map(checkpoint, tmp_path / "in.tsv", tmp_path / "map.html", columns=columns or Columns())
     assert caught.value.slug == slug
 
 
 def test_a_map_is_a_page_and_says_what_was_cut(checkpoint, lines, tmp_path):
-    for out, slug in ((tmp_path / "m.png", "bad-argument"), (tmp_path / "folder.html", "wrong-kind")):
+    for out, slug in ((tmp_path / "m.png", "bad-value"), (tmp_path / "folder.html", "wrong-kind")):
         if slug == "wrong-kind":
             out.mkdir()
         with pytest.raises(AlbertKitError) as caught:

@@ -100,4 +100,4 @@ def test_projection_and_length_one(numbers):
 def test_an_unknown_pooling_is_named(numbers, pooling):
     with pytest.raises(ConfigError, match="no pooling") as error:
         pool(*packed(numbers, "right"), pooling)
-    assert error.value.slug == "unknown-pooling"
+    assert error.value.slug == "unknown-name"

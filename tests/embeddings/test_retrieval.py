@@ -1,12 +1,16 @@
-"""Retrieval against plain counting, and the bag of pieces against scikit-learn's own reading of the same pieces."""
+"""Retrieval against plain counting, and the bag of tokens against scikit-learn's own reading of the same tokens."""
 
 import numpy as np
 import pytest
 
-from albertkit.embeddings.evaluation import retrieval
-from albertkit.embeddings.evaluation.bag_of_pieces import bag_of_pieces, pair_cosines
-from albertkit.embeddings.evaluation.retrieval import retrieval_accuracy, retrieval_figures
-from albertkit.embeddings.evaluation.similarity import unit_vectors
+from albertkit.embeddings import metrics as retrieval
+from albertkit.embeddings.metrics import (
+    bag_of_tokens,
+    pair_cosines,
+    retrieval_accuracy,
+    retrieval_figures,
+    unit_vectors,
+)
 from albertkit.tokenizer.ragged import ragged
 
 
@@ -50,13 +54,13 @@ def test_constant_vectors_score_as_guessing():
     assert retrieval_accuracy(ones, ones) == pytest.approx({"forward": 1 / 20, "backward": 1 / 20})
 
 
-def test_the_bag_of_pieces_is_tfidf():
+def test_the_bag_of_tokens_is_tfidf():
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.metrics.pairwise import cosine_similarity
 
     random = np.random.default_rng(0)
     rows = [random.integers(0, 12, random.integers(1, 9)).astype(np.int32) for _ in range(30)]
-    own = bag_of_pieces(ragged(rows))
+    own = bag_of_tokens(ragged(rows))
     texts = [" ".join(map(str, row)) for row in rows]
     theirs = TfidfVectorizer(token_pattern=r"\S+").fit_transform(texts)
     np.testing.assert_allclose((own @ own.T).toarray(), (theirs @ theirs.T).toarray(), atol=1e-12)
@@ -67,6 +71,6 @@ def test_the_bag_of_pieces_is_tfidf():
 
 
 def test_a_text_without_a_piece_is_like_no_other():
-    bags = bag_of_pieces(ragged([np.array([3, 4], np.int32), np.array([], np.int32)]))
+    bags = bag_of_tokens(ragged([np.array([3, 4], np.int32), np.array([], np.int32)]))
     assert pair_cosines(bags[:1], bags[1:]).tolist() == [0]
     assert retrieval_figures(bags, bags)["forward"] == 0.75  # the empty one ties with the other

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from albertkit.embeddings.evaluation import similarity
-from albertkit.embeddings.evaluation.similarity import (
+from albertkit.embeddings import metrics as similarity
+from albertkit.embeddings.metrics import (
     SIMILARITIES,
     constants,
     correlation_intervals,

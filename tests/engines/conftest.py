@@ -7,22 +7,18 @@ import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.engines import fused
-from albertkit.engines.operators import lacking
 from albertkit.model import AlbertModel, PackedBatch
 
 LENGTHS = (5, 17, 16, 33, 17, 2, 64)
 PIECES = 300
 
 
-@pytest.fixture(params=["bf16 fused", "int8 fused", "bf16 products", "int8 products"])
-def precision(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """bf16 and int8 on both engines with packed weights, where the processor, numba and torch have what they need."""
-    precision, engine = request.param.split()
-    if reason := fused.lacking(precision) if engine == "fused" else lacking("bf16") or lacking(precision):
+@pytest.fixture(params=["bf16", "int8"])
+def precision(request: pytest.FixtureRequest) -> str:
+    """bf16 and int8 with packed weights, where the processor and numba have what they need."""
+    if reason := fused.lacking(request.param):
         pytest.skip(reason)
-    if engine == "products":
-        monkeypatch.setattr(fused, "lacking", lambda precision: "this test is of the other engine")
-    return precision
+    return request.param
 
 
 @pytest.fixture

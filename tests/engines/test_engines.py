@@ -14,10 +14,9 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import pool
-from albertkit.engines import fused, load_engine, loops, operators, processor
+from albertkit.engines import load_engine, making, processor
 from albertkit.engines.engine import ModelEngine, on_threads
 from albertkit.engines.fused import FusedEngine
-from albertkit.engines.packed import PackedEngine
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 
@@ -85,7 +84,7 @@ def test_fp32_is_the_model(make_model: MakeModel, batch: PackedBatch) -> None:
 def test_every_configuration(make_model: MakeModel, batch: PackedBatch, precision: str, changes: dict) -> None:
     model = make_model(**changes)
     engine = load_engine(model, precision)
-    assert isinstance(engine, PackedEngine)
+    assert isinstance(engine, FusedEngine)
     assert (engine.precision, engine.notes) == (precision, ())
     found, expected = engine.encode(batch), in_fp32(model, batch)
     assert found.hidden.dtype == torch.float32
@@ -101,7 +100,7 @@ def test_the_comparison_notices(make_model: MakeModel, batch: PackedBatch, preci
     assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) < WORST[precision]
 
 
-def test_positions_of_the_last_pass(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+def test_positions_of_the_last_layer(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
     engine = load_engine(make_model(), precision)
     everywhere = engine.encode(batch)
     for positions in (torch.tensor([150, 3, 3, 40]), batch.offsets[1:] - 1, batch.offsets[:0]):
@@ -129,7 +128,7 @@ def test_a_copy_packs_its_own_weights(make_model: MakeModel, batch: PackedBatch,
         assert torch.equal(other.encode(batch).hidden, expected)
 
 
-def test_threads_and_pieces_change_nothing(make_model: MakeModel, precision: str) -> None:
+def test_threads_and_chunks_change_nothing(make_model: MakeModel, precision: str) -> None:
     many = PackedBatch.from_sequences([[5 + n % 200] * (1 + n % 60) for n in range(60)])
     engine = load_engine(make_model(), precision)
     before = torch.get_num_threads()
@@ -170,9 +169,7 @@ def test_int8_of_base_as_it_is_used(precision: str) -> None:
     assert worst_cosine(found, expected) > 0.9995
 
 
-def test_outliers_of_trained_models_are_kept(
-    make_model: MakeModel, batch: PackedBatch, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outliers_of_trained_models_are_kept(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
     if precision != "int8":
         pytest.skip("only int8 treats them apart")
     model = make_model()
@@ -182,9 +179,7 @@ def test_outliers_of_trained_models_are_kept(
         layer.ffn_output.weight[:, [7, 300]] *= 0.05
     engine, expected = load_engine(model, "int8"), in_fp32(model, batch)
     assert worst_cosine(engine.encode(batch).hidden, expected) > 0.999
-    if isinstance(engine, FusedEngine):
-        engine._passes[0][0].outer_rows[:] = 0
-    monkeypatch.setattr(loops, "add_outliers", lambda *_: None)
+    engine._layers[0][0].outer_rows[:] = 0
     assert worst_cosine(engine.encode(batch).hidden, expected) < 0.99
 
 
@@ -194,7 +189,7 @@ def test_outliers_of_trained_models_are_kept(
 def test_an_unknown_precision_is_named(make_model: MakeModel) -> None:
     with pytest.raises(ConfigError, match="fp8") as caught:
         load_engine(make_model(), "fp8")  # type: ignore[arg-type]
-    assert caught.value.slug == "bad-precision"
+    assert caught.value.slug == "unknown-name"
 
 
 def test_auto_is_never_int8(make_model: MakeModel) -> None:
@@ -218,55 +213,20 @@ def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypat
     assert processor.faster_bf16(torch.device("cpu")) is faster
 
 
-@pytest.fixture
-def capable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor that has everything, whatever it is; what was tried before is forgotten."""
+def test_a_processor_with_amx_gets_products_of_torch(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "has", lambda *names: True)
-    monkeypatch.setattr(fused, "lacking", lambda precision: "these tests are of the other engine")
-    operators.lacking.cache_clear()
-    yield
-    operators.lacking.cache_clear()
-
-
-@pytest.mark.usefixtures("capable")
-def test_a_missing_operator_is_named(
-    make_model: MakeModel, batch: PackedBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Missing:
-        def __init__(self, *_: object) -> None:
-            torch.ops.mkldnn.no_such_operator(1)
-
-    model = make_model()
-    monkeypatch.setattr(operators, "Bf16Linear", Missing)
-    engine = load_engine(model, "bf16")
+    monkeypatch.setattr(making, "has", lambda *names: True)
+    engine = load_engine(make_model(), "bf16")
     assert isinstance(engine, ModelEngine)
-    assert engine.precision == "bf16"
-    assert "no usable `mkldnn._linear_pointwise`" in engine.notes[0]
-    assert "no_such_operator" in engine.notes[0]
-    assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) > 0.9995
-
-    monkeypatch.setattr(operators, "Int8Linear", Missing)
-    operators.lacking.cache_clear()
-    notes = load_engine(model, "int8").notes
-    assert [note.split(":")[0] for note in notes] == ["not int8", "the model itself, without packed weights"]
-    assert "onednn.qlinear_pointwise" in notes[0]
-
-
-@pytest.mark.usefixtures("capable")
-def test_an_operator_that_computes_something_else_is_not_used(
-    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(operators.Bf16Linear, "values", lambda self, rows: torch.zeros(5, 16, dtype=torch.bfloat16))
-    assert "computes something else" in load_engine(make_model(), "bf16").notes[0]
+    assert (engine.precision, len(engine.notes)) == ("bf16", 1)
+    assert "AMX" in engine.notes[0]
 
 
 def test_a_processor_without_the_instructions(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "has", lambda *names: False)
-    operators.lacking.cache_clear()
     engine = load_engine(make_model(), "int8")
-    operators.lacking.cache_clear()
     assert engine.precision == "fp32"
-    assert engine.notes == ("not int8: the processor has neither avx512_vnni nor amx_int8",)
+    assert engine.notes == ("not int8: the processor has no avx512_vnni",)
     assert load_engine(make_model(), "bf16").precision == "fp32"
 
 

@@ -1,4 +1,4 @@
-"""The tile against numpy, passes in shapes that are not round, and threads that work together."""
+"""The tile against numpy, layers in shapes that are not round, and threads that work together."""
 
 import dataclasses
 import os
@@ -16,7 +16,7 @@ from albertkit.engines import fused, load_engine, processor
 from albertkit.engines.arithmetic import loops
 from albertkit.engines.engine import ModelEngine
 from albertkit.engines.fused import FusedEngine
-from albertkit.engines.team import Team, meet, new_meeting
+from albertkit.engines.thread_team import ThreadTeam, new_barrier, wait_for_all
 from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, pack, tile
 from albertkit.model import AlbertModel, PackedBatch
 
@@ -38,7 +38,7 @@ def numbers(request: pytest.FixtureRequest) -> str:
 
 
 @loops
-def call_tile(left, row, count, right, start, vectors, steps, out):  # type: ignore[no-untyped-def]
+def call_tile(left, row, count, right, start, vectors, steps, out):
     tile(left, row, count, right, start, vectors, steps, start, out)
 
 
@@ -87,7 +87,7 @@ def test_a_matrix_is_padded_with_zeros() -> None:
     assert flat.reshape(64, 64)[:5, :3].all()
 
 
-# --- passes -----------------------------------------------------------------------------------------------------------
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 LENGTHS = (1, 64, 65, 2, 127, 16, 15, 130, 33)
 SHAPES = [
@@ -170,7 +170,7 @@ def test_ids_that_the_model_does_not_know(make_model: MakeModel, numbers: str) -
     from albertkit.errors import DataError
 
     engine = load_engine(make_model(), numbers)
-    for ids, slug in (([5, 300], "id-out-of-range"), ([-1], "id-out-of-range"), ([5] * 65, "too-long")):
+    for ids, slug in (([5, 300], "wrong-tokenizer"), ([-1], "wrong-tokenizer"), ([5] * 65, "too-large")):
         with pytest.raises(DataError) as caught:
             engine.encode(PackedBatch.from_sequences([ids]))
         assert caught.value.slug == slug
@@ -208,55 +208,55 @@ def test_several_callers_at_once(make_model: MakeModel, numbers: str) -> None:
 
 
 @loops
-def rounds(meeting, member, members, count, seen):  # type: ignore[no-untyped-def]
+def rounds(barrier, member, members, count, seen):
     """Rounds in which each member writes its number of the round and then reads its neighbour's; mistakes."""
     mistakes = 0
     for number in range(count):
         seen[member] = number
-        if not meet(meeting, members):
+        if not wait_for_all(barrier, members):
             return -1
         if seen[(member + 1) % members] != number:
             mistakes += 1
-        if not meet(meeting, members):
+        if not wait_for_all(barrier, members):
             return -1
     return mistakes
 
 
 @pytest.mark.parametrize("members", [2, 3])
 def test_members_meet(members: int) -> None:
-    meeting, seen, mistakes = new_meeting(), np.zeros(members, np.int64), []
-    Team().work(lambda member, of: mistakes.append(rounds(meeting, member, of, 300, seen)), members, meeting)
+    barrier, seen, mistakes = new_barrier(), np.zeros(members, np.int64), []
+    ThreadTeam().run(lambda member, of: mistakes.append(rounds(barrier, member, of, 300, seen)), members, barrier)
     assert mistakes == [0] * members
 
 
 def test_a_member_that_never_comes() -> None:
-    team, meeting, answers = Team(), new_meeting(), []
+    team, barrier, answers = ThreadTeam(), new_barrier(), []
 
     def work(member: int, members: int) -> None:
         if member == 0:
             raise KeyboardInterrupt
-        answers.append(rounds(meeting, member, members, 1, np.zeros(3, np.int64)))
+        answers.append(rounds(barrier, member, members, 1, np.zeros(3, np.int64)))
 
     with pytest.raises(KeyboardInterrupt):
-        team.work(work, 3, meeting)
-    again = new_meeting()
-    team.work(lambda member, of: answers.append(rounds(again, member, of, 5, np.zeros(3, np.int64))), 3, again)
+        team.run(work, 3, barrier)
+    again = new_barrier()
+    team.run(lambda member, of: answers.append(rounds(again, member, of, 5, np.zeros(3, np.int64))), 3, again)
     assert answers[:2] == [-1, -1]
     assert len(answers) == 5
     assert -1 not in answers[2:]
 
 
 def test_a_busy_team_lets_others_work_alone() -> None:
-    team, begun, end, sizes = Team(), threading.Event(), threading.Event(), []
+    team, begun, end, sizes = ThreadTeam(), threading.Event(), threading.Event(), []
 
     def slow(member: int, members: int) -> None:
         begun.set()
         assert end.wait(30)
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(team.work, slow, 2, new_meeting())
+        running = pool.submit(team.run, slow, 2, new_barrier())
         assert begun.wait(30)
-        team.work(lambda member, members: sizes.append((member, members)), 2, new_meeting())
+        team.run(lambda member, members: sizes.append((member, members)), 2, new_barrier())
         end.set()
         running.result()
     assert sizes == [(0, 1)]

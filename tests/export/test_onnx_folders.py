@@ -1,4 +1,4 @@
-"""ONNX folders as models: `load_onnx` as the class it came from; pipelines, predict, evaluate, serve, agreement, vectors."""
+"""ONNX folders as models: `load_onnx` as the class it came from; pipelines, predict, evaluate, serve, comparison, vectors."""
 
 import json
 from collections.abc import Callable
@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Projection
 from albertkit.engines.onnx_model import is_onnx_folder, load_onnx
 from albertkit.errors import AlbertKitError, ConfigError, DataError
-from albertkit.export import export_onnx
-from albertkit.inference import load_pipeline, load_pipelines
-from albertkit.inference.agreement import check_agreement
+from albertkit.export.onnx_export import export_onnx
+from albertkit.inference.comparison import compare_precision
+from albertkit.inference.loading import load_pipeline, load_pipelines
+from albertkit.inference.predict import predict
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
     AlbertForMultipleChoice,
@@ -24,9 +26,8 @@ from albertkit.model import (
     AlbertModel,
 )
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.columns import Columns
+from albertkit.tasks.evaluation import evaluate_task
 from albertkit.tasks.loading import save_task_model
-from albertkit.tasks.predict import evaluate_task, predict
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -78,12 +79,12 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder: Folder, tmp_
     ):
         with pytest.raises(ConfigError, match="ONNX Runtime takes no") as caught:
             model(IDS, **asked)
-        assert caught.value.slug == "bad-argument"
+        assert caught.value.slug == "bad-value"
     model(IDS, labels=None, output_attentions=False)
     long = torch.full((1, model.config.max_position_embeddings + 1), 7)
     for wrong, slug in (
-        (long, "too-long"), (torch.tensor([[7, 56]]), "id-out-of-range"), (torch.tensor([[7, -1]]), "id-out-of-range"),
-        (torch.tensor([7]), "bad-shape"),
+        (long, "too-large"), (torch.tensor([[7, 96]]), "wrong-tokenizer"), (torch.tensor([[7, -1]]), "wrong-tokenizer"),
+        (torch.tensor([7]), "bad-value"),
     ):  # fmt: skip
         with pytest.raises(AlbertKitError) as caught:
             model(wrong)
@@ -92,7 +93,7 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder: Folder, tmp_
         model()
     with pytest.raises(DataError) as caught:
         model(IDS, MASK * 0)
-    assert caught.value.slug == "empty-sequence"
+    assert caught.value.slug == "empty"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -146,7 +147,7 @@ def test_a_pretrained_model_fills_masks_and_orders_sentences(folder: Folder, tmp
     assert list(load_pipelines(tmp_path / "onnx", device="meta")) == ["fill-mask", "sentence-order"]
     with pytest.raises(AlbertKitError) as caught:
         load_pipeline(tmp_path / "onnx", "embed")
-    assert caught.value.slug == "no-task"
+    assert caught.value.slug == "wrong-model"
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -174,22 +175,22 @@ def test_an_encoder_alone_is_pooled_as_its_own_folder(folder: Folder, tmp_path: 
     np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
-def test_agreement_compares_with_the_folder_it_came_from(folder: Folder, tmp_path: Path) -> None:
+def test_comparison_is_with_the_folder_it_came_from(folder: Folder, tmp_path: Path) -> None:
     source = folder(AlbertForSequenceClassification)
     report = export_onnx(source, tmp_path / "onnx")
-    found = check_agreement(tmp_path / "onnx")
+    found = compare_precision(tmp_path / "onnx")
     assert found.precision == "fp32"
     assert found.cosine_min == pytest.approx(report.agreement.cosine_min, abs=1e-6)
     assert str(source) in found.notes[0]
     source.rename(tmp_path / "moved")
     with pytest.raises(AlbertKitError, match="the folder that it was exported from is not there") as caught:
-        check_agreement(tmp_path / "onnx")
-    assert caught.value.slug == "no-weights"
+        compare_precision(tmp_path / "onnx")
+    assert caught.value.slug == "missing-file"
 
 
 def test_a_command_that_needs_weights_says_what_reads_an_exported_model(folder: Folder, tmp_path: Path) -> None:
     export_onnx(folder(AlbertForSequenceClassification), tmp_path / "onnx")
     with pytest.raises(AlbertKitError) as caught:
         AlbertForSequenceClassification.from_pretrained(tmp_path / "onnx")
-    assert caught.value.slug == "no-weights"
+    assert caught.value.slug == "missing-file"
     assert "albertkit.load_onnx" in caught.value.hint

@@ -134,6 +134,7 @@ class Inputs:
             "corpus build",
             lambda place: [
                 "corpus", "build", self.texts, "--tokenizer", self.tokenizer, "--out", place / "out", "--workers", "0",
+                "--shard-tokens", "10000",
             ],
         )  # fmt: skip
 

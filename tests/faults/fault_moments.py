@@ -8,10 +8,12 @@ of the kernel reach the rest.
 import builtins
 import errno
 import io
+import json
 import os
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,3 +170,56 @@ class FileWrite:
 def bytes_below(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by its path in it."""
     return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def in_a_fork(root: Path, work: Callable[[], object], at: int = 0, do: str = "kill") -> tuple[int, list[str]]:
+    """Do work in a process of its own, disturbed at a moment.
+
+    Args:
+        root: As `Moments`.
+        work: What is done.
+        at, do: As `Moments`.
+
+    Returns:
+        Its status, below 0 the signal that ended it, and its moments, if it was not disturbed.
+    """
+    seen = root.with_name(f"{root.name}.moments")
+    process = os.fork()
+    if not process:
+        moments = Moments(str(root), at, do)
+        moments.install()
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            moments.root = "\0"
+            seen.write_text(json.dumps(moments.seen))
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return status, json.loads(seen.read_text()) if not at else []
+
+
+def ends_the_same_when_killed(folder: Path, work: Callable[[Path], object], kills: int) -> dict[str, bytes]:
+    """Kill work at moments from the first to the last, each time in a new folder, do it again, and compare the bytes.
+
+    Args:
+        folder: Where the folders of the attempts come to lie.
+        work: Does the work in a folder.
+        kills: How often.
+
+    Returns:
+        What undisturbed work leaves.
+    """
+    status, moments = in_a_fork(folder / "whole", lambda: work(folder / "whole"))
+    wanted = bytes_below(folder / "whole")
+    assert status == 0
+    assert len(moments) >= kills
+    for turn in range(kills):
+        at, place = 1 + turn * (len(moments) - 1) // (kills - 1), folder / f"killed-{turn}"
+        assert in_a_fork(place, lambda place=place: work(place), at)[0] == -signal.SIGKILL, moments[at - 1]
+        work(place)
+        assert bytes_below(place) == wanted, moments[at - 1]
+    return wanted

@@ -217,19 +217,17 @@ def _jumping(seconds: float) -> None:
 
 def _quicken() -> None:
     """Small inputs shall have many commits, shards and windows, so that a kill finds something to take up; and no plots."""
-    from albertkit.corpus import build, reading
-    from albertkit.embeddings.encoding import encode_file, vector_files, work
+    from albertkit.corpus import reading
+    from albertkit.embeddings.encoding import encode_file
+    from albertkit.frame import job
 
     for module in ("matplotlib", "torch.utils.tensorboard"):
         sys.modules[module] = None  # type: ignore[assignment]
-    build.build_store.__kwdefaults__["commit_seconds"] = 0.0
-    encode_file.encode_file.__kwdefaults__["commit_seconds"] = 0.0
-    for module, name, value in ((reading, "BATCH_DOCUMENTS", 30), (work, "WINDOW", 100), (vector_files, "_GROUP", 50)):
+    for module, name, value in (
+        (job, "COMMIT_SECONDS", 0.0), (reading, "BATCH_DOCUMENTS", 30), (encode_file, "WINDOW", 100), (encode_file, "_GROUP", 50),
+    ):  # fmt: skip
         assert hasattr(module, name), name
         setattr(module, name, value)
-    build.BuildSettings.__init__.__defaults__ = tuple(
-        10_000 if value == 1 << 29 else value for value in build.BuildSettings.__init__.__defaults__ or ()
-    )
 
 
 def _serve() -> None:

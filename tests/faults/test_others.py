@@ -73,7 +73,7 @@ def test_a_bit_flips_in_what_a_killed_one_left(bench, name):
         outcome = bench.server.run(command.arguments(place))
         found = differences(wanted, final_bytes(place)) if outcome.code == 0 else []
         ending = "same bytes" if outcome.code == 0 else outcome.slug
-        if found and bench.server.run(["doctor", place]).slug == "broken-files":
+        if found and bench.server.run(["doctor", place]).slug == "corrupt":
             found, ending = [], "said by doctor"
         if found or (outcome.code and not outcome.is_clear):
             faults.append(f"{told}: status {outcome.code}, {found or outcome.said[-1500:]}")

@@ -2,11 +2,8 @@
 
 import os
 
-import numpy as np
 import pytest
 
-from albertkit.corpus.journal import Journal
-from albertkit.corpus.writer import StoreWriter
 from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, explain
 from albertkit.files import (
     atomic_file,
@@ -17,8 +14,10 @@ from albertkit.files import (
     remove_leftovers,
     write_checksums,
 )
-from albertkit.intact import check_files
-from albertkit.training.run_folder import alone_in_run, check_no_stranger
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.training.run import open_run
+from albertkit.training.settings import check_no_stranger
+from albertkit.verify import verify_files
 
 
 def in_a_fork(function) -> int:
@@ -85,13 +84,11 @@ def test_one_process_writes_to_a_folder_and_its_death_frees_it(tmp_path):
 
 
 def test_a_training_holds_its_folder_and_takes_no_other(tmp_path):
-    @alone_in_run
-    def train(model: str, out: str) -> int:
-        with pytest.raises(MachineError, match="another process"), only_writer(out):
+    out = tmp_path / "run"
+    with open_run(out, FinetuneSettings(), "training"):
+        second = only_writer(out)
+        with pytest.raises(MachineError, match="another process"), second:
             pass
-        return 1
-
-    assert train("model", tmp_path / "run") == 1
     (tmp_path / "run").mkdir()
     for log in ("train.log", "log.txt", "train-log.txt", "stdout.txt"):
         (tmp_path / "run" / log).touch()
@@ -111,41 +108,13 @@ def test_changed_files_are_named(tmp_path):
     (tmp_path / "best").mkdir()
     (tmp_path / "best" / "model.safetensors").write_bytes(b"weights")
     with pytest.raises(DataError, match="nothing below"):
-        check_files(tmp_path)
+        verify_files(tmp_path)
     write_checksums(tmp_path / "best")
-    assert check_files(tmp_path).models == 1
+    assert verify_files(tmp_path).models == 1
     (tmp_path / "best" / "model.safetensors").write_bytes(b"weightz")
     assert changed_files(tmp_path / "best") == ["model.safetensors"]
     with pytest.raises(DataError, match=r"model\.safetensors"):
-        check_files(tmp_path)
-
-
-def test_a_journal_notices_what_changed_in_it(tmp_path):
-    file = tmp_path / "journal.sqlite"
-    journal = Journal(file)
-    journal.add([b"0123456789abcdef"])
-    journal.commit(state={"documents": 12345})
-    journal.close()
-    content = file.read_bytes()
-    for before, now in ((b"12345", b"12344"), (b"6789", b"6788"), (b"state", b"stage")):
-        assert before in content
-        file.write_bytes(content.replace(before, now))
-        with pytest.raises(MachineError) as caught:
-            Journal(file)
-        assert caught.value.slug == "broken-journal"
-    file.write_bytes(content)
-    Journal(file).close()
-
-
-def test_shards_of_an_unfinished_store_are_compared_with_their_sums(tmp_path):
-    writer = StoreWriter(tmp_path, 100, 1000, [])
-    writer.append(*map(np.array, ([5, 6, 7], [1, 2], [2])))
-    writer.sync()
-    writer.close()
-    StoreWriter(tmp_path, 100, 1000, writer.shards, writer.sums).close()
-    (tmp_path / "tokens-00000.bin").write_bytes(b"\5\0\6\0\6\0")
-    with pytest.raises(MachineError, match="CRC-32C"):
-        StoreWriter(tmp_path, 100, 1000, writer.shards, writer.sums)
+        verify_files(tmp_path)
 
 
 @pytest.mark.parametrize(

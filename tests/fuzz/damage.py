@@ -185,9 +185,7 @@ def safetensors(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) ->
     header, rest = json.loads(data[8 : 8 + length]), bytearray(data[8 + length :])
     if rng.randrange(4) == 0 and rest:  # a file like any other, of strange numbers
         place = rng.randrange(len(rest))
-        rest[place : place + 4] = rng.choice((b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff\xff\x7f\x7f", b"\1\0\0\0"))[
-            : len(rest) - place
-        ]
+        rest[place : place + 4] = rng.choice(_STRANGE)[: len(rest) - place]
         return data[: 8 + length] + bytes(rest)
     if rng.randrange(3) == 0:
         names = [name for name in header if name != "__metadata__"]

@@ -21,8 +21,8 @@ PASSAGE = "The quick brown fox jumps over a lazy dog."
 
 def seeds() -> dict[str, tuple[str, list[bytes]]]:
     """Of each target the name of its file, and good contents to begin with."""
-    from albertkit.tensorflow_files.records import example
-    from albertkit.tensorflow_files.table import write_table
+    from albertkit.conversion.tensorflow.records import example
+    from albertkit.conversion.tensorflow.table import write_table
 
     config = {
         "vocab_size": 40,
@@ -59,12 +59,12 @@ def reader(target: str):
 
         return AlbertConfig.from_pretrained
     if target == "records":
-        from albertkit.tensorflow_files.records import read_example
+        from albertkit.conversion.tensorflow.records import read_example
 
         return lambda file: read_example(file.read_bytes())
     if target == "table":
-        from albertkit.tensorflow_files.encoding import reading
-        from albertkit.tensorflow_files.index import read_index
+        from albertkit.conversion.tensorflow.encoding import reading
+        from albertkit.conversion.tensorflow.index import read_index
 
         def read(file):
             with reading(file):
@@ -72,8 +72,8 @@ def reader(target: str):
 
         return read
     if target in ("wiki", "jsonl"):
-        from albertkit.corpus.inputs import find_inputs
         from albertkit.corpus.readers import DocumentFile
+        from albertkit.data.inputs import find_inputs
 
         return lambda file: list(DocumentFile(find_inputs([file])[0], target))
     if target == "piece model":
@@ -81,7 +81,7 @@ def reader(target: str):
 
         return lambda file: load_processor(file.read_bytes(), file)
     if target == "metrics":
-        from albertkit.report.metrics import read_metrics
+        from albertkit.training.metrics import read_metrics
 
         return read_metrics
     if target == "captions":
@@ -97,9 +97,9 @@ def reader(target: str):
             return [table.row(number) for number in range(len(table))]
 
         return rows
-    from albertkit.tasks.columns import Columns
+    from albertkit.data.bad_rows import Faults
+    from albertkit.data.columns import Columns
     from albertkit.tasks.data import read_split
-    from albertkit.tasks.faults import Faults
     from albertkit.tasks.registry import find_task
 
     named = {"separated": "classify", "squad": "squad2", "tags": "ner", "race": "race"}[target]

@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Reader:
         writes: Whether it also writes into its folder.
         memory: Bytes that it may take however small its files are.
         tolerant: It notes what is damaged, and goes on.
+        alone: Every file is read by itself, but all must be there: none is replaced by what is no file.
         streams: It may be given a pipe or a device, so it has to wait for the one and may read much of the other.
     """
 
@@ -58,6 +59,22 @@ class Reader:
     memory: int = 64 << 20
     streams: bool = False
     tolerant: bool = False
+    alone: bool = False
+
+
+def read_each(reads: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Try all; raise the last problem, or return what they returned."""
+    from albertkit.errors import AlbertKitError
+
+    problem, found = None, []
+    for read in reads:
+        try:
+            found.append(read())
+        except AlbertKitError as error:
+            problem = error
+    if problem:
+        raise problem
+    return found
 
 
 class Fuzzing:

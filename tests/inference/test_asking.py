@@ -2,7 +2,7 @@
 
 import pytest
 
-from albertkit.checkpoints.classes import load_model
+from albertkit.conversion.classes import load_model
 from albertkit.errors import CheckpointError
 from albertkit.inference.asking import ask
 from albertkit.model import AlbertForSequenceClassification
@@ -41,5 +41,5 @@ def test_a_captioner_and_a_folder_around_a_model_are_told_apart(folder, tmp_path
     with pytest.raises(CheckpointError, match=r"is a captioner(.|\n)*albertkit caption predict"):
         load_model(path)
     (tmp_path / "config.json").write_text(config.read_text())
-    with pytest.raises(CheckpointError, match=rf"no-weights(.|\n)*inside it: {path}"):
+    with pytest.raises(CheckpointError, match=rf"missing-file(.|\n)*inside it: {path}"):
         AlbertForSequenceClassification.from_pretrained(tmp_path)

@@ -7,7 +7,7 @@ import torch
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Projection
 from albertkit.errors import ConfigError, DataError
-from albertkit.inference import load_pipeline
+from albertkit.inference.loading import load_pipeline
 from albertkit.model import AlbertForPreTraining, AlbertModel
 
 sentence_transformers = pytest.importorskip("sentence_transformers")

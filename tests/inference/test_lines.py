@@ -8,12 +8,14 @@ import lzma
 import numpy as np
 import pytest
 
+import albertkit.inference.predict as predict_module
 from albertkit.cli import main
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.inference import load_pipeline
+from albertkit.frame.rendering import to_terminal
 from albertkit.inference.asking import ask, flags_of, values_of
-from albertkit.inference.lines import predict_lines
-from albertkit.inference.showing import print_answers
+from albertkit.inference.loading import load_pipeline
+from albertkit.inference.predict import predict
+from albertkit.inference.showing import answer_sections
 from albertkit.model import (
     AlbertForMultipleChoice,
     AlbertForPreTraining,
@@ -21,7 +23,6 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
-from albertkit.tasks import predict as task_predict
 
 TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
 TEXTS = ["seven [MASK] wizards", "the fox [MASK]", "강을 [MASK] 건너 [MASK]", "a [MASK]"]
@@ -46,11 +47,11 @@ def near(record):
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
 def test_lines_of_text_are_answered_in_order(pretrained, tmp_path, packing, monkeypatch):
-    monkeypatch.setattr(task_predict, "CHUNK", 3)
+    monkeypatch.setattr(predict_module, "CHUNK", 3)
     content = ("\ufeff" + "\r\n".join(TEXTS * 3) + "\r\n").encode()
     packed = {"": content, ".gz": gzip.compress(content), ".xz": lzma.compress(content)}[packing]
     (tmp_path / f"in.txt{packing}").write_bytes(packed)
-    report = predict_lines(pretrained, tmp_path / f"in.txt{packing}", tmp_path / "out.jsonl", precision="fp32")
+    report = predict(pretrained, tmp_path / f"in.txt{packing}", tmp_path / "out.jsonl", precision="fp32")
     assert (report.examples, report.left_out, report.written) == (12, (), (tmp_path / "out.jsonl",))
     found = records_of(tmp_path / "out.jsonl")
     assert [record["line"] for record in found] == list(range(1, 13))
@@ -63,7 +64,7 @@ def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
     values = ["the fox", ["the fox", "a dog"], {"text": "강을", "pair": "the fox"}, {"text": "calm", "id": 3}]
     lines = [json.dumps(value) for value in values]
     (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:], "  "]) + "\n")
-    predict_lines(path, tmp_path / "in.jsonl", tmp_path / "out.jsonl", precision="fp32")
+    predict(path, tmp_path / "in.jsonl", tmp_path / "out.jsonl", precision="fp32")
     found = records_of(tmp_path / "out.jsonl")
     assert [record.pop("line") for record in found] == [1, 3, 4, 5]
     assert list(map(near, found)) == list(map(near, load_pipeline(path, precision="fp32")(values)))
@@ -71,7 +72,7 @@ def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
 
 def test_vectors_are_lists_and_an_empty_line_has_one(pretrained, tmp_path):
     (tmp_path / "in.txt").write_text("the fox\n\na dog\n")
-    predict_lines(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", kind="embed", precision="fp32")
+    predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", kind="embed", precision="fp32")
     found = records_of(tmp_path / "out.jsonl")
     assert [(len(record["embedding"]), record["tokens"] > 1) for record in found] == [(64, True)] * 3
     expected = load_pipeline(pretrained, "embed", precision="fp32")(["the fox", "", "a dog"])
@@ -85,12 +86,12 @@ BAD = [b"seven [MASK]", b"no mask", b"[MASK] \xff", b"[MASK] " * 80, b"", b"the 
 def test_lines_that_cannot_be_used_are_named_or_left_out(pretrained, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"\n".join(BAD))
     with pytest.raises(DataError) as caught:
-        predict_lines(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
+        predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
     assert caught.value.slug == "bad-row"
     assert "line 2: there is no [MASK] in 'no mask'" in caught.value.message
     assert "--on-error skip" in caught.value.hint
     assert list(tmp_path.glob("out*")) == []
-    report = predict_lines(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
+    report = predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
     assert report.examples == 2
     assert sorted(fault.line for fault in report.left_out) == [2, 3, 4, 5]
     reasons = {fault.line: fault.reason for fault in report.left_out}
@@ -104,15 +105,15 @@ def test_a_long_line_among_many_is_found_and_stops(pretrained, tmp_path):
     texts[37] = "[MASK] " * 80
     (tmp_path / "in.txt").write_text("\n".join(texts))
     with pytest.raises(DataError, match="line 38"):
-        predict_lines(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
-    predict_lines(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
+        predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
+    predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
     assert [r["line"] for r in records_of(tmp_path / "out.jsonl")] == [n for n in range(1, 51) if n != 38]
 
 
 def test_lines_of_json_that_hold_no_value(pretrained, tmp_path):
     lines = ['"[MASK]"', "{", "3", '"\\ud800 [MASK]"', "[" * 100_000, '{"text": "[MASK]"}', "NaN"]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    report = predict_lines(pretrained, tmp_path / "in.jsonl", tmp_path / "out.jsonl", on_error="skip")
+    report = predict(pretrained, tmp_path / "in.jsonl", tmp_path / "out.jsonl", on_error="skip")
     assert sorted(fault.line for fault in report.left_out) == [2, 3, 4, 5, 7]
     assert [record["line"] for record in records_of(tmp_path / "out.jsonl")] == [1, 6]
 
@@ -120,22 +121,22 @@ def test_lines_of_json_that_hold_no_value(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("input", "options", "slug"),
     [
-        ("in.tsv", {}, "no-task"),
-        ("in.parquet", {}, "no-task"),
+        ("in.tsv", {}, "wrong-model"),
+        ("in.parquet", {}, "wrong-model"),
         ("nowhere.txt", {}, "not-found"),
         (".", {}, "wrong-kind"),
-        ("*.t*", {}, "several-files"),
-        ("in.txt", {"out": "folder"}, "bad-argument"),
-        ("in.txt", {"kind": "tag"}, "no-task"),
-        ("in.txt", {"kind": "caption"}, "bad-argument"),
-        ("in.txt", {"precision": "fp8"}, "bad-precision"),
+        ("*.t*", {}, "ambiguous"),
+        ("in.txt", {"out": "folder"}, "bad-value"),
+        ("in.txt", {"kind": "tag"}, "wrong-model"),
+        ("in.txt", {"kind": "caption"}, "bad-value"),
+        ("in.txt", {"precision": "fp8"}, "unknown-name"),
     ],
 )
 def test_files_and_options_that_cannot_work(pretrained, tmp_path, input, options, slug):
     for name in ("in.tsv", "in.txt", "in.parquet"):
         (tmp_path / name).write_text("[MASK]\n")
     with pytest.raises(AlbertKitError) as caught:
-        predict_lines(pretrained, tmp_path / input, **options)
+        predict(pretrained, tmp_path / input, **options)
     assert caught.value.slug == slug
     assert caught.value.hint
 
@@ -159,7 +160,7 @@ ASKED = {
     "classify": ((["the fox", "강을"],), ["the fox", "강을", "LABEL_3", "and 2 more"]),
     "score": ((["the fox"], ["a dog"]), ["the fox", "a dog"]),
     "tag": ((["the fox  jumps over a lazy dog"],), ["PER", " to ", "%"]),
-    "answer": ((["the quick brown fox " * 40], [], ["fox?", "강?"]), ["fox?", "강?", "%", "… "]),
+    "answer": ((["the quick brown fox " * 40], [], ["fox?", "강?"]), ["fox?", "강?", "%", " …"]),
     "choose": ((["it was calm"], [], ["who?"], ["a fox", "a dog"]), ["A  a fox", "B  a dog", "it was calm", "who?"]),
 }
 
@@ -178,7 +179,7 @@ def test_every_kind_is_answered_and_shown(folder, kind):
     assert answers.results == expected
     assert json.loads(json.dumps(answers.to_dict()))["results"] == expected
     out = io.StringIO()
-    print_answers(answers, out)
+    to_terminal(answer_sections(answers), out)
     for part in shown:
         assert part in out.getvalue()
     assert "\x1b" not in out.getvalue()
@@ -221,7 +222,7 @@ def test_flags_are_what_a_person_would_type(folder, kind):
 def test_parts_that_do_not_belong_together(parts):
     with pytest.raises(AlbertKitError) as caught:
         values_of(*parts)
-    assert caught.value.slug == "bad-argument"
+    assert caught.value.slug == "bad-value"
 
 
 # --- the command --------------------------------------------------------------------------------------------------------
@@ -262,12 +263,12 @@ def test_the_command_answers_a_file(pretrained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "slug"),
     [
-        (["{model}"], "bad-argument"),
+        (["{model}"], "bad-value"),
         (["{model}", "in.txt", "--text", "[MASK]"], "conflicting-options"),
         (["{model}", "--text", "[MASK]", "--out", "x.jsonl"], "conflicting-options"),
-        (["{model}", "--text", "no mask"], "no-mask"),
-        (["{model}", "--kind", "embeds", "--text", "a"], "unknown-kind"),
-        (["{model}", "--pair", "a"], "bad-argument"),
+        (["{model}", "--text", "no mask"], "bad-input"),
+        (["{model}", "--kind", "embeds", "--text", "a"], "unknown-name"),
+        (["{model}", "--pair", "a"], "bad-value"),
         (["nowhere/at/all", "--text", "a"], "not-found"),
     ],
 )

@@ -8,15 +8,14 @@ import torch
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.synthetic.learn import SAMPLING, SHELL
-from albertkit.captioning.synthetic.shapes import make_clips
-from albertkit.checkpoints.initial import init_model
 from albertkit.config import AlbertConfig
+from albertkit.conversion.initial import init_model
+from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.files import read_json, write_json
-from albertkit.inference import KINDS, load_pipeline, load_pipelines
 from albertkit.inference.asking import ask
+from albertkit.inference.loading import KINDS, load_pipeline, load_pipelines
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
     AlbertForMaskedLM,
@@ -27,12 +26,13 @@ from albertkit.model import (
     AlbertForTokenClassification,
     AlbertModel,
 )
-from albertkit.tasks.columns import Columns
+from albertkit.tasks.finetune import finetune
 from albertkit.tasks.loading import save_task_model
 from albertkit.tasks.registry import find_task
-from albertkit.tasks.runs import finetune
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tokenizer import AlbertTokenizer
+from benchmarks.learn_shapes import SAMPLING, SHELL
+from benchmarks.moving_shapes import make_clips
 
 HEADS = [
     ("fill-mask", "AlbertForPreTraining", {}),
@@ -129,20 +129,20 @@ def test_a_captioner_captions(captioner):
 def test_a_captioner_asked_about_text_names_the_command_for_videos(captioner):
     with pytest.raises(ConfigError) as caught:
         ask(captioner[0], ["a red circle"])
-    assert caught.value.slug == "bad-argument"
+    assert caught.value.slug == "bad-value"
     assert "albertkit caption predict" in caught.value.hint
 
 
 REFUSED = [
-    (AlbertForPreTraining, {}, "classify", "no-task"),
-    (AlbertForPreTraining, {}, "caption", "no-captioner"),
-    (AlbertForPreTraining, {}, "fill-masks", "unknown-kind"),
-    (AlbertForMaskedLM, {}, "sentence-order", "no-task"),
-    (AlbertModel, {}, None, "no-task"),
-    (AlbertModel, {}, "fill-mask", "no-task"),
-    (AlbertForSequenceClassification, {}, "fill-mask", "no-task"),
-    (AlbertForTokenClassification, {}, "classify", "no-task"),
-    (AlbertForSequenceClassification, {"num_labels": 2, "problem_type": "regression"}, None, "no-task"),
+    (AlbertForPreTraining, {}, "classify", "wrong-model"),
+    (AlbertForPreTraining, {}, "caption", "wrong-model"),
+    (AlbertForPreTraining, {}, "fill-masks", "unknown-name"),
+    (AlbertForMaskedLM, {}, "sentence-order", "wrong-model"),
+    (AlbertModel, {}, None, "wrong-model"),
+    (AlbertModel, {}, "fill-mask", "wrong-model"),
+    (AlbertForSequenceClassification, {}, "fill-mask", "wrong-model"),
+    (AlbertForTokenClassification, {}, "classify", "wrong-model"),
+    (AlbertForSequenceClassification, {"num_labels": 2, "problem_type": "regression"}, None, "wrong-model"),
 ]
 
 
@@ -181,8 +181,8 @@ def test_folders_that_are_none_are_named(folder, tmp_path):
     assert slug_of(tmp_path / "nowhere") == "not-found"
     (tmp_path / "empty").mkdir()
     assert slug_of(tmp_path / "empty") == "not-found"
-    assert slug_of(path, precision="fp8") == "bad-precision"
-    assert slug_of(path, device="tpu") == "bad-device"
+    assert slug_of(path, precision="fp8") == "unknown-name"
+    assert slug_of(path, device="tpu") == "no-device"
     for name in ("spiece.model", "tokenizer.json"):
         (path / name).unlink()
     for kind in (None, "sentence-order", "embed"):
@@ -192,13 +192,13 @@ def test_folders_that_are_none_are_named(folder, tmp_path):
 def test_parts_that_do_not_fit_are_refused(folder, tmp_path, tokenizer, make_model):
     path = folder(AlbertForPreTraining, vocab_size=tokenizer.vocab_size - 6)
     for kind in (None, "embed"):
-        assert slug_of(path, kind=kind) == "vocab-mismatch"
+        assert slug_of(path, kind=kind) == "wrong-tokenizer"
     task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
     save_task_model(tmp_path, make_model(AlbertForSequenceClassification, **task.head()), tokenizer, task)
     assert load_pipeline(tmp_path).kind == "classify"
     for change in ({"labels": ["a", "b", "c"]}, {"length": 512}):
         write_json(tmp_path / "task.json", {**task.to_dict(), **change})
-        assert slug_of(tmp_path) == "broken-task"
+        assert slug_of(tmp_path) == "bad-file"
         assert read_json(tmp_path / "task.json", "task")
 
 

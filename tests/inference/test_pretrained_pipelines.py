@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.inference import load_pipeline
+from albertkit.inference.loading import load_pipeline
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 
 transformers = pytest.importorskip("transformers")
@@ -139,8 +139,8 @@ def test_rows_that_only_fill_up_the_table_are_never_guessed(folder, tokenizer):
 @pytest.mark.parametrize(
     ("kind", "value", "slug"),
     [
-        ("fill-mask", "no mask", "no-mask"),
-        ("fill-mask", "[MASK] " * 63, "too-long"),
+        ("fill-mask", "no mask", "bad-input"),
+        ("fill-mask", "[MASK] " * 63, "too-large"),
         ("fill-mask", 3, "bad-input"),
         ("fill-mask", {"texts": "[MASK]"}, "bad-input"),
         ("sentence-order", "one text", "bad-input"),
@@ -170,7 +170,7 @@ def test_objects_with_a_text_are_texts(folder):
 def test_options_are_checked(folder):
     fill = load_pipeline(folder(AlbertForPreTraining))
     assert len(fill("[MASK]", top=3)["masks"][0]) == 3
-    for options, slug in (({"top": 0}, "bad-value"), ({"top": 51}, "bad-value"), ({"tops": 3}, "bad-argument")):
+    for options, slug in (({"top": 0}, "bad-value"), ({"top": 51}, "bad-value"), ({"tops": 3}, "bad-value")):
         with pytest.raises(ConfigError) as caught:
             fill("[MASK]", **options)
         assert caught.value.slug == slug
@@ -179,4 +179,4 @@ def test_options_are_checked(folder):
 def test_a_model_without_the_head_cannot_say_the_order(folder):
     with pytest.raises(CheckpointError) as caught:
         load_pipeline(folder(AlbertForMaskedLM), "sentence-order")
-    assert caught.value.slug == "no-task"
+    assert caught.value.slug == "wrong-model"

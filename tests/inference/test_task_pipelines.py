@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from albertkit.errors import DataError
-from albertkit.inference import load_pipeline
+from albertkit.inference.loading import load_pipeline
 from albertkit.model import (
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,

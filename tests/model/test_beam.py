@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from albertkit.config import AlbertConfig
+from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.model import AlbertForBeamQuestionAnswering, PackedBatch
-from albertkit.tensorflow_files.bundle import TensorBundle
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 Tensors = dict[str, torch.Tensor]

@@ -127,7 +127,7 @@ def test_fused_projections_are_the_three_projections(make_model: Make) -> None:
 
 
 def test_each_block_is_made_ready_once(make_model: Make) -> None:
-    passes = make_model(inner_group_num=2).albert.encoder.passes(torch.bfloat16)
+    passes = make_model(inner_group_num=2).albert.encoder.layers(torch.bfloat16)
     assert len(passes) == 6
     assert len({id(weights) for _, weights in passes}) == 2
     assert passes[0][1].qkv.keywords["weight"].dtype == torch.bfloat16
@@ -283,9 +283,8 @@ def test_too_long_a_sequence_is_named(make_model: Make) -> None:
 
 
 def test_an_id_the_model_does_not_know_is_named(make_model: Make) -> None:
-    with pytest.raises(DataError, match="input_ids go from 3 to 90, the model knows 0 to 89") as caught:
+    with pytest.raises(DataError, match=r"(?s)\[wrong-tokenizer\].*input_ids go from 3 to 90, the model knows 0 to 89"):
         make_model()(torch.tensor([[3, 90]]))
-    assert caught.value.slug == "id-out-of-range"
 
 
 @pytest.mark.gpu

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albertkit.data.packing import unpack
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import PackedBatch
-from albertkit.model.packing import unpack
 
 sequences = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=5)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from albertkit.checkpoints.initial import init_model
+from albertkit.conversion.initial import init_model
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import AlbertKitError
 from albertkit.model import (
@@ -25,7 +25,7 @@ from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
-from albertkit.pretraining.start import continue_model, draw
+from albertkit.pretraining.start import continue_model, initialise
 from albertkit.tokenizer import AlbertTokenizer
 
 SHAPE = dict(
@@ -114,9 +114,9 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
         continue_model(tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed))
         for seed in (1, 1, 2)
     )
-    assert start.continued["drawn_afresh"] == fresh
+    assert start.continued["initialised"] == fresh
     assert start.continued["class"] == kind.__name__
-    assert start.notes == [f"not in `{tmp_path / 'model'}`, drawn afresh: {', '.join(fresh)}"] * bool(fresh) + [
+    assert start.notes == [f"not in `{tmp_path / 'model'}`, initialised: {', '.join(fresh)}"] * bool(fresh) + [
         f"in `{tmp_path / 'model'}`, of no use here: {left_out}"
     ] * bool(left_out)
     assert "id2label" not in start.model.config.to_dict()
@@ -133,7 +133,7 @@ def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home):
     pretrain(home / "old" / "store", tmp_path / "one", replace(settings, config=home / "config.json"))
     pretrain(home / "old" / "store", tmp_path / "two", settings, start=tmp_path / "shell")
     assert not differing(weights(tmp_path / "one" / "final"), weights(tmp_path / "two" / "final"))
-    assert estimate(home / "old" / "store", settings, start=tmp_path / "shell").parameters == sum(
+    assert estimate(home / "old" / "store", settings=settings, start=tmp_path / "shell").parameters == sum(
         tensor.numel() for tensor in weights(tmp_path / "shell").values()
     )
 
@@ -184,11 +184,11 @@ def test_spare_rows_are_made_anew_too(tmp_path, home):
 def test_other_vocabularies_are_refused(tmp_path, home):
     make_store(tmp_path / "smaller", OLD[:-1], OLD)
     make_store(tmp_path / "moved", [OLD[1], OLD[0], *OLD[2:], *NEW], OLD)
-    for name, says in (("smaller", "20 pieces"), ("moved", "id 5 is `the`")):
+    for name, says in (("smaller", "20 tokens"), ("moved", "id 5 is `the`")):
         error = refused(
             lambda n=name: pretrain(tmp_path / n / "store", tmp_path / "run", SETTINGS, start=home / "model")
         )
-        assert error.slug == "vocab-mismatch"
+        assert error.slug == "wrong-tokenizer"
         assert says in error.message
         assert "tokenizer extend" in error.hint
     assert not (tmp_path / "run").exists()
@@ -241,7 +241,7 @@ def test_rows_can_be_named(tmp_path, home):
     """A model that `tokenizer extend --model` has grown has as many rows as the store has pieces."""
     settings = replace(SETTINGS, train_only="new-rows")
     error = refused(lambda: pretrain(home / "old" / "store", tmp_path / "run", settings, start=home / "model"))
-    assert (error.slug, "--new-rows-from" in error.hint) == ("bad-settings", True)
+    assert (error.slug, "--new-rows-from" in error.hint) == ("bad-value", True)
     pretrain(home / "old" / "store", tmp_path / "run", replace(settings, new_rows_from=18), start=home / "model")
     grown = tmp_path / "grown"
     shutil.copytree(home / "model", grown)
@@ -295,14 +295,14 @@ def test_a_run_is_not_resumed_with_another_model(tmp_path, home):
     store = home / "old" / "store"
     pretrain(store, tmp_path / "run", settings, start=home / "model")
     pretrain(store, tmp_path / "run", settings, start=home / "model", resume=True)
-    assert refused(lambda: pretrain(store, tmp_path / "run", settings, start="x", resume=True)).slug == "other-settings"
+    assert refused(lambda: pretrain(store, tmp_path / "run", settings, start="x", resume=True)).slug == "changed"
     drawn = replace(settings, config=home / "config.json")
     pretrain(store, tmp_path / "drawn", drawn)
     for call in (
         lambda: pretrain(store, tmp_path / "drawn", settings, start=home / "model", resume=True),
         lambda: pretrain(store, tmp_path / "run", settings, start=home / "model"),
     ):
-        assert refused(call).slug in ("other-settings", "run-exists")
+        assert refused(call).slug in ("changed", "exists")
 
 
 def test_what_cannot_go_together_is_said(tmp_path, home):
@@ -319,7 +319,7 @@ def test_what_cannot_go_together_is_said(tmp_path, home):
         error = refused(
             lambda s=settings, m=start: pretrain(store, tmp_path / "r", s, start=home / "model" if m else None)
         )
-        assert error.slug == "bad-settings"
+        assert error.slug == "bad-value"
         assert says in error.message
         assert error.hint
     assert not (tmp_path / "r").exists()
@@ -328,5 +328,5 @@ def test_what_cannot_go_together_is_said(tmp_path, home):
 def test_drawn_weights_do_not_depend_on_who_asks(home):
     settings = replace(SETTINGS, config=home / "config.json")
     pieces = TokenStore.open(home / "old" / "store").vocab_size
-    one, two = (dict(draw(settings, pieces).model.state_dict()) for _ in range(2))
+    one, two = (dict(initialise(settings, pieces).model.state_dict()) for _ in range(2))
     assert not differing(one, two)

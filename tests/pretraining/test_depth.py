@@ -12,8 +12,7 @@ from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining import estimate as estimating
 from albertkit.pretraining import run as running
-from albertkit.pretraining.depth import passes_at, set_depth
-from albertkit.pretraining.objective import PretrainingObjective
+from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
 from albertkit.training.distributed import World
@@ -23,7 +22,7 @@ SHAPE = dict(
     max_position_embeddings=64,
 )  # fmt: skip
 SETTINGS = PretrainSettings(
-    length=32, batch_tokens=128, steps=10, lr=1e-3, held_out=0.2, passes_from=1, passes_grow=0.5
+    length=32, batch_tokens=128, steps=10, lr=1e-3, held_out=0.2, start_layers=1, start_share=0.5
 )
 
 
@@ -40,13 +39,13 @@ def settings(store, tmp_path):
 
 
 def test_passes_follow_from_the_update_alone():
-    assert [passes_at(step / 10, SETTINGS, 3) for step in range(10)] == [1] * 5 + [2] * 3 + [3] * 2
-    deep = replace(SETTINGS, steps=100, passes_grow=0.6)
-    passes = [passes_at(step / 100, deep, 12) for step in range(100)]
+    assert [layers_at(step / 10, SETTINGS, 3) for step in range(10)] == [1] * 5 + [2] * 3 + [3] * 2
+    deep = replace(SETTINGS, steps=100, start_share=0.6)
+    passes = [layers_at(step / 100, deep, 12) for step in range(100)]
     assert [passes.count(n) for n in (1, 2, 4, 8, 12)] == [60, 10, 10, 10, 10]
     assert passes == sorted(passes)
-    assert [passes_at(step / 100, replace(deep, passes_from=6), 12) for step in (0, 59, 60, 99)] == [6, 6, 12, 12]
-    assert [passes_at(step / 10, replace(SETTINGS, passes_from=None), 3) for step in range(10)] == [3] * 10
+    assert [layers_at(step / 100, replace(deep, start_layers=6), 12) for step in (0, 59, 60, 99)] == [6, 6, 12, 12]
+    assert [layers_at(step / 10, replace(SETTINGS, start_layers=None), 3) for step in range(10)] == [3] * 10
 
 
 def test_few_passes_are_a_model_of_fewer_layers(store, settings):
@@ -56,10 +55,10 @@ def test_few_passes_are_a_model_of_fewer_layers(store, settings):
     shallow = AlbertForPreTraining(model.config.replace(num_hidden_layers=1))
     shallow.load_state_dict(model.state_dict())
     deep, expected = (PretrainingObjective(m).losses(batch)["masked_lm"].total.item() for m in (model, shallow))
-    set_depth(model, 1)
+    use_layers(model, 1)
     assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == expected != deep
     assert PretrainingObjective(model).flops(batch) == PretrainingObjective(shallow).flops(batch)
-    set_depth(model, None)
+    use_layers(model, None)
     assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == deep
     assert PretrainingObjective(model).flops(batch) > 2 * PretrainingObjective(shallow).flops(batch)
 
@@ -93,7 +92,7 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
         return {1: 1.0, 2: 1.5, 3: 2.0}[model.albert.encoder.depth], 100
 
     monkeypatch.setattr(estimating, "_timed_step", seconds)
-    measured = estimating.estimate(store, replace(settings, passes_grow=0.8), limit=1e6)
+    measured = estimating.estimate(store, settings=replace(settings, start_share=0.8), limit=1e6)
     assert set(timed) == {1, 2, 3}
     seconds = 0.8 * 1 + 0.1 * 1.5 + 0.1 * 2
     assert measured.seconds_per_step == pytest.approx(seconds)
@@ -104,17 +103,20 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "shape", "fault"),
     [
-        ({"passes_from": 3}, {}, "the model makes 3 passes"),
-        ({"passes_from": 0}, {}, "passes_from must be at least 1"),
-        ({"passes_grow": 1.5}, {}, "passes_grow must be at least 0 and below 1"),
+        ({"start_layers": 3}, {}, "the model has 3 layers"),
+        ({"start_layers": 0}, {}, "start_layers must be at least 1"),
+        ({"start_share": 1.5}, {}, "start_share must be at least 0 and below 1"),
         ({}, {"num_hidden_groups": 3}, "this one has 3"),
     ],
 )
 def test_what_cannot_grow_is_refused(store, settings, tmp_path, changes, shape, fault):
     settings.config.write_text(json.dumps(SHAPE | {"vocab_size": store.vocab_size} | shape))
     assert AlbertConfig.from_pretrained(settings.config)
-    for run in (lambda s: running.pretrain(store, tmp_path / "run", s), lambda s: estimating.estimate(store, s)):
+    for run in (
+        lambda s: running.pretrain(store, tmp_path / "run", s),
+        lambda s: estimating.estimate(store, settings=s),
+    ):
         with pytest.raises(ConfigError, match=fault) as caught:
             run(replace(settings, **changes))
-        assert caught.value.slug == "bad-settings"
+        assert caught.value.slug == "bad-value"
     assert not (tmp_path / "run").exists()

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 
 from albertkit.errors import ConfigError, DataError
-from albertkit.pretraining.examples import ExampleSettings, plan_epoch, seen_tokens
+from albertkit.pretraining.examples import ExampleSettings, plan_epoch, seen_tokens, tokens_used, used_text
 from albertkit.pretraining.randomness import make_key
 from albertkit.pretraining.segments import EXAMPLE, IN_ORDER, RANDOM, SINGLE, SWAPPED, _truncate
-from albertkit.pretraining.usage import tokens_used, used_text
 
 
 def numbered(lengths: list[list[int]], **how) -> MemoryStore:
@@ -62,7 +61,7 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
     if not any(usable):
         with pytest.raises(DataError) as caught:
             plan_epoch(store, included, how, seed, 0)
-        assert caught.value.slug == "no-examples"
+        assert caught.value.slug == "too-little-data"
         return
     plan = plan_epoch(store, included, how, seed, 0)
     assert plan.skipped_documents == usable.count(False)

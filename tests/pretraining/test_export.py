@@ -2,25 +2,25 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import pytest
 import torch
+from fault_moments import ends_the_same_when_killed
 from small_store import build_small_store
 
+from albertkit.conversion.tensorflow.records import read_example, read_records
 from albertkit.errors import ConfigError, DataError
+from albertkit.files import changed_files
+from albertkit.frame.job import Job
 from albertkit.pretraining.export import RecordLayout, export_records
-from albertkit.pretraining.export_settings import ExportSettings
+from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.records import TrainingRecords, find_records
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
-from albertkit.tensorflow_files.records import read_example, read_records
 from albertkit.training.distributed import World
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -72,7 +72,7 @@ def test_the_originals_examples_are_laid_out_as_it_wrote_them(golden, albert_tok
 )
 def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
     """Duplicate d is epoch d of a run with the same settings, example by example."""
-    report = export_records(store, tmp_path / "out", replace(SMALL, **how), progress=False)
+    report = export_records(store, tmp_path / "out", replace(SMALL, **how))
     found = in_order(tmp_path / "out")
     assert len(found) == report.instances
     settings = PretrainSettings(length=32, batch_tokens=64, seed=4, **{"held_out": 0.0, **how})
@@ -110,7 +110,7 @@ def predictions(batch):
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path, store):
     for name, settings in (("one", SMALL), ("two", SMALL), ("three", replace(SMALL, seed=5))):
-        export_records(store, tmp_path / name, settings, progress=False)
+        export_records(store, tmp_path / name, settings)
     one, two, three = (contents(tmp_path / name) for name in ("one", "two", "three"))
     assert list(one) == [f"records-{k:05d}-of-00003.tfrecord" for k in range(3)]
     assert one == two
@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path, store):
 
 
 def test_the_report_is_what_is_there(tmp_path, store):
-    report = export_records(store, tmp_path / "out", SMALL, progress=False)
+    report = export_records(store, tmp_path / "out", SMALL)
     sizes = [len(list(read_records(file))) for file in find_records(tmp_path / "out")]
     assert sum(sizes) == report.instances
     assert max(sizes) - min(sizes) <= 1
@@ -132,43 +132,50 @@ def test_the_report_is_what_is_there(tmp_path, store):
     assert len(TrainingRecords(tmp_path / "out", store.tokenizer())) == report.instances
 
 
-def test_a_killed_export_leaves_no_file_and_starts_anew(tmp_path, store):
-    settings = replace(SMALL, dupe_factor=400)
-    script = (
-        "import sys; from albertkit.corpus import TokenStore\n"
-        "from albertkit.pretraining.export import export_records\n"
-        "from albertkit.pretraining.export_settings import ExportSettings\n"
-        "export_records(TokenStore.open(sys.argv[1]), sys.argv[2], ExportSettings(length=32, dupe_factor=400, files=3, seed=4))"
-    )
-    out = tmp_path / "out"
-    process = subprocess.Popen([sys.executable, "-c", script, store.folder, out], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if sum(file.stat().st_size for file in out.glob(".partial-records-*")) > 1_000_000:
-            process.send_signal(signal.SIGKILL)
-            break
-        time.sleep(0.005)
-    assert process.wait() == -signal.SIGKILL
+@pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
+def test_killed_anywhere_and_again(in_memory, store, monkeypatch):
+    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("albertkit.pretraining.export._CHUNK", 16)
+    monkeypatch.setattr("albertkit.pretraining.export.time.monotonic", lambda: 0.0)  # a report holds seconds
+    ends_the_same_when_killed(in_memory, lambda place: export_records(store, place, SMALL), 12)
+
+
+def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(tmp_path, store, monkeypatch, slug_of):
+    out, commit, left = tmp_path / "out", Job.commit, iter(range(3))
+
+    def interrupted(self, **facts):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        commit(self, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+        patch.setattr("albertkit.pretraining.export._CHUNK", 16)
+        patch.setattr(Job, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            export_records(store, out, SMALL)
     assert contents(out) == {}
-    with pytest.raises(DataError) as caught:
-        open_source(out, PretrainSettings(), store.folder / "tokenizer")
-    assert caught.value.slug == "unfinished-export"
-    export_records(store, out, replace(settings, dupe_factor=3), progress=False)
-    export_records(store, tmp_path / "undisturbed", replace(settings, dupe_factor=3), progress=False)
+    assert slug_of(open_source, out, PretrainSettings(), store.folder / "tokenizer") == "unfinished"
+    with pytest.raises(DataError, match=r"unfinished work .*\(differing: seed\)"):
+        export_records(store, out, replace(SMALL, seed=5))
+    export_records(store, out, SMALL)
+    export_records(store, tmp_path / "undisturbed", SMALL)
     assert contents(out) == contents(tmp_path / "undisturbed")
-    assert {file.name for file in out.iterdir()} == {*contents(out), "tokenizer", "export.json"}
+    assert {file.name for file in out.iterdir()} == {*contents(out), "tokenizer", "export.json", "SHA256SUMS"}
+    assert not changed_files(out)
 
 
-def test_nothing_is_overwritten(tmp_path, store):
+def test_nothing_is_overwritten_unless_asked(tmp_path, store, slug_of):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(DataError) as caught:
-        export_records(store, tmp_path, SMALL)
-    assert caught.value.slug == "folder-not-empty"
-    export_records(store, tmp_path / "out", SMALL, progress=False)
+    assert slug_of(export_records, store, tmp_path, SMALL) == "exists"
+    first = export_records(store, tmp_path / "out", SMALL)
     before = contents(tmp_path / "out")
-    with pytest.raises(DataError):
-        export_records(store, tmp_path / "out", replace(SMALL, seed=9))
+    assert export_records(store, tmp_path / "out", SMALL) == first
+    assert slug_of(export_records, store, tmp_path / "out", replace(SMALL, seed=9)) == "changed"
     assert contents(tmp_path / "out") == before
+    export_records(store, tmp_path / "out", replace(SMALL, seed=9), overwrite=True)
+    assert contents(tmp_path / "out").keys() == before.keys()
+    assert contents(tmp_path / "out") != before
 
 
 @pytest.mark.parametrize(
@@ -181,13 +188,12 @@ def test_impossible_settings_are_refused(wrong):
     assert next(iter(wrong)) in caught.value.message
 
 
-def test_the_command_prints_the_report(tmp_path, store, capsys):
-    from albertkit.cli.corpus import export
-
-    export(store.folder, out=tmp_path / "out", json=True, settings=SMALL)
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["instances"] == len(TrainingRecords(tmp_path / "out", store.tokenizer()))
-    assert printed["files"] == 3
+def test_the_command_prints_the_report(tmp_path, store, run_command):
+    done = run_command(
+        "corpus", "export", store.folder, "--out", tmp_path / "out", "--length", 32, "--files", 3, "--json"
+    )
+    assert done.json["instances"] == len(TrainingRecords(tmp_path / "out", store.tokenizer()))
+    assert done.json["files"] == 3
 
 
 READ_AS_THE_ORIGINAL = """
@@ -212,7 +218,7 @@ def test_tensorflow_reads_the_records_as_the_original_does(tmp_path, store):
     python = os.environ.get("ALBERTKIT_TENSORFLOW_PYTHON")
     if not python:
         pytest.skip("ALBERTKIT_TENSORFLOW_PYTHON, an interpreter with TensorFlow, is not set")
-    export_records(store, tmp_path / "out", replace(SMALL, max_predictions=20), progress=False)
+    export_records(store, tmp_path / "out", replace(SMALL, max_predictions=20))
     files = find_records(tmp_path / "out")
     done = subprocess.run(
         [python, "-c", READ_AS_THE_ORIGINAL, "32", "20", *files], capture_output=True, text=True, check=True

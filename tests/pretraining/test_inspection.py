@@ -6,12 +6,12 @@ from io import StringIO
 import numpy as np
 import pytest
 from memory_store import MemoryStore
-from rich.console import Console
 
 from albertkit.cli import main
 from albertkit.corpus import build_store
+from albertkit.frame.rendering import to_terminal
 from albertkit.pretraining.examples import ExampleSettings
-from albertkit.pretraining.inspection import inspect_store, show
+from albertkit.pretraining.inspection import inspect_store
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_command(data, tmp_path, capsys):
 
 def test_plain_output_says_everything_and_json_is_plain(found):
     stream = StringIO()
-    show(found, Console(file=stream, width=100, no_color=True, highlight=False))
+    to_terminal(found.sections(), stream, width=100)
     text = stream.getvalue()
     assert "\x1b" not in text
     assert text.count("[MASK]‹") > 200

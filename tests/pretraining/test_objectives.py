@@ -14,8 +14,7 @@ from small_store import build_small_store
 from albertkit.corpus import TokenStore, build_store
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
-from albertkit.pretraining.guard import GuardedDisplay, faults
-from albertkit.pretraining.run import evaluate, pretrain
+from albertkit.pretraining.run import doubts, evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import StoreSource
 from albertkit.training.distributed import World
@@ -159,32 +158,28 @@ def test_constant_outputs_are_seen(store, settings):
         model.predictions.bias[7] = 50.0
     constant = evaluate_batches(model, batches, Unigram(store), CPU)
     assert constant.most_guessed == 1.0
-    said = faults(constant.numbers())
+    said = doubts(20, constant.numbers(), warmup_steps=10)
     assert len(said) == 2
     assert "worse than guessing by frequency" in said[0]
     assert "outputs are constant: 100%" in said[1]
-    assert faults({"masked_lm_loss": 2.0, "unigram_loss": 3.0, "most_guessed": 0.3}) == []
-    assert faults({"sentence_order_loss": 0.7}) == []
-    assert len(faults({"masked_lm_loss": math.nan, "unigram_loss": 3.0})) == 1
+    assert doubts(20, {"masked_lm_loss": 2.0, "unigram_loss": 3.0, "most_guessed": 0.3}, 10) == []
+    assert doubts(20, {"sentence_order_loss": 0.7}, 10) == []
+    assert len(doubts(20, {"masked_lm_loss": math.nan, "unigram_loss": 3.0}, 10)) == 1
 
 
-def test_nothing_is_said_while_the_rate_still_rises(capsys):
-    display = GuardedDisplay(None, warmup_steps=10)
+def test_nothing_is_reported_while_the_rate_still_rises():
     bad = {"masked_lm_loss": 4.0, "unigram_loss": 3.0, "masked_lm_perplexity": 54.6}
-    display.evaluation(10, bad)
-    assert "worse" not in capsys.readouterr().err
-    display.evaluation(20, bad)
-    said = capsys.readouterr().err
-    assert "ppl 54.6" in said
-    assert "step 20: worse than guessing by frequency (4 nats, 3)" in said
+    assert doubts(10, bad, warmup_steps=10) == []
+    (line,) = doubts(20, bad, warmup_steps=10)
+    assert line.startswith("step 20: worse than guessing by frequency (4 nats, 3)")
 
 
 def test_a_run_says_how_much_of_the_text_is_unknown(tmp_path, store, settings, capsys):
     pretrain(store, tmp_path / "run", replace(settings, steps=1))
-    assert "unknown pieces: 0.00% of the training text" in capsys.readouterr().err
+    assert "unknown tokens: 0.00% of the training text" in capsys.readouterr().err
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join("the dog\n漢字 dog" for _ in range(1)) + "\n\nthe fox\n漢 fox\n\n漢 lazy\nthe dog\n")
     build_store([text], tmp_path / "store", store.folder / "tokenizer", workers=0)
     pretrain(tmp_path / "store", tmp_path / "other", replace(settings, steps=1, held_out=0.5, seed=1))
-    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("unknown pieces"))
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("unknown tokens"))
     assert "0.00%" not in line

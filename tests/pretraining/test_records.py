@@ -19,17 +19,22 @@ from torch.nn.functional import cross_entropy
 
 from albertkit.cli import main
 from albertkit.config import AlbertConfig
+from albertkit.conversion.tensorflow.records import (
+    begins_with_record,
+    example,
+    read_example,
+    read_records,
+    write_records,
+)
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.export import export_records
-from albertkit.pretraining.export_settings import ExportSettings
-from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
-from albertkit.pretraining.records import TrainingRecords, find_records
+from albertkit.pretraining.options import ExportSettings
+from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, find_records
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
-from albertkit.tensorflow_files.records import begins_with_record, example, read_example, read_records, write_records
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, store):
     folder = tmp_path_factory.mktemp("exported") / "out"
-    export_records(store, folder, ExportSettings(length=32, dupe_factor=1, files=3), progress=False)
+    export_records(store, folder, ExportSettings(length=32, dupe_factor=1, files=3))
     return folder
 
 
@@ -201,7 +206,7 @@ def test_restoring_continues_to_the_bit(records):
     for other in (fresh(seed=4), fresh(share=0.5)):
         with pytest.raises(ConfigError) as caught:
             other.restore(state)
-        assert caught.value.slug == "resume-mismatch"
+        assert caught.value.slug == "changed"
 
 
 def test_evaluation_is_one_pass_over_what_is_held_out(records):
@@ -229,8 +234,8 @@ def test_frequencies_are_those_of_the_text_before_masking(exported, records):
         expected += np.bincount(text[each["input_mask"] == 1], minlength=48)
     expected[[records.tokenizer.cls_id, records.tokenizer.sep_id]] = 0
     assert expected[records.tokenizer.mask_id] == 0
-    assert records.count_pieces(np.ones(len(records), bool)).tolist() == expected.tolist()
-    some = records.count_pieces(records.held_out(0.5, 1))
+    assert records.count_tokens(np.ones(len(records), bool)).tolist() == expected.tolist()
+    some = records.count_tokens(records.held_out(0.5, 1))
     assert 0.3 < some.sum() / expected.sum() < 0.7
 
 
@@ -257,7 +262,7 @@ def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(tmp_path, expo
     write_records(file, list(read_records(file))[::-1])
     with pytest.raises(CheckpointError) as caught:
         pretrain(tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True)
-    assert caught.value.slug == "resume-mismatch"
+    assert caught.value.slug == "changed"
 
 
 @pytest.mark.slow  # the same loop is killed by default in tests/embeddings/test_train.py
@@ -295,7 +300,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path, exported, setti
 
 
 def test_the_estimate_trains_nothing(exported, settings):
-    measured = estimate(exported, settings)
+    measured = estimate(exported, settings=settings)
     assert 0 < measured.tokens_per_step <= settings.batch_tokens
     assert measured.steps_per_epoch > 1
 
@@ -308,7 +313,7 @@ def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, settings)
     write_records(tmp_path / "single.tfrecord", map(example, features))
     with pytest.raises(DataError) as caught:
         pretrain(tmp_path / "single.tfrecord", tmp_path / "run", replace(settings, steps=2))
-    assert caught.value.slug == "missing-feature"
+    assert caught.value.slug == "bad-row"
     assert "--pair-task none" in caught.value.hint
     result = pretrain(tmp_path / "single.tfrecord", tmp_path / "run", replace(settings, steps=2, pair_task="none"))
     assert result.evaluation["sentence_order_count"] == 0
@@ -325,17 +330,17 @@ def test_what_cannot_be_trained_on_is_said_before_anything_is_written(tmp_path, 
     (tmp_path / "empty.tfrecord").touch()
     tokenizer = exported / "tokenizer"
     assert slug(file, settings, ConfigError) == "no-tokenizer"
-    assert slug(exported, replace(settings, max_predictions=20), ConfigError) == "bad-settings"
-    assert slug(exported, replace(settings, length=48), ConfigError) == "bad-settings"
-    assert slug(exported, replace(settings, held_out=0.0), DataError) == "nothing-to-evaluate"
+    assert slug(exported, replace(settings, max_predictions=20), ConfigError) == "bad-value"
+    assert slug(exported, replace(settings, length=48), ConfigError) == "bad-value"
+    assert slug(exported, replace(settings, held_out=0.0), DataError) == "too-little-data"
     assert slug(tmp_path / "no*.tfrecord", settings, DataError, tokenizer=tokenizer) == "not-found"
     assert slug(tmp_path / "nothing", settings, DataError) == "not-found"
     assert slug(file, settings, DataError, tokenizer=tmp_path / "nothing") == "not-found"
-    assert slug(tmp_path / "empty.tfrecord", settings, DataError, tokenizer=tokenizer) == "no-examples"
+    assert slug(tmp_path / "empty.tfrecord", settings, DataError, tokenizer=tokenizer) == "too-little-data"
     wide = [{n: np.pad(v, (0, 600 - 32)) if len(v) == 32 else v for n, v in read_example(r).items()}
             for r in islice(read_records(file), 20)]  # fmt: skip
     write_records(tmp_path / "wide.tfrecord", map(example, wide))
-    assert slug(tmp_path / "wide.tfrecord", settings, ConfigError, tokenizer=tokenizer) == "bad-settings"
+    assert slug(tmp_path / "wide.tfrecord", settings, ConfigError, tokenizer=tokenizer) == "bad-value"
 
 
 def test_a_store_refuses_another_tokenizer(tmp_path, store, golden, data, settings):
@@ -360,10 +365,10 @@ def put(place, value):
 
 
 FAULTS = {
-    "missing-feature": [lambda features: {n: v for n, v in features.items() if n != "masked_lm_ids"}],
-    "differing-records": [lambda features: {n: v[:-1] if len(v) == 32 else v for n, v in features.items()}],
     "wrong-tokenizer": [changed(input_ids=put(3, 48)), changed(masked_lm_ids=put(0, -1))],
-    "broken-record": [
+    "bad-row": [
+        lambda features: {n: v for n, v in features.items() if n != "masked_lm_ids"},
+        lambda features: {n: v[:-1] if len(v) == 32 else v for n, v in features.items()},
         changed(input_mask=put(2, 0)),
         changed(input_mask=lambda v: v * 0),
         changed(masked_lm_positions=put(0, 32)),
@@ -398,7 +403,7 @@ def test_a_payload_that_is_no_example_is_named(tmp_path, store):
     write_records(tmp_path / "other.tfrecord", [b"\xff\xff\xff"])
     with pytest.raises(DataError) as caught:
         TrainingRecords(tmp_path / "other.tfrecord", store.tokenizer())
-    assert caught.value.slug == "broken-tensorflow-file"
+    assert caught.value.slug == "corrupt"
     assert "record 0" in caught.value.message
     assert "other.tfrecord" in caught.value.message
 
@@ -456,7 +461,7 @@ def test_a_text_file_given_as_data_is_called_neither_records_nor_a_store(tmp_pat
         main(["pretrain", str(text), "--out", str(tmp_path / "run"), "--size", "tiny"])
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert "error[not-a-store]" in said
+    assert "error[wrong-kind]" in said
     assert f"albertkit corpus build '{text}'" in said
     assert not (tmp_path / "run").exists()
 

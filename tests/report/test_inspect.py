@@ -1,7 +1,6 @@
 """`albertkit inspect`: exact parameter counts of every size and sharing, and the facts of a checkpoint folder."""
 
 import io
-import json
 import subprocess
 import sys
 from itertools import accumulate
@@ -14,12 +13,11 @@ from safetensors.torch import load_file, save_file
 from albertkit import model as classes
 from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError
+from albertkit.frame.rendering import to_terminal
 from albertkit.model import PackedBatch
 from albertkit.model_folder import local_folder
-from albertkit.report.compared import PUBLISHED, compared_sizes, memory
-from albertkit.report.inspect import inspect_folder
-from albertkit.report.inspect_text import print_inspection
-from albertkit.report.sizes import SHARINGS, sizes
+from albertkit.report.inspect import Sizes, inspect_folder
+from albertkit.report.sizes import PUBLISHED, SHARINGS, compared_sizes, memory, sizes
 
 TINY = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=32, num_hidden_layers=3, num_attention_heads=1, intermediate_size=48,
@@ -74,13 +72,13 @@ def test_parts_of_a_folder_add_up_to_the_model(tmp_path: Path, name: str, sharin
     model = getattr(classes, name)(TINY.replace(parameter_sharing=sharing, num_hidden_groups=groups))
     model.save_pretrained(tmp_path)
     facts = inspect_folder(tmp_path)
-    assert facts["class"] == name
-    assert facts["problems"] == []
-    parameters = facts["parameters"]
+    assert facts.model_class == name
+    assert facts.problems == []
+    parameters = facts.parameters
     assert parameters["total"] == sum(parameters["parts"].values()) == model.num_parameters()
     assert parameters["stored"] == sum(tensor.numel() for tensor in load_file(tmp_path / "model.safetensors").values())
     assert (parameters["stored"] > parameters["total"]) == (sharing in ("attention", "ffn"))
-    assert facts["memory"]["train_fp32"] == 16 * model.num_parameters()
+    assert facts.memory["train_fp32"] == 16 * model.num_parameters()
     encoder = model.encoder_model
     assert parameters["parts"]["embeddings"] == sum(p.numel() for p in encoder.embeddings.parameters())
     assert ("pooler" in parameters["parts"]) == (encoder.pooler is not None)
@@ -147,8 +145,7 @@ def test_a_model_stands_beside_the_published_ones():
     assert compared_sizes(config, 20)[1]["forward_flops_per_token"] < rows["BERT-base"]["forward_flops_per_token"]
 
 
-def test_a_run_is_inspected_by_its_best_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_a_run_is_inspected_by_its_best_model(tmp_path: Path):
     (tmp_path / "run.toml").write_text("steps = 3\n")
     with pytest.raises(AlbertKitError) as caught:
         inspect_folder(tmp_path)
@@ -160,13 +157,13 @@ def test_a_run_is_inspected_by_its_best_model(tmp_path: Path, monkeypatch: pytes
     for name in ("final", "best"):
         classes.AlbertModel(TINY.replace(num_hidden_layers=2 if name == "best" else 3)).save_pretrained(tmp_path / name)
         facts = inspect_folder(tmp_path)
-        assert Path(facts["model"]) == tmp_path / name == local_folder(tmp_path)
-        assert facts["run"] == str(tmp_path)
-    assert facts["config"]["num_hidden_layers"] == 2
+        assert Path(facts.model) == tmp_path / name == local_folder(tmp_path)
+        assert facts.run == str(tmp_path)
+    assert facts.config["num_hidden_layers"] == 2
     shown = io.StringIO()
-    print_inspection(tmp_path, out=shown)
+    to_terminal(inspect_folder(tmp_path).sections(), shown)
     assert f"{tmp_path}, of which this is best/" in shown.getvalue()
-    assert inspect_folder(tmp_path / "best")["run"] is None
+    assert inspect_folder(tmp_path / "best").run is None
 
 
 def test_weights_that_do_not_fit_the_configuration_are_said(tmp_path: Path):
@@ -175,34 +172,29 @@ def test_weights_that_do_not_fit_the_configuration_are_said(tmp_path: Path):
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["encoder.albert_layer_groups.0.albert_layers.0.ffn.bias"] = torch.zeros(47)
     save_file(tensors, tmp_path / "model.safetensors")
-    (problem,) = inspect_folder(tmp_path)["problems"]
+    (problem,) = inspect_folder(tmp_path).problems
     assert "config.json asks for" in problem
 
 
-def test_a_table_for_people_and_json_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_a_table_for_people_and_json_for_programs(tmp_path: Path, run_command):
     config = TINY.replace(parameter_sharing="ffn", num_hidden_groups=3)
     classes.AlbertForPreTraining(config).save_pretrained(tmp_path)
     (tmp_path / "provenance.json").write_text('{"store": "0f0f", "length": 24, "seed": 123456}')
     (tmp_path / "spiece.model").write_bytes(b"broken")
     shown = io.StringIO()
-    print_inspection(tmp_path, out=shown)
+    to_terminal(inspect_folder(tmp_path).sections(), shown, width=80)
     text = shown.getvalue()
     assert max(map(len, text.splitlines())) <= 80
-    for part in ("in a sequence of 24", "once for each of", "0f0f", "123456", "! the tokenizer cannot be read"):
+    for part in ("in a sequence of 24", "once for each of", "0f0f", "123456", "✗ the tokenizer cannot be read"):
         assert part in " ".join(text.split()), part
-    written = io.StringIO()
-    print_inspection(tmp_path, as_json=True, length=40, out=written)
-    facts = json.loads(written.getvalue())
+    facts = run_command("inspect", tmp_path, "--length", 40, "--json").json
     assert facts["flops"]["length"] == 40
     assert facts["flops"]["train_per_token"] == config.train_flops_per_token(40)
     shown = io.StringIO()
-    print_inspection(None, out=shown)
+    to_terminal(Sizes(sizes()).sections(), shown, width=80)
     assert max(map(len, shown.getvalue().splitlines())) <= 80
     assert "109,482,240" in shown.getvalue()
-    written = io.StringIO()
-    print_inspection(None, as_json=True, out=written)
-    assert len(json.loads(written.getvalue())["sizes"]) == 8
+    assert len(run_command("inspect", "--json").json["sizes"]) == 8
 
 
 def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path: Path):
@@ -215,21 +207,21 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path: Path):
     (tmp_path / "tf").mkdir()
     (tmp_path / "tf" / "model.ckpt-best.index").touch()
     (tmp_path / "tf" / "albert_config.json").write_text("{}")
-    refused(tmp_path / "tf", "not-converted", f"albertkit convert {tmp_path / 'tf'}")
-    refused(tmp_path / "tf" / "model.ckpt-best", "not-converted", "albertkit convert")
-    refused(tmp_path / "tf" / "model.ckpt-best.index", "not-converted", "albertkit convert")
+    refused(tmp_path / "tf", "wrong-kind", f"albertkit convert {tmp_path / 'tf'}")
+    refused(tmp_path / "tf" / "model.ckpt-best", "wrong-kind", "albertkit convert")
+    refused(tmp_path / "tf" / "model.ckpt-best.index", "wrong-kind", "albertkit convert")
     refused(tmp_path / "nowhere", "not-found", f"the folders in `{tmp_path}`: tf")
     TINY.save_pretrained(tmp_path / "old")
-    refused(tmp_path / "old", "no-weights", "")
+    refused(tmp_path / "old", "missing-file", "")
     (tmp_path / "old" / "pytorch_model.bin").touch()
-    refused(tmp_path / "old", "no-weights", "albertkit convert")
+    refused(tmp_path / "old", "missing-file", "albertkit convert")
     (tmp_path / "old" / "model.safetensors").write_bytes(b"\xff" * 20)
-    refused(tmp_path / "old", "broken-weights", "copy it again")
+    refused(tmp_path / "old", "corrupt", "copy it again")
     refused(tmp_path / "old", "bad-value", "--length 40", length=41)
     refused(tmp_path / "old", "bad-value", "--length 40", length=0)
 
 
 def test_torch_is_not_imported(tmp_path: Path):
     classes.AlbertForMaskedLM(TINY).save_pretrained(tmp_path)
-    code = f"import sys; from albertkit.cli.inspect import inspect; inspect({str(tmp_path)!r}); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    code = "import sys; from albertkit.cli.commands import inspect; inspect(sys.argv[1]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)

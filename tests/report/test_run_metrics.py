@@ -6,7 +6,7 @@ import math
 import pytest
 
 from albertkit.errors import DataError
-from albertkit.report import RunMetrics, read_metrics
+from albertkit.training.metrics import RunMetrics, read_metrics
 
 
 def step(number, loss=5.0, **more):
@@ -94,7 +94,7 @@ def test_missing_and_foreign_files_are_refused(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("step,loss\n1,2\n")
     with pytest.raises(DataError) as broken:
         read_metrics(tmp_path)
-    assert broken.value.slug == "broken-metrics"
+    assert broken.value.slug == "bad-file"
     assert "2 lines" in broken.value.message
 
 

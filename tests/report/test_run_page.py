@@ -1,125 +1,359 @@
-"""The HTML report: parses, escapes what corpora hold, and needs nothing from outside."""
+"""`albertkit report`: every kind of run, unfinished and damaged ones, and folders that strangers made."""
 
+import json
+import math
 import re
+import shutil
 
 import pytest
-from scipy.stats import binomtest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from albertkit.errors import MissingExtraError
-from albertkit.report import page, run_page, write_page
+from albertkit import model as classes
+from albertkit.config import AlbertConfig
+from albertkit.errors import AlbertKitError, MissingExtraError
+from albertkit.report import run_page as page
+from albertkit.report.run_folder import read_run
+from albertkit.report.run_page import write_run_report
 
 EVIL = "<script>alert('x')</script>"
+TINY = AlbertConfig(
+    vocab_size=60, embedding_size=8, hidden_size=32, num_hidden_layers=3, num_attention_heads=1, intermediate_size=48,
+    max_position_embeddings=40,
+)  # fmt: skip
+CARD = "# name\n\n## Versions\n\npython 3.11.4, torch 2.13.0+cpu.\n"
 
 
-@pytest.fixture(scope="module")
-def facts(records):
-    return dict(
-        results={"masked_lm_loss": 4.3121, "masked_lm_accuracy": 0.3123, "masked_lm_count": 23456,
-                 "sentence_order_loss": 0.52, "sentence_order_accuracy": 0.71, "sentence_order_count": 512},
-        baselines={"unigram_loss": 6.71, "most_frequent_accuracy": 0.0421},
-        metrics=records,
-        examples=[
-            {"text": f"The [MASK] of {EVIL} & others.", "answer": "▁cat",
-             "predictions": [("▁cat", 0.5), ("s", 0.25), (f"▁{EVIL}", 0.0125)]},
-            {"text": "It [MASK] a lot.", "answer": "▁rained", "predictions": [("▁is", 0.4), ("▁was", 0.3)]},
-        ],
-        parameters=8975810,
-        corpus={"documents": 12345, "text_rules": "google"},
-        settings={"seed": 20261121, "optimizer": {"lr": 0.00176}, "name": EVIL},
-        versions={"torch": "2.13.0+cpu"},
-        next_commands=[("albertkit evaluate 'RUN/best' STORE", "Measure it on <another> store")],
-    )  # fmt: skip
+def write(file, value):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = "\n".join(map(json.dumps, value)) if file.suffix == ".jsonl" else json.dumps(value)
+    file.write_text(value if isinstance(value, str) else lines, encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def html(facts):
-    return run_page(f"run {EVIL}", **facts)
+def save_model(folder, name="AlbertForMaskedLM", **files):
+    getattr(classes, name)(TINY).save_pretrained(folder)
+    for file, value in files.items():
+        write(folder / file.replace("__", "."), value)
 
 
-def test_page_is_sound_html_with_its_numbers(html, outline):
-    parsed = outline(html)
-    text = " ".join(" ".join(parsed.text).split())
-    order = binomtest(364, 512).proportion_ci(method="wilson")  # 364 = round(0.71 * 512)
+def checkpoint(run, step, **more):
+    write(run / f"checkpoints/step-{step:06d}/training_state.json", {"step": step, "threads": 2, "skipped": 0, **more})
+
+
+@pytest.fixture
+def pretraining(tmp_path, records):
+    """An unfinished pretraining."""
+    run = tmp_path / "pre"
+    measured = {
+        "unigram_loss": 6.7,
+        "most_frequent_accuracy": 0.05,
+        "masked_lm_count": 1000.0,
+        "masked_lm_accuracy": 0.3,
+    }
+    write(run / "metrics.jsonl", [record | (measured if record["event"] == "eval" else {}) for record in records])
+    write(run / "run.toml", 'pair_task = "sop"\nsteps = 5000\nlr = 0.001\nmasked_lm_prob = 0.15\n')
+    checkpoint(run, 900, skipped=3)
+    save_model(run / "best", provenance__json={"store": "0f0f", "length": 24})
+    return run
+
+
+@pytest.fixture
+def finetuning(tmp_path):
+    """A finished fine-tuning with everything a task can leave."""
+    run = tmp_path / "fine"
+    steps = [
+        {"event": "step", "step": n, "classification_loss": 1 / n, "learning_rate": 1e-5, "tokens": 9 * n}
+        for n in range(1, 61)
+    ]
+    scores = [{"event": "eval", "step": n, "accuracy": 0.5 + n / 200, "f1": 0.4} for n in (20, 40, 60)]
+    write(run / "metrics.jsonl", [*steps, *scores])
+    write(run / "run.toml", 'threshold_from = "train"\nsteps = 60\nseed = 20261122\n')
+    write(run / "results.json", {
+        "model": str(run / "best"), "task": "classify", "metric": "accuracy", "value": 0.8, "f1": 0.75, "accuracy": 0.8,
+        "matthews_correlation": None, "rows_cut": 1234, "collapsed": None, "steps": 60, "seconds_of_updates": 3.5,
+        "intervals": {"accuracy": [0.71, 0.89]},
+        "classes": [{"name": "up", "precision": 0.9, "recall": 0.7, "f1": 0.7875, "support": 1500}],
+        "confusion": {"names": ["down", "up"], "counts": [[3, 1], [0, 1500]]}, "retries": ["learning rate 2e-05: all `up`"],
+        "pairs": [[0.0, 0.5], [1.0, 0.75], [None, 2.0]],
+    })  # fmt: skip
+    save_model(
+        run / "best",
+        "AlbertForSequenceClassification",
+        task__json={},
+        README__md=CARD,
+        provenance__json={"task": "mine"},
+    )
+    checkpoint(run, 60)
+    write(run / "dev/predictions.jsonl", [
+        {"id": "7", "words": ["in", "Seoul", "now"], "tags": [], "entities": [{"type": "place", "start": 3, "end": 8}]},
+        {"id": "8", "label": "A", "probabilities": {"B": 0.25, "A": 0.75}},
+    ])  # fmt: skip
+    return run
+
+
+def test_an_unfinished_pretraining_reports_what_there_is(pretraining, harmless):
+    made = write_run_report(pretraining)
+    assert (made.kind, made.finished, made.step, made.notes) == ("pretraining", False, 1200, ())
+    words = harmless(made.report.read_text(encoding="utf-8")).words
     for expected in (
-        "11.0 times more probable", "4.312 nats", "unigram baseline 6.710; 2.398 nats below it", "31.2%",
-        "95%: 30.6% to 31.8%; most frequent piece 4.2%", f"95%: {order.low:.1%} to {order.high:.1%}; coin toss 50.0%",
-        "8,975,810 parameters",
-        "1,200 steps · 4.9 M tokens · 10 min 00 s", "12,345", "20261121", "optimizer.lr", "0.00176", "2.13.0+cpu",
-        "albertkit evaluate 'RUN/best' STORE",
+        "Unfinished: recorded up to step 1,200 of 5,000.", "newest checkpoint is of step 900", "--resume",
+        "unigram baseline 6.700", "30.0%", "27.2% to 32.9%", "updates skipped 3", "store 0f0f",
+        "1,200 steps · 4.9 M tokens", "weights in int8", "albertkit evaluate",
+        "best evaluation step 1,200: masked lm loss 3.9",
+        "attention 4,288", "5000", "threads 2", "checkpoints/",
     ):  # fmt: skip
-        assert expected in text, expected
-    assert {"svg", "table", "article"} <= parsed.tags
+        assert expected in words, expected
 
 
-def test_texts_are_escaped(html, outline):
-    parsed = outline(html)
-    assert "script" not in parsed.tags
-    assert html.count("&lt;script&gt;") >= 4  # title twice, sentence, piece, setting
-    assert EVIL in " ".join(parsed.text)
-    assert "Measure it on &lt;another&gt; store" in html
+def test_a_finished_run_is_not_called_unfinished(pretraining, harmless):
+    save_model(pretraining / "final", README__md=CARD)
+    made = write_run_report(pretraining)
+    words = harmless(made.report.read_text(encoding="utf-8")).words
+    assert made.finished
+    assert "Unfinished" not in words
+    assert "versions python 3.11.4, torch 2.13.0+cpu" in words
 
 
-def test_nothing_comes_from_outside(html, outline):
-    parsed = outline(html)
-    for tag, name, value in parsed.attributes:
-        if name in ("src", "href", "srcset", "data", "action", "poster"):
-            assert value.startswith("#"), (tag, name, value)
-    assert not parsed.tags & {"script", "link", "img", "iframe", "object"}
-    without_namespace = html.replace('xmlns="http://www.w3.org/2000/svg"', "")
-    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", without_namespace)
+def test_a_fine_tuning_shows_scores_classes_and_examples(finetuning, tmp_path, harmless):
+    made = write_run_report(finetuning, tmp_path / "page.html")
+    assert (made.kind, made.finished, made.step) == ("fine-tuning", True, 60)
+    assert not (finetuning / "report.html").exists()
+    html = made.report.read_text(encoding="utf-8")
+    words = harmless(html).words
+    for expected in (
+        "accuracy, dev 0.8000 95%: 0.7100 to 0.8900", "f1 0.7500", "matthews correlation undefined", "rows cut 1,234",
+        "up 0.9000 0.7000 0.7875 1,500", "down 3 1 up · 1,500", "Begun again: learning rate 2e-05: all `up`",
+        "in Seoul place now", "8 A 75.0% B 25.0%", "20261122", "task mine", "accuracy on dev", "classification loss",
+        "best evaluation step 60: accuracy 0.8000", f"albertkit predict {finetuning}",
+    ):  # fmt: skip
+        assert expected in words, expected
+    assert "value" not in words.split("Results on dev")[1].split("By class")[0]
+    assert html.count("<svg") == 4  # curve and scatter plot, wide and narrow
+    assert re.search(r'--share: 0.750">3</td>', html)
 
 
-def test_both_pictures_are_there_and_no_identifier_twice(html, outline):
-    parsed = outline(html)
-    assert html.count("<svg") == 2
-    assert len(parsed.identifiers) == len(set(parsed.identifiers))
-    assert "prefers-color-scheme: dark" in html
-    assert 'name="viewport"' in html
+def test_examples_are_shown_with_their_texts(finetuning, harmless):
+    write(finetuning / "dev/examples.jsonl", [
+        {"id": "1", "label": "up", "probabilities": {"up": 0.9}, "texts": [EVIL, "its pair"], "gold": "down"},
+        {"id": "2", "value": 3.14159, "texts": ["so much"], "gold": "3.8"},
+        {"id": "3", "nbest": [{"text": "Ada", "probability": 0.5}], "texts": ["c" * 5000, "Who?"], "gold": "Ada / Lovelace"},
+    ])  # fmt: skip
+    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    for expected in (
+        f"1 {EVIL} its pair up 90.0% Label: down", "so much Prediction: 3.142 Label: 3.8",
+        f"{'c' * 600}… Who? Ada 50.0% Label: Ada / Lovelace",
+    ):  # fmt: skip
+        assert expected in words, expected
+    assert "Seoul" not in words  # what older runs left is not shown besides
+    assert "worst" not in words
 
 
-def test_filled_in_masks_show_the_right_answer(html):
-    articles = re.findall(r"<article.*?</article>", html, flags=re.DOTALL)
-    assert len(articles) == 2
-    right, wrong = articles
-    assert '<span class="blank">[MASK]</span>' in right
-    assert re.search(r'<li class="right"><span class="piece">cat ✓</span>', right)
-    assert ">…s</span>" in right  # goes on with a word
-    assert "width: 50.0%" in right
-    assert "In the text" not in right
-    assert 'class="right"' not in wrong
-    assert "In the text: <strong>rained</strong>" in wrong
+def test_wrong_predictions_stand_before_examples_that_nobody_chose(finetuning, harmless):
+    right, wrong = (
+        {"id": n, "label": "up", "probabilities": {"up": 0.9}, "texts": [n], "gold": g} for n, g in ("1u", "2d")
+    )
+    write(finetuning / "dev/examples.jsonl", [right])
+    write(finetuning / "dev/errors.jsonl", [wrong])
+    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    places = [words.index(text) for text in ("the most confident mistakes first", "Label: d", "not chosen", "Label: u")]
+    assert places == sorted(places)
 
 
-def test_a_worse_model_than_guessing_is_said_so(facts):
-    page_text = run_page("bad", results={"masked_lm_loss": 7.0}, baselines={"unigram_loss": 6.0})
-    assert "times less probable" in page_text
-    assert "1.000 nats above it" in page_text
+def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path, harmless):
+    run = tmp_path / "seeds"
+    for seed, value in (("seed-2", 0.6), ("seed-10", 0.9)):
+        shutil.copytree(finetuning, run / seed)
+        write(run / seed / "results.json", {"metric": "accuracy", "value": value, "accuracy": value})
+    shutil.copytree(run / "seed-10", run / "seed-10" / "retry-1")
+    write(run / "seed-10" / "retry-1" / "run.toml", "steps = 60\nlr = 6.67e-06\n")
+    (run / "seed-11").mkdir()
+    assert not read_run(run).finished
+    write(run / "results.json", {"metric": "accuracy", "value": 0.75, "accuracy": 0.9, "seeds": {"2": 0.6, "10": 0.9}})
+    read = read_run(run)
+    assert list(read.seeds.items()) == [("seed-2", 0.6), ("seed-10", 0.9), ("seed-11", None)]
+    assert read.attempt == run / "seed-10" / "retry-1"
+    words = harmless(write_run_report(run).report.read_text(encoding="utf-8")).words
+    for expected in ("seed-2 0.6000", "seed-10 0.9000", "seed-11 unfinished", "of the best seed", "lr 6.67e-06"):
+        assert expected in words, expected
 
 
-def test_sections_without_content_are_left_out(outline):
-    bare = outline(run_page("bare", results={}))
-    assert not bare.tags & {"h2", "table", "article", "svg", "figure"}
+def test_answers_and_captions_are_shown_where_they_are(finetuning, harmless):
+    write(
+        finetuning / "dev/nbest_predictions.json",
+        {"q1": [{"text": "no", "probability": 0.1}, {"text": "", "probability": 0.6}]},
+    )
+    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    assert "q1 (no answer) 60.0% no 10.0%" in words
+    shutil.rmtree(finetuning / "dev")
+    captions = [{"key": "clip 1", "caption": "a red | ring <b>", "references": ["a *blue* ring", "another"]}]
+    write(finetuning / "results.json", {"metric": "cider", "cider": 1.5, "examples": captions})
+    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    assert "clip 1 a red | ring <b> Label: a *blue* ring" in words
 
 
-def test_incomplete_lines_are_said(records):
-    torn = [*records, {"no": "event"}]
-    assert "1 line of the metrics was left incomplete" in run_page("torn", results={}, metrics=torn)
+def test_many_classes_show_their_most_frequent_mistakes(finetuning, harmless):
+    counts = [[0] * 20 for _ in range(20)]
+    counts[3][4], counts[5][5] = 17, 99
+    write(
+        finetuning / "results.json",
+        {"metric": "f1", "f1": 0.1, "confusion": {"names": [f"c{n}" for n in range(20)], "counts": counts}},
+    )
+    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    assert "Most frequent mistakes label predicted as times c3 c4 17 " in words
 
 
-def test_without_matplotlib_the_page_says_how_to_get_the_curve(facts, monkeypatch, outline):
+def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetuning, harmless):
+    for run, names in (
+        (pretraining, ["best", "checkpoints", "metrics.jsonl"]),
+        (finetuning, ["dev", "best", "results.json", "checkpoints", "run.toml"]),
+    ):
+        for name in names:
+            gone = run / name
+            shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+            made = write_run_report(run)
+            words = harmless(made.report.read_text(encoding="utf-8")).words
+            assert ("Unfinished" in words) == (not made.finished)
+    assert "Unfinished: recorded up to step 60. " in words
+    assert "there is no checkpoint yet" in words
+
+
+def test_torn_and_broken_files_are_said(finetuning, harmless):
+    with open(finetuning / "metrics.jsonl", "a") as stream:
+        stream.write('\n{"event": "step", "st')
+    write(finetuning / "results.json", '{"metric": "acc')
+    write(finetuning / "run.toml", "steps = = 3")
+    write(finetuning / "best/config.json", "[]")
+    write(finetuning / "dev/nbest_predictions.json", "[1]")
+    (finetuning / "dev/predictions.jsonl").write_bytes(b"\xff\xfe")
+    made = write_run_report(finetuning)
+    words = harmless(made.report.read_text(encoding="utf-8")).words
+    assert "1 line of the metrics was left incomplete" in words
+    for name in ("results.json cannot be read", "run.toml cannot be read", "best/ cannot be inspected",
+                 "dev/nbest_predictions.json holds no names and values", "dev/predictions.jsonl cannot be read"):  # fmt: skip
+        assert name in words, name
+        assert any(note.startswith(name) for note in made.notes), name
+
+
+def test_no_text_of_a_stranger_becomes_markup(finetuning, harmless, tmp_path):
+    run = tmp_path / f"run {EVIL.replace('/', '_')}"
+    shutil.copytree(finetuning, run)
+    evil = {EVIL: EVIL, "x\"'><b": [EVIL]}
+    write(run / "results.json", {
+        "metric": EVIL, EVIL: 0.5, "collapsed": EVIL, "retries": [EVIL], "constant": [EVIL], "intervals": {EVIL: [0.1, 0.2]},
+        "classes": [{"name": EVIL, "f1": 1.0}], "confusion": {"names": [EVIL, EVIL], "counts": [[1, 2], [3, 4]]},
+    })  # fmt: skip
+    write(run / "run.toml", f'threshold_from = "{EVIL}"\n"{EVIL}" = "$x$ {{{{ 7*7 }}}} {EVIL}"\n')
+    write(run / "best/provenance.json", evil)
+    write(run / "best/README.md", EVIL + CARD.replace("python", EVIL))
+    write(run / "dev/predictions.jsonl", [
+        {"id": EVIL, "words": [EVIL, "b"], "entities": [{"type": EVIL, "start": 0, "end": 4}]},
+        {"id": "x", "probabilities": {EVIL: 0.5}},
+    ])  # fmt: skip
+    records = [{"event": "step", "step": n, f"{EVIL}_loss": 1.0, "$\\frac{": 2.0} for n in range(1, 5)]
+    write(run / "metrics.jsonl", [*records, {"event": "eval", "step": 4, EVIL: 0.5}])
+    write(run / f"{EVIL.replace('/', '_')}", "x")
+    html = write_run_report(run, tmp_path / "page.html").report.read_text(encoding="utf-8")
+    parsed = harmless(html)
+    assert parsed.words.count("<script>") > 15
+    assert "{{ 7*7 }}" in parsed.words
+    assert "49" not in parsed.words.split("Settings")[1].split("What to try")[0]
+    with pytest.raises(AssertionError):  # the check would see it
+        harmless(html.replace("&lt;script&gt;", "<script>", 1))
+
+
+def test_links_that_lead_out_of_a_run_are_not_followed(finetuning, tmp_path, harmless):
+    write(tmp_path / "secret" / "predictions.jsonl", [{"id": "1", "probabilities": {"SECRET": 1.0}}])
+    write(tmp_path / "secret.json", {"metric": "SECRET", "SECRET": 0.5})
+    shutil.rmtree(finetuning / "dev")
+    (finetuning / "dev").symlink_to(tmp_path / "secret")
+    for name in ("results.json", "metrics.jsonl", "run.toml", "best/README.md"):
+        (finetuning / name).unlink()
+        (finetuning / name).symlink_to(tmp_path / "secret.json")
+    made = write_run_report(finetuning)
+    html = made.report.read_text(encoding="utf-8")
+    harmless(html)
+    assert "SECRET" not in html
+    assert sum("lies outside of the run" in note for note in made.notes) == 5
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    ["metric", "value", "intervals", "classes", "types", "confusion", "names", "counts", "pairs", "collapsed", "retries",
+     "constant", "seeds", "accuracy", "steps", "event", "step", "loss", "a_loss", "masked_lm_accuracy", "masked_lm_count",
+     "tokens", "seconds", "threads", "skipped", "words", "entities", "probabilities", "id", "length", "text"]
+)  # fmt: skip
+TABLES = st.dictionaries(KEYS, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3), max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    results=TABLES,
+    lines=st.lists(TABLES, max_size=4),
+    state=TABLES,
+    records=st.lists(TABLES, max_size=2),
+    kind=st.sampled_from(["pair_task", "threshold_from", "x"]),
+)
+def test_whatever_files_hold_there_is_a_page(tmp_path, monkeypatch, harmless, results, lines, state, records, kind):
     def missing(*_args, **_kwargs):
         raise MissingExtraError.of("matplotlib", "report", "drawing a curve")
 
-    monkeypatch.setattr(page, "training_svg", missing)
-    html = run_page("plain", **facts)
-    outline(html)
-    assert "<svg" not in html
-    assert "pip install -c constraints.txt &#39;albertkit[report]&#39;" in html
-    assert "1,200 steps" in html
+    monkeypatch.setattr(page, "run_svgs", missing)  # pictures have tests of their own, and take their time
+    run = tmp_path / "any"
+    shutil.rmtree(run, ignore_errors=True)
+    write(run / "results.json", results)
+    write(run / "run.toml", f"{kind} = 1\nsteps = inf\n")
+    write(
+        run / "metrics.jsonl",
+        [{"event": "eval" if n % 2 else "step", "step": n, **line} for n, line in enumerate(lines)],
+    )
+    write(run / "checkpoints/step-1/training_state.json", state)
+    write(run / "dev/predictions.jsonl", records)
+    harmless(write_run_report(run).report.read_text(encoding="utf-8"))
 
 
-def test_the_page_is_written_whole(tmp_path, facts):
-    facts = facts | {"metrics": None}
-    path = write_page(tmp_path / "report.html", "run", **facts)
-    assert path.read_text(encoding="utf-8") == run_page("run", **facts)
-    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+@pytest.mark.parametrize("values", [[1e300, -1e300], [math.nan] * 3, [10**300], [True], ["x"], [0.0]])
+def test_curves_of_strange_numbers(finetuning, harmless, values):
+    records = [{"event": event, "step": 10**n, "a_loss": v, "b": v, "learning_rate": v, "tokens": v}
+               for n, v in enumerate(values) for event in ("step", "eval")]  # fmt: skip
+    write(finetuning / "metrics.jsonl", records)
+    write(finetuning / "results.json", {"metric": "b", "pairs": [[value, value] for value in values]})
+    harmless(write_run_report(finetuning).report.read_text(encoding="utf-8"))
+
+
+def test_deep_files_are_said_to_be_unreadable(finetuning, harmless):
+    write(finetuning / "results.json", '{"a":' * 100_000)
+    write(finetuning / "best/provenance.json", {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}})
+    made = write_run_report(finetuning)
+    harmless(made.report.read_text(encoding="utf-8"))
+    assert any(note.startswith("results.json cannot be read") for note in made.notes)
+
+
+@pytest.mark.parametrize("broken", ['{"a":' * 100_000, "[1]", '{"length": ' + "9" * 5000 + "}", '{"length": "long"}'])
+def test_a_model_with_broken_papers_is_no_fault_of_the_page(finetuning, harmless, broken):
+    write(finetuning / "best/provenance.json", broken)
+    made = write_run_report(finetuning)
+    harmless(made.report.read_text(encoding="utf-8"))
+    assert bool(made.notes) == ("long" not in broken)
+
+
+def test_what_is_no_run_is_refused(tmp_path, pretraining):
+    for folder, slug, hint in (
+        (tmp_path / "nowhere", "not-found", "--out"),
+        (pretraining / "best", "missing-file", "--out"),
+        (tmp_path, "missing-file", str(pretraining)),
+    ):
+        with pytest.raises(AlbertKitError) as caught:
+            write_run_report(folder)
+        assert caught.value.slug == slug
+        assert hint in caught.value.hint
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_the_command_names_the_page(pretraining, run_command):
+    assert f"report    {pretraining / 'report.html'}" in run_command("report", pretraining).out
+    said = run_command("report", pretraining, "--out", pretraining / "other.html", "--json").json
+    assert (said["report"], said["finished"], said["step"]) == (str(pretraining / "other.html"), False, 1200)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,18 @@ from albertkit.config import AlbertConfig
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
+SMALL: dict[str, Any] = {
+    **{"embedding_size": 16, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2},
+    **{"intermediate_size": 128, "max_position_embeddings": 64, "initializer_range": 0.2},
+}
+MODELS: dict[str, tuple[type, dict[str, int]]] = {  # class and changes of SMALL; the name says what the model does
+    "pretrained": (public.AlbertForPreTraining, {}),
+    "classify": (public.AlbertForSequenceClassification, {"num_labels": 3}),
+    "score": (public.AlbertForSequenceClassification, {"num_labels": 1}),
+    "tag": (public.AlbertForTokenClassification, {"num_labels": 5}),
+    "answer": (public.AlbertForQuestionAnswering, {}),
+    "choose": (public.AlbertForMultipleChoice, {}),
+}
 PATIENCE = 120  # seconds, for a machine that has much else to do
 
 
@@ -39,24 +51,15 @@ def _sentences(count: int, seed: int = 0, longest: int = 30) -> list[str]:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Name to folder; the name says what the model does."""
+    """Return the folder of each model by its name."""
     place = tmp_path_factory.mktemp("models")
     tokenizer = train_tokenizer(_sentences(400, 1, 12), place / "tokenizer", 56)
-    config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
-        intermediate_size=128, max_position_embeddings=64, initializer_range=0.2,
-    )  # fmt: skip
-    classes: dict[str, tuple[type, int | None]] = {
-        "pretrained": (public.AlbertForPreTraining, None), "classify": (public.AlbertForSequenceClassification, 3),
-        "score": (public.AlbertForSequenceClassification, 1), "tag": (public.AlbertForTokenClassification, 5),
-        "answer": (public.AlbertForQuestionAnswering, None), "choose": (public.AlbertForMultipleChoice, None),
-    }  # fmt: skip
+    config = AlbertConfig(vocab_size=tokenizer.vocab_size, **SMALL)
     torch.manual_seed(0)
-    for name, (model_class, labels) in classes.items():
-        own = config if labels is None else config.with_changes(num_labels=labels)
-        model_class(own).eval().save_pretrained(place / name, tokenizer)
+    for name, (model_class, changes) in MODELS.items():
+        model_class(config.with_changes(**changes)).eval().save_pretrained(place / name, tokenizer)
     _captioner(config, tokenizer).save_pretrained(place / "caption")
-    return {name: place / name for name in (*classes, "caption")}
+    return {name: place / name for name in (*MODELS, "caption")}
 
 
 def _captioner(config: AlbertConfig, tokenizer: AlbertTokenizer) -> VideoCaptioner:
@@ -73,16 +76,25 @@ class Running:
 
     Attributes:
         process: The front.
+        key: The API key, which is sent with every request.
         url: Where it listens.
         lines: Its log so far.
     """
 
     process: "subprocess.Popen[str]"
+    key: str | None = None
     url: str = ""
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **options)
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, headers=headers, **options)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, port = self.url.removeprefix("http://").split(":")
+        return host, int(port)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         with self.client() as client:
@@ -90,7 +102,12 @@ class Running:
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         with self.client() as client:
-            return client.post(path, json=body, **options)
+            return client.post(path, **({"content": body} if isinstance(body, bytes) else {"json": body}), **options)
+
+    def refusal(self, path: str, body: Any, **options: Any) -> tuple[int, str]:
+        """The status and the slug of the error that a request leads to."""
+        answer = self.post(path, body, **options)
+        return answer.status_code, answer.json()["error"]["slug"]
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
@@ -127,29 +144,12 @@ class Running:
 def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running]:
     """`albertkit serve` with these arguments, ready."""
     environment = {name: value for name, value in os.environ.items() if name != "ALBERTKIT_API_KEY"}
-    if key is not None:
-        environment["ALBERTKIT_API_KEY"] = key
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "albertkit.cli",
-        "serve",
-        "--port",
-        "0",
-        "--precision",
-        "fp32",
-        *map(str, arguments),
-    ]
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        env={**environment, "PYTHONWARNINGS": "ignore"},
-    )
-    service = Running(process)
+    environment |= {"PYTHONWARNINGS": "ignore"} | ({} if key is None else {"ALBERTKIT_API_KEY": key})
+    options = "-W ignore -m albertkit.cli serve --port 0 --precision fp32".split()
+    command = [sys.executable, *options, *map(str, arguments)]
+    streams = dict(stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, text=True, env=environment, **streams)
+    service = Running(process, key)
     reader = threading.Thread(target=_read, args=(process, service.lines), daemon=True)
     reader.start()
     try:
@@ -173,19 +173,27 @@ def _read(process: "subprocess.Popen[str]", lines: list[dict[str, Any]]) -> None
 
 
 @pytest.fixture(scope="session")
-def service(folders: dict[str, Path]) -> Iterator[Running]:
-    """All models in one service."""
-    with _running(*folders.values()) as found:
-        yield found
+def services() -> Iterator[Callable[..., Running]]:
+    """`services(*arguments, key=None)`: a service that all tests share, started once, and again after a test that ended it."""
+    started: dict[Any, Running] = {}
+    with ExitStack() as stack:
+
+        def find(*arguments: str | Path, key: str | None = None) -> Running:
+            known = started.get((arguments, key))
+            if known is None or known.process.poll() is not None:
+                known = started[arguments, key] = stack.enter_context(_running(*arguments, key=key))
+            return known
+
+        yield find
 
 
 @pytest.fixture(scope="session")
-def running() -> Callable[..., Any]:
-    """`running(*arguments, key=None)`: a context manager, `albertkit serve` with these arguments, ready."""
-    return _running
+def service(folders: dict[str, Path], services: Callable[..., Running]) -> Running:
+    """All models in one service."""
+    return services(*folders.values())
 
 
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
-    """200 of 1 to 10 words, at most 50 pieces."""
+    """200 of 1 to 10 words, at most 50 tokens."""
     return _sentences(200, longest=10)

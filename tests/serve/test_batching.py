@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albertkit.data.features import Features
 from albertkit.serve.batching import SHARE, Job, Queue
-from albertkit.tasks.features import Features
 
 KEY = ("model", "embed")
 

@@ -106,7 +106,7 @@ def test_what_is_no_http_is_refused_in_json(said):
 
     head, body = talk(client)
     assert head.startswith(b"HTTP/1.1 400")
-    assert json.loads(body)["error"]["slug"] == "bad-request"
+    assert json.loads(body)["error"]["slug"] == "bad-input"
 
 
 @pytest.mark.parametrize(("sent", "wait"), [(signal.SIGTERM, True), (signal.SIGINT, False)])

@@ -3,35 +3,30 @@
 import itertools
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import httpx
+import openai
 import psutil
 import pytest
 
 from albertkit.errors import AlbertKitError
-from albertkit.serve import ServeSettings, serve
+from albertkit.serve.server import serve
 
 PATIENCE = 120
 
 
 @pytest.fixture
-def alone(folders, running):
-    """A service of its own, to be ended."""
-    with running(folders["pretrained"], "--batch-tokens", 128) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def sturdy(folders, running):
-    """A service whose workers are killed."""
-    with running(folders["pretrained"], "--batch-tokens", 128) as found:
-        yield found
+def sturdy(folders, services):
+    """A service with a key, whose workers are killed; it drains for three seconds."""
+    return services(folders["pretrained"], *"--batch-tokens 128 --drain-seconds 3".split(), key="secret")
 
 
 def load(service, texts, clients, until):
@@ -100,44 +95,63 @@ def test_a_request_that_a_killed_worker_had_is_computed_by_the_next(sturdy):
     assert len(answer.json()["results"]) == 200
 
 
-def test_an_end_under_load_answers_what_was_accepted(alone, texts):
-    """Also a long request, most of which is still waiting."""
-    worker = alone.worker
+def test_a_key(sturdy):
+    for key, works in (("secret", True), ("other", False)):
+        client = openai.OpenAI(base_url=f"{sturdy.url}/v1", api_key=key, max_retries=0)
+        with nullcontext() if works else pytest.raises(openai.AuthenticationError):
+            assert client.embeddings.create(input="the fox", model="pretrained").data
+    open_paths = {"/health": 200, "/ready": 200, "/": 307, "/models": 401, "/metrics": 401, "/v1/models": 401}
+    with httpx.Client(base_url=sturdy.url, timeout=PATIENCE, trust_env=False) as client:
+        assert {path: client.get(path).status_code for path in open_paths} == open_paths
+        assert client.post("/fill-mask", json={"texts": "[MASK]"}).json()["error"]["slug"] == "not-allowed"
+        for sent, status in (("bearer secret", 200), ("Basic secret", 401)):
+            assert client.get("/metrics", headers={"Authorization": sent}).status_code == status
+
+
+def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
+    """SIGTERM to the whole group, as systemd and `timeout` send it, during a long request, most of which is still waiting.
+
+    The workers go on, `/ready` says that the end is near, new requests are answered.
+    """
+    workers, died = sturdy.workers, str(sturdy.lines).count("died")
 
     def end(found):
-        alone.wait_until(lambda: found[200] > 50)
-        asked = pool.submit(alone.post, "/fill-mask", {"texts": [f"{text} [MASK]" for text in texts] * 10})
-        alone.wait_until(lambda: alone.metric("albertkit_queue_tokens") > 1000)
-        alone.process.send_signal(signal.SIGTERM)
+        sturdy.wait_until(lambda: found[200] > 50)
+        asked = pool.submit(sturdy.post, "/fill-mask", {"texts": [f"{text} [MASK]" for text in texts] * 10})
+        sturdy.wait_until(lambda: sturdy.metric("albertkit_queue_tokens") > 1000)
+        for process in (*workers, sturdy.process):
+            process.send_signal(signal.SIGTERM)
+        answer = sturdy.get("/ready")
+        assert (answer.status_code, answer.json()) == (503, {"status": "draining"})
+        answer = sturdy.post("/fill-mask", {"texts": [f"{text} [MASK]" for text in texts]})
+        assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
         long = asked.result(PATIENCE)
         assert (long.status_code, len(long.json()["results"])) == (200, 10 * len(texts))
-        assert alone.process.wait(PATIENCE) == 0
+        assert sturdy.process.wait(PATIENCE) == 0
 
     with ThreadPoolExecutor(1) as pool:
-        found = load(alone, texts, 8, end)
+        found = load(sturdy, texts, 8, end)
     # A connection that is kept open for a next request may be closed just as one is sent: it was not accepted.
     assert found.keys() <= {200, "not accepted", "RemoteProtocolError", "ReadError", "WriteError"}, found
-    assert not psutil.pid_exists(worker.pid) or worker.status() == psutil.STATUS_ZOMBIE
+    assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
+    assert str(sturdy.lines).count("died") == died
 
 
-def test_a_killed_front_takes_its_worker_along(alone):
-    worker = alone.worker
-    alone.end(signal.SIGKILL)
-    assert psutil.wait_procs([worker], timeout=PATIENCE)[1] == []
-
-
-def test_what_cannot_be_served_is_said_before_anything_listens(folders, service, tmp_path):
+@pytest.mark.parametrize(
+    ("model", "options", "slug"),
+    [
+        ("gone", {}, "not-found"),
+        ("empty", {}, "not-found"),
+        ("tag", {"port": "taken"}, "in-use"),
+        ("tag", {"host": "192.0.2.1", "no_key": True}, "in-use"),  # an address of nobody
+    ],
+)
+def test_what_cannot_be_served_is_said_before_anything_listens(model, options, slug, folders, tmp_path):
     (tmp_path / "empty").mkdir()
-    taken = int(service.url.rsplit(":", 1)[1])
-    for model, settings, slug in (
-        (tmp_path / "gone", {"port": 0}, "not-found"),
-        (tmp_path / "empty", {"port": 0}, "not-found"),
-        (folders["tag"], {"port": taken}, "cannot-listen"),
-        (folders["tag"], {"port": 0, "host": "192.0.2.1", "no_key": True}, "cannot-listen"),  # an address of nobody
-    ):
-        with pytest.raises(AlbertKitError) as error:
-            serve([str(model)], ServeSettings(**settings))
-        assert error.value.slug == slug
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1] if options.get("port") else 0
+        with pytest.raises(AlbertKitError, match=rf"\[{slug}\]"):
+            serve([str(folders.get(model, tmp_path / model))], **options | {"port": port})
 
 
 def test_a_model_that_only_the_worker_finds_broken_ends_the_service(folders, tmp_path):
@@ -145,13 +159,8 @@ def test_a_model_that_only_the_worker_finds_broken_ends_the_service(folders, tmp
     shutil.copytree(folders["caption"], tmp_path / "broken")
     for file in (tmp_path / "broken").glob("*.safetensors"):
         file.write_bytes(b"broken")
-    command = "import sys; from albertkit.serve import serve, ServeSettings; serve(sys.argv[1:], ServeSettings(port=0))"
-    done = subprocess.run(
-        [sys.executable, "-c", command, tmp_path / "broken"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    command = "import sys; from albertkit.serve.server import serve; serve(sys.argv[1:], port=0)"
+    command = [sys.executable, "-c", command, tmp_path / "broken"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
-    assert "broken-weights" in done.stderr.splitlines()[-3]
+    assert "corrupt" in done.stderr.splitlines()[-3]

@@ -1,161 +1,135 @@
-"""Around every request: methods, bodies that are cut off, clients that go, signals, what is loaded, what is logged."""
+"""What is refused, with which status, slug and hint; which options cannot work; what is loaded and logged."""
 
 import json
 import logging
 import shutil
-import signal
-import socket
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, ConfigError
 from albertkit.serve import bounds
-from albertkit.serve.logs import PlainFormatter, log_to_stderr
-from albertkit.serve.models import Models
+from albertkit.serve.models import Models, named_folders
+from albertkit.serve.observing import PlainFormatter, log_to_stderr
+from albertkit.serve.options import ServeOptions
 from albertkit.serve.reading import check_shape, read_body
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.requests import ClassifyRequest, EmbeddingsRequest
 
-
-@pytest.fixture(scope="module")
-def small(folders, running):
-    """Half a megabyte, 128 tokens a batch; a captioner; it drains for two seconds."""
-    limits = (
-        "--max-megabytes",
-        0.5,
-        "--batch-tokens",
-        128,
-        "--drain-seconds",
-        2,
-        "--allow-origin",
-        "https://app.example",
-    )
-    with running(folders["pretrained"], folders["caption"], *limits) as found:
-        yield found
-
-
-def send(service, *parts):
-    """Bytes in, bytes out, over a connection of its own."""
-    host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
-        for part in parts:
-            connection.sendall(part)
-        answer = b""
-        while part := connection.recv(65536):
-            answer += part
-    return answer
-
-
-def test_head_is_answered_as_get_without_the_body(small):
-    with small.client() as client:
-        for path, status in (
-            ("/health", 200),
-            ("/ready", 200),
-            ("/", 307),
-            ("/models", 200),
-            ("/fill-mask", 405),
-            ("/x", 404),
-        ):
-            answer = client.head(path)
-            assert (path, answer.status_code, answer.content) == (path, status, b"")
+JSON = {"Content-Type": "application/json"}
+LONG = {"texts": "fox [MASK] " * 60}
+REFUSED = {
+    "not JSON": ("/classify", b"{", 400, "bad-input"),
+    "NaN": ("/classify", b'{"texts": [NaN]}', 400, "bad-input"),
+    "half a surrogate pair": ("/classify", b'{"texts": ["\\ud800"]}', 400, "bad-input"),
+    "no UTF-8": ("/classify", b'{"texts": ["\xff"]}', 400, "bad-input"),
+    "nested": ("/classify", b"[" * 100_000, 422, "bad-input"),
+    "nothing": ("/classify", b"", 422, "bad-input"),
+    "no object": ("/classify", b"null", 422, "bad-input"),
+    "no texts": ("/classify", b"{}", 422, "bad-input"),
+    "an empty list": ("/classify", b'{"texts": []}', 422, "bad-input"),
+    "a misspelt field": ("/classify", b'{"texts": ["a"], "modle": "x"}', 422, "bad-input"),
+    "a number": ("/classify", b'{"texts": 1}', 422, "bad-input"),
+    "blank": ("/classify", b'{"texts": [" "]}', 422, "bad-input"),
+    "too many": ("/classify", json.dumps({"texts": ["a"] * 2049}).encode(), 422, "bad-input"),
+    "too long": ("/classify", json.dumps({"texts": ["a" * 100_001]}).encode(), 422, "bad-input"),
+    "no mask": ("/fill-mask", b'{"texts": "a"}', 422, "bad-input"),
+    "longer than the model reads": ("/fill-mask", json.dumps(LONG).encode(), 422, "too-large"),
+    "an impossible number": ("/fill-mask", b'{"texts": "[MASK]", "top": 0}', 422, "bad-input"),
+    "a huge number": ("/fill-mask", b'{"texts": "[MASK]", "top": 1e999}', 422, "bad-input"),
+    "no model": ("/classify", b'{"texts": ["a"], "model": "nobody"}', 404, "unknown-name"),
+    "another kind": ("/classify", b'{"texts": ["a"], "model": "tag"}', 404, "unknown-name"),
+    "a pair of three": ("/sentence-order", b'{"pairs": [["a", "b", "c"]]}', 422, "bad-input"),
+    "one choice": ("/choose", b'{"questions": [{"question": "a", "choices": ["b"]}]}', 422, "bad-input"),
+    "nothing to choose for": ("/choose", b'{"questions": [{"choices": ["b", "c"]}]}', 422, "bad-input"),
+    "too many cosines": ("/similarity", json.dumps({"texts": ["a"] * 1001}).encode(), 422, "too-large"),
+    "nothing to look at": ("/passes", b'{"text": " "}', 422, "bad-input"),
+}
 
 
-def test_a_body_in_chunks_that_is_too_large_is_answered_before_the_connection_ends(small):
-    """Without a length, by a client that writes on for some time and reads afterwards."""
-    head = (
-        b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n"
-    )
-    chunk = b"%x\r\n%s\r\n" % (100_000, b" " * 100_000)
-    for count in (6, 14):
-        answer = send(small, head, *[chunk] * count, b"0\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 413")
-        error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
-        assert (error["slug"], bool(error["hint"])) == ("request-too-large", True)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_is_reported(service, case):
+    path, body, *wanted = REFUSED[case]
+    answer, other = (service.post(to, body, headers=JSON) for to in (path, "/v1/embeddings"))
+    assert [answer.status_code, answer.json()["error"]["slug"]] == wanted
+    assert answer.json()["error"].keys() == {"slug", "message", "hint"}
+    assert len(answer.content) < 2000  # the input is not sent back
+    assert other.status_code == 400
+    assert other.json()["error"].keys() == {"message", "type", "param", "code"}
 
 
-def test_two_lengths_of_one_body_are_refused(small):
-    body = b"0\r\n\r\nGET /models HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    answer = send(
-        small,
-        b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
-        b"Content-Length: %d\r\n\r\n" % len(body) + body,
-    )
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert answer.count(b"HTTP/1.1") == 1
-
-
-def test_a_long_path_is_not_repeated(small):
-    answer = small.get("/" + "a" * 10_000)
-    assert answer.status_code == 404
-    assert len(answer.content) < 500
-
-
-def test_work_of_a_client_that_has_gone_is_not_computed(small, texts):
-    worker = small.worker
-    worker.suspend()
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(small.post, "/fill-mask", {"texts": "the [MASK] fox"})
-            small.wait_until(lambda: [one for one in small.lines if one.get("message") == "ready"])
-            host, port = small.url.removeprefix("http://").split(":")
-            body = json.dumps({"texts": [f"{text} [MASK]" for text in texts]}).encode()
-            head = b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-            with socket.create_connection((host, int(port)), timeout=60) as connection:
-                connection.sendall(head % len(body) + body)
-                small.wait_until(lambda: small.metric("albertkit_queue_tokens") > 500)
-            small.wait_until(lambda: small.metric("albertkit_queue_tokens") < 500)
-            worker.resume()
-            assert asked.result(120).status_code == 200
-    finally:
-        worker.resume()
-    small.wait_until(lambda: any(line.get("status") == 499 for line in small.lines))
-    assert small.metric("albertkit_queue_tokens") == 0
-
-
-def test_the_same_for_scripts_of_an_origin_that_is_allowed(small):
-    with small.client() as client:
-        answer = client.post("/fill-mask", json={"texts": "[MASK]"}, headers={"Origin": "https://app.example"})
-        assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
-        ask = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
-        assert client.options("/fill-mask", headers=ask).status_code == 200
-
-
-def test_a_captioner_that_is_busy_stops_no_other_model(small, tmp_path):
-    _, captions = small.workers
-    captions.suspend()
-    try:
-        with ThreadPoolExecutor(1) as pool, small.client() as client:
-            asked = pool.submit(client.post, "/caption", files={"file": ("a.mp4", b"no video")})
-            small.wait_until(lambda: small.metric("albertkit_requests_total") > 0)
-            assert small.post("/fill-mask", {"texts": "the [MASK] fox"}).status_code == 200
-            captions.resume()
-            assert asked.result(120).status_code == 422
-    finally:
-        captions.resume()
-
-
-def test_a_term_to_the_whole_group_loses_nothing(small, texts):
-    """As systemd and `timeout` send it: the worker goes on, `/ready` says that the end is near, new requests are answered."""
-    workers = small.workers
-    for worker in workers:
-        worker.send_signal(signal.SIGTERM)
-    small.process.send_signal(signal.SIGTERM)
-    with small.client() as client:
-        answer = client.get("/ready")
-        assert (answer.status_code, answer.json()) == (503, {"status": "draining"})
-        answer = client.post("/fill-mask", json={"texts": [f"{text} [MASK]" for text in texts]})
-        assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
-    assert small.process.wait(120) == 0
-    assert not [line for line in small.lines if "died" in line.get("message", "")]
-
-
-# --- bodies -----------------------------------------------------------------------------------------------------------
+IDS = {"model": "pretrained"}
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("path", "body", "message"),
+    [
+        ("/v1/embeddings", {"input": [True, False], **IDS}, "body.input.0: Input should be a valid integer"),
+        ("/v1/embeddings", {"input": ["a"] * 5000, **IDS}, "body.input: List should have at most 2048 items"),
+        ("/v1/embeddings", {"input": 1, **IDS}, "body.input: Input should be a valid string"),
+        ("/classify", {"texts": ["fine", ["a", 3]]}, "body.texts.1.1: Input should be a valid string"),
+        ("/classify", {"texts": [["a", "b", "c"]]}, "body.texts.0: List should have at most 2 items"),
+        ("/tag", {"texts": [[]]}, "body.texts.0: List should have at least 1 item"),
+    ],
+)
+def test_an_error_names_the_place_in_the_form_that_was_meant_and_no_types(service, path, body, message):
+    error = service.post(path, body).json()["error"]
+    assert error["message"].startswith(message)
+    assert "; body" not in error["message"]
+    assert "constrained" not in error["message"]
+
+
+WHO = {"question": "Who?", "context": " "}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "hint"),
+    [
+        ("/answer", {"questions": [WHO]}, '{"question": "Who wrote it?", "context": "It was'),
+        ("/sentence-order", {"pairs": [["", ""]]}, '["The kettle boiled.", "She poured the tea."]'),
+        ("/fill-mask", {"texts": "none"}, '"Paris is the [MASK] of France."'),
+    ],
+)
+def test_hints_over_http_are_json(service, path, body, hint):
+    assert f"for example {hint}" in service.post(path, body).json()["error"]["hint"]
+
+
+def test_paths_and_methods(service):
+    assert service.get("/nowhere").status_code == 404
+    assert "/docs" in service.get("/nowhere").json()["error"]["hint"]
+    assert service.get("/classify").status_code == 405
+    assert service.get("/classify").json()["error"]["slug"] == "bad-input"
+    assert service.get("/health").json() == {"status": "alive"}
+    assert service.get("/openapi.json").json()["info"]["title"] == "albertkit"
+    plain = service.post("/classify", b'{"texts": ["a"]}', headers={"Content-Type": "text/plain"})
+    assert plain.status_code == 400  # what a form on a stranger's page can send is not read
+    assert "Content-Type: application/json" in plain.json()["error"]["hint"]  # which curl -d does not send by itself
+
+
+SPACES = {"question": "who?", "context": "fox" + " " * 60_000}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/fill-mask", {"texts": ["[MASK] " * 50] * 50, "top": 50}, 422, "at most "),
+        ("/similarity", {"texts": ["a"] * 1001}, 422, "at most "),
+        ("/answer", {"questions": [SPACES] * 50, "top": 20}, 422, "at most "),
+        ("/tag", {"texts": ["a " * 49_000] * 10}, 413, ""),
+    ],
+)
+def test_an_answer_much_larger_than_its_request_is_refused_before_it_is_computed(service, path, body, status, message):
+    before = service.metric("albertkit_tokens_total")
+    answer = service.post(path, body)
+    assert (answer.status_code, answer.json()["error"]["slug"]) == (status, "too-large")
+    assert message in answer.json()["error"]["message"]
+    assert service.metric("albertkit_tokens_total") == before
+
+
+# --- bodies, in this process ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
     [
         (b'{"texts":["a"],%s}' % b",".join(b'"k%d":1' % n for n in range(20_000)), "20,001 keys"),
         (b'{"texts":[%s[]]}' % (b"[]," * 100_000), "100,002 lists"),
@@ -166,8 +140,8 @@ def test_a_term_to_the_whole_group_loses_nothing(small, texts):
     ],
     ids=["keys", "lists", "objects", "items", "brackets", "braces"],
 )
-def test_json_of_a_shape_that_no_request_has_is_refused_unread(body, told):
-    with pytest.raises(ServiceError, match=told):
+def test_json_of_a_shape_that_no_request_has_is_refused_unread(body, message):
+    with pytest.raises(ServiceError, match=message):
         check_shape(body)
 
 
@@ -184,123 +158,101 @@ def test_the_largest_requests_that_are_allowed_are_read():
     assert read_body(body, EmbeddingsRequest).input == rows
     pairs = [["a", "b"]] * bounds.MOST_TEXTS
     assert read_body(json.dumps({"texts": pairs}).encode(), ClassifyRequest).texts == pairs
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "told"),
-    [
-        (
-            "/v1/embeddings",
-            {"input": [True, False], "model": "pretrained"},
-            "body.input.0: Input should be a valid integer",
-        ),
-        (
-            "/v1/embeddings",
-            {"input": ["a"] * 5000, "model": "pretrained"},
-            "body.input: List should have at most 2048 items",
-        ),
-        ("/v1/embeddings", {"input": 1, "model": "pretrained"}, "body.input: Input should be a valid string"),
-        ("/classify", {"texts": [["a", "b", "c"]]}, "body.texts.0: List should have at most 2 items"),
-        ("/tag", {"texts": [[]]}, "body.texts.0: List should have at least 1 item"),
-    ],
-)
-def test_a_fault_is_told_of_the_form_that_was_meant(service, path, body, told):
-    error = service.post(path, body).json()["error"]
-    assert error["message"].startswith(told)
-    assert "; body" not in error["message"]
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "hint"),
-    [
-        (
-            "/answer",
-            {"questions": [{"question": "Who?", "context": " "}]},
-            '{"question": "Who wrote it?", "context": "It was',
-        ),
-        ("/sentence-order", {"pairs": [["", ""]]}, '["The kettle boiled.", "She poured the tea."]'),
-        ("/fill-mask", {"texts": "none"}, '"Paris is the [MASK] of France."'),
-    ],
-)
-def test_hints_over_http_are_json(service, path, body, hint):
-    assert f"for example {hint}" in service.post(path, body).json()["error"]["hint"]
-
-
-# --- answers ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/fill-mask", {"texts": ["[MASK] " * 50] * 50, "top": 50}),
-        ("/similarity", {"texts": ["a"] * 1001}),
-        ("/answer", {"questions": [{"question": "who?", "context": "fox" + " " * 60_000}] * 50, "top": 20}),
-    ],
-)
-def test_an_answer_much_larger_than_its_request_is_refused_before_it_is_computed(service, path, body):
-    before = service.metric("albertkit_tokens_total")
-    answer = service.post(path, body)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["slug"]) == (422, "answer-too-large")
-    assert "at most " in error["message"]
-    assert service.metric("albertkit_tokens_total") == before
-
-
-def test_many_numbers_and_words_are_refused(service, monkeypatch):
     bounds.check_numbers(bounds.MOST_NUMBERS)
     with pytest.raises(ServiceError, match="at most 2,000,000 are sent"):
         bounds.check_numbers(bounds.MOST_NUMBERS + 1)
-    answer = service.post("/tag", {"texts": ["a " * 49_000] * 10})
-    assert (answer.status_code, answer.json()["error"]["slug"]) == (413, "request-too-large")
 
 
-# --- what is loaded, what is logged -----------------------------------------------------------------------------------
+# --- options, models, logs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("port", -1), ("port", 70000), ("timeout", 0), ("timeout", float("inf")), ("timeout", float("nan"))),
+        ("batch_tokens", -5),
+    ],
+)
+def test_values_that_cannot_work(name, value):
+    with pytest.raises(ConfigError, match=r"\[bad-value\]"):
+        ServeOptions((), **{name: value})
+
+
+def test_keys(tmp_path, monkeypatch):
+    monkeypatch.delenv("ALBERTKIT_API_KEY", raising=False)
+    key = tmp_path / "key"
+    for wrong in ("", "a\nb"):
+        key.write_text(wrong)
+        with pytest.raises(ConfigError, match=r"\[bad-value\]"):
+            ServeOptions((), api_key_file=key)
+    key.write_text("secret\n")
+    assert ServeOptions((), api_key_file=key).api_key == "secret"
+    assert "secret" not in repr(ServeOptions((), api_key_file=key))
+    for host in ("0.0.0.0", "::", "example.org", "192.168.0.7"):
+        with pytest.raises(ConfigError, match=r"\[not-allowed\]"):
+            ServeOptions((), host=host)
+        for allowed in ({"api_key_file": key}, {"no_key": True}):
+            assert ServeOptions((), host=host, **allowed).host == host
+    for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
+        assert ServeOptions((), host=host).api_key is None
+    monkeypatch.setenv("ALBERTKIT_API_KEY", "other")
+    assert ServeOptions(()).api_key == "other"
+    assert ServeOptions((), api_key_file=key).api_key == "secret"
+
+
+def test_names_of_models(tmp_path):
+    (tmp_path / "a=b").mkdir()
+    found = named_folders([f"mine={tmp_path}", str(tmp_path / "a=b"), "runs/sst2/best"])
+    assert found == {"mine": str(tmp_path), "a=b": str(tmp_path / "a=b"), "best": "runs/sst2/best"}
+    for wrong in ([], ["=x"], ["x="], ["m/x", "n/x"]):
+        with pytest.raises(ConfigError, match=r"\[bad-value\]"):
+            named_folders(wrong)
 
 
 def test_early_exit_of_models_without_exits_is_refused(folders, tmp_path):
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(CheckpointError, match=r"\[wrong-model\]"):
         Models({"a": str(folders["classify"])}, "patience:1")
-    assert error.value.slug == "no-exits"
     shutil.copytree(folders["classify"], tmp_path / "with")
     (tmp_path / "with" / "exits.safetensors").touch()
     models = Models({"a": str(folders["classify"]), "b": str(tmp_path / "with")}, "patience:1").listing({})
-    assert [model["notes"] for model in models] == [["trained without exits: all passes are made"], []]
+    assert [model["notes"] for model in models] == [["trained without exits: all layers are run"], []]
 
 
-def test_a_terminal_shows_lines_and_files_get_json(monkeypatch, capsys):
-    def record(message, level=logging.INFO, **extra):
-        made = logging.LogRecord("albertkit.serve", level, "", 1, message, None, None)
-        vars(made).update(extra)
-        return PlainFormatter().format(made).split(" ", 1)[1]
+REQUEST = {"client": "1.2.3.4", "method": "POST", "path": "/x", "status": 200, "ms": 3.5, "model": "a", "tokens": 7}
+LISTENING = {"url": "http://127.0.0.1:8000", "models": ["a", "b"]}
 
-    told = record("listening", url="http://127.0.0.1:8000", models=["a", "b"])
-    assert told == "serving a, b; open http://127.0.0.1:8000 as soon as it is ready"
-    told = record(
-        "request", client="1.2.3.4", method="POST", path="/x", status=200, ms=3.5, model="a", tokens=7, request_id="i"
-    )
-    assert told == "1.2.3.4 POST /x 200 3.5 ms a 7 tokens"
-    assert record("it died", logging.ERROR, status=-9) == "error: it died status=-9"
+
+@pytest.mark.parametrize(
+    ("message", "level", "extra", "line"),
+    [
+        ("listening", logging.INFO, LISTENING, "serving a, b; open http://127.0.0.1:8000 as soon as it is ready"),
+        ("request", logging.INFO, {**REQUEST, "request_id": "i"}, "1.2.3.4 POST /x 200 3.5 ms a 7 tokens"),
+        ("it died", logging.ERROR, {"status": -9}, "error: it died status=-9"),
+    ],
+)
+def test_a_terminal_shows_lines(message, level, extra, line):
+    made = logging.LogRecord("albertkit.serve", level, "", 1, message, None, None)
+    vars(made).update(extra)
+    assert PlainFormatter().format(made).split(" ", 1)[1] == line
+
+
+@pytest.fixture
+def loggers():
+    """Put the loggers back as they were."""
     names = ("albertkit.serve", "albertkit.serve.observing", "albertkit.model_folder", "uvicorn", "asyncio")
-    before = {name: (logging.getLogger(name).level, logging.getLogger(name).handlers) for name in names}
-    try:
-        for is_terminal, level, shown in (
-            (True, None, False),
-            (True, "info", True),
-            (False, None, True),
-            (False, "error", False),
-        ):
-            monkeypatch.setattr("sys.stderr.isatty", lambda found=is_terminal: found, raising=False)
-            log_to_stderr(level)
-            assert logging.getLogger("albertkit.serve.observing").isEnabledFor(logging.INFO) == shown
-    finally:
-        for name, (level, handlers) in before.items():
-            logging.getLogger(name).setLevel(level)
-            logging.getLogger(name).handlers, logging.getLogger(name).propagate = handlers, True
+    before = [(one, one.level, one.handlers) for one in map(logging.getLogger, names)]
+    yield
+    for one, level, handlers in before:
+        one.setLevel(level)
+        one.handlers, one.propagate = handlers, True
 
 
-def test_the_log_names_client_and_model_and_leaves_out_probes(service):
-    service.post("/classify", {"texts": "the fox"}, headers={"X-Request-Id": "for-the-log"})
-    service.wait_until(lambda: any(line.get("request_id") == "for-the-log" for line in service.lines))
-    line = next(line for line in service.lines if line.get("request_id") == "for-the-log")
-    assert (line["client"], line["model"]) == ("127.0.0.1", "classify")
-    assert not [line for line in service.lines if line.get("path") in ("/health", "/ready", "/metrics")]
+@pytest.mark.usefixtures("loggers")
+@pytest.mark.parametrize(
+    ("is_terminal", "level", "shown"),
+    [(True, None, False), (True, "info", True), (False, None, True), (False, "error", False)],
+)
+def test_requests_are_logged_to_files_and_where_asked(monkeypatch, is_terminal, level, shown):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal, raising=False)
+    log_to_stderr(level)
+    assert logging.getLogger("albertkit.serve.observing").isEnabledFor(logging.INFO) == shown

@@ -12,32 +12,19 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 TYPES = [
-    "application/json",
-    "text/plain",
-    "application/x-www-form-urlencoded",
-    "multipart/form-data; boundary=x",
-    "",
-    "é".encode(),
+    *("application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"),
+    *("", "é".encode()),
 ]
 PATHS = [
     "/fill-mask", "/sentence-order", "/classify", "/score", "/tag", "/answer", "/choose", "/similarity", "/passes",
     "/caption", "/v1/embeddings", "/v1/models", "/v1/models/x", "/models", "/nowhere", "/page/../../x", "/%00",
     "/page/%2e%2e/app.py",
 ]  # fmt: skip
-NAMES = [
-    "texts",
-    "pairs",
-    "questions",
-    "top",
-    "model",
-    "text",
-    "input",
-    "others",
-    "question",
-    "context",
-    "choices",
-    "dimensions",
-]
+CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
+SETTINGS = hypothesis.settings(
+    deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
+NAMES = "texts pairs questions top model text input others question context choices dimensions".split()
 TEXTS = [
     "", " ", "\x00", "[MASK]", "[CLS][SEP]", "the [MASK] fox " * 40, "\u202e", "é\u0301" * 50, "\U0001f600" * 300, "﷽" * 100,
     "a" * 5000, "\ufffe\uffff", "{{7*7}}", "<script>", "\r\n\r\n", "ﬁ①Ⅳ", "서울에서 온", "\u200b", "-1", "nan",
@@ -60,10 +47,14 @@ def likely(rng, path):
     """What an endpoint takes, of unlikely texts."""
     texts = rng.choices(TEXTS, k=rng.choice([1, 2, 2, 3]))
     question = {"question": texts[0], "context": texts[-1]}
-    return {
-        "/sentence-order": {"pairs": [texts[:2]]}, "/answer": {"questions": [question]}, "/passes": {"text": texts[0]},
-        "/choose": {"questions": [{**question, "choices": texts}]}, "/v1/embeddings": {"input": texts, "model": "pretrained"},
-    }.get(path, {"texts": texts})  # fmt: skip
+    bodies = {
+        "/sentence-order": {"pairs": [texts[:2]]},
+        "/answer": {"questions": [question]},
+        "/passes": {"text": texts[0]},
+        "/choose": {"questions": [{**question, "choices": texts}]},
+        "/v1/embeddings": {"input": texts, "model": "pretrained"},
+    }
+    return bodies.get(path, {"texts": texts})
 
 
 def body(rng, path):
@@ -140,14 +131,9 @@ def check(service, examples):
         operation = result.ok()
 
         @hypothesis.given(case=operation.as_strategy())
-        @hypothesis.settings(
-            max_examples=examples, deadline=None, derandomize=True, database=None,
-            suppress_health_check=list(hypothesis.HealthCheck),
-        )  # fmt: skip
+        @hypothesis.settings(SETTINGS, max_examples=examples)
         def conforms(case):
-            case.call_and_validate(
-                checks=[not_a_server_error, status_code_conformance, response_schema_conformance], timeout=120
-            )
+            case.call_and_validate(checks=CHECKS, timeout=120)
 
         conforms()
         tried += 1

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.engines.operators import lacking
+from albertkit.engines.fused import lacking
 from albertkit.errors import AlbertKitError
-from albertkit.inference.agreement import Agreement
+from albertkit.inference.comparison import Comparison
 from albertkit.serve import worker
-from albertkit.serve.wire import Start
+from albertkit.serve.options import ServeOptions
+from albertkit.serve.protocol import Start
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -19,13 +20,14 @@ def test_int8_that_disagrees(folders: dict[str, Path], monkeypatch: pytest.Monke
 
     def disagreeing(model, *, precision):
         asked.append((model, precision))
-        return Agreement(precision, "text", 1, 0.5, 0.1)
+        return Comparison(precision, "text", 1, 0.5, 0.1)
 
-    monkeypatch.setattr(worker, "check_agreement", disagreeing)
-    start = Start({"one": str(folders["classify"])}, "int8", "cpu", 1, 512, None, force)
+    monkeypatch.setattr(worker, "compare_precision", disagreeing)
+    options = ServeOptions((), precision="int8", device="cpu", force=force)
+    start = Start({"one": str(folders["classify"])}, options)
     if force:
         assert "one" in worker._load(start)
     else:
-        with pytest.raises(AlbertKitError, match="low-agreement"):
+        with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
             worker._load(start)
     assert asked == [(str(folders["classify"]), "int8")]

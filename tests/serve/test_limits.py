@@ -1,225 +1,182 @@
-"""What is refused, with which status, and in whose form."""
+"""What a service does with little room: bodies without end, clients that go, a full queue, a worker that stops."""
 
-import http.client
 import json
-import socket
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from socket import create_connection
 
+import psutil
 import pytest
 
-from albertkit.errors import ConfigError
-from albertkit.serve import ServeSettings
-from albertkit.serve.models import named_folders
-from albertkit.serve.settings import find_key
+HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: %s\r\n"
+TEXTS = HEAD % (b"/fill-mask", b"application/json")
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture(scope="module")
-def narrow(folders, running):
-    """Half a megabyte, two for uploads; 500 tokens may wait; five seconds."""
-    limits = (
-        "--max-megabytes",
-        0.5,
-        "--max-upload-megabytes",
-        2,
-        "--queue-tokens",
-        500,
-        "--timeout",
-        5,
-        "--batch-tokens",
-        64,
-    )
-    with running(folders["pretrained"], folders["caption"], *limits) as found:
-        yield found
+@pytest.fixture
+def limited(folders, services):
+    """Half a megabyte, two for uploads; 500 tokens may wait, 64 a batch; five seconds; a captioner."""
+    limits = "--max-megabytes 0.5 --max-upload-megabytes 2 --queue-tokens 500 --timeout 5 --batch-tokens 64"
+    origin = "--allow-origin https://app.example"
+    return services(folders["pretrained"], folders["caption"], *limits.split(), *origin.split())
 
 
-REFUSED = {
-    "not JSON": ("/classify", b"{", 400, "bad-json"),
-    "NaN": ("/classify", b'{"texts": [NaN]}', 400, "bad-json"),
-    "half a surrogate pair": ("/classify", b'{"texts": ["\\ud800"]}', 400, "bad-json"),
-    "no UTF-8": ("/classify", b'{"texts": ["\xff"]}', 400, "bad-json"),
-    "nested": ("/classify", b"[" * 100_000, 422, "bad-input"),
-    "nothing": ("/classify", b"", 422, "bad-input"),
-    "no object": ("/classify", b"null", 422, "bad-input"),
-    "no texts": ("/classify", b"{}", 422, "bad-input"),
-    "an empty list": ("/classify", b'{"texts": []}', 422, "bad-input"),
-    "a misspelt field": ("/classify", b'{"texts": ["a"], "modle": "x"}', 422, "bad-input"),
-    "a number": ("/classify", b'{"texts": 1}', 422, "bad-input"),
-    "blank": ("/classify", b'{"texts": [" "]}', 422, "bad-input"),
-    "too many": ("/classify", json.dumps({"texts": ["a"] * 2049}).encode(), 422, "bad-input"),
-    "too long": ("/classify", json.dumps({"texts": ["a" * 100_001]}).encode(), 422, "bad-input"),
-    "no mask": ("/fill-mask", b'{"texts": "a"}', 422, "no-mask"),
-    "longer than the model reads": ("/fill-mask", json.dumps({"texts": "fox [MASK] " * 60}).encode(), 422, "too-long"),
-    "an impossible number": ("/fill-mask", b'{"texts": "[MASK]", "top": 0}', 422, "bad-input"),
-    "a huge number": ("/fill-mask", b'{"texts": "[MASK]", "top": 1e999}', 422, "bad-input"),
-    "no model": ("/classify", b'{"texts": ["a"], "model": "nobody"}', 404, "unknown-model"),
-    "another kind": ("/classify", b'{"texts": ["a"], "model": "tag"}', 404, "unknown-model"),
-    "a pair of three": ("/sentence-order", b'{"pairs": [["a", "b", "c"]]}', 422, "bad-input"),
-    "one choice": ("/choose", b'{"questions": [{"question": "a", "choices": ["b"]}]}', 422, "bad-input"),
-    "nothing to choose for": ("/choose", b'{"questions": [{"choices": ["b", "c"]}]}', 422, "bad-input"),
-    "too many cosines": ("/similarity", json.dumps({"texts": ["a"] * 1001}).encode(), 422, "answer-too-large"),
-    "nothing to look at": ("/passes", b'{"text": " "}', 422, "bad-input"),
-}
+def chunk(content):
+    """Bytes as a chunk of a body without a length."""
+    return b"%x\r\n%s\r\n" % (len(content), content)
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_wrong_is_said(service, case):
-    path, body, status, slug = REFUSED[case]
-    with service.client() as client:
-        answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
-        other = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["error"]["slug"]) == (status, slug)
-    assert answer.json()["error"].keys() == {"slug", "message", "hint"}
-    assert len(answer.content) < 2000  # the input is not sent back
-    assert other.status_code == 400
-    assert other.json()["error"].keys() == {"message", "type", "param", "code"}
+def send(service, parts):
+    """Bytes in, bytes out, over a connection of its own; the service may end it early."""
+    answer = b""
+    with create_connection(service.address, timeout=60) as connection, suppress(ConnectionResetError):
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for part in parts:
+                connection.sendall(part)
+        while part := connection.recv(65536):
+            answer += part
+    return answer
 
 
-def test_a_fault_is_said_with_its_place_and_no_names_of_types(service):
-    told = service.post("/classify", {"texts": ["fine", ["a", 3]]}).json()["error"]["message"]
-    assert "body.texts.1.1: Input should be a valid string" in told
-    assert "constrained" not in told
-    assert "/docs" in service.get("/nowhere").json()["error"]["hint"]
-
-
-def test_paths_and_methods(service):
-    assert service.get("/nowhere").status_code == 404
-    assert service.get("/classify").status_code == 405
-    assert service.get("/classify").json()["error"]["slug"] == "wrong-method"
-    assert service.get("/health").json() == {"status": "alive"}
-    assert service.get("/openapi.json").json()["info"]["title"] == "albertkit"
-    plain = service.client().post("/classify", content=b'{"texts": ["a"]}', headers={"Content-Type": "text/plain"})
-    assert plain.status_code == 400  # what a form on a stranger's page can send is not read
-    assert "Content-Type: application/json" in plain.json()["error"]["hint"]  # which curl -d does not send by itself
-
-
-def test_bodies_that_are_too_large(narrow):
-    large = json.dumps({"texts": ["[MASK] " + "a" * 90_000] * 10})
-    for headers in ({}, {"Transfer-Encoding": "chunked"}):
-        content = iter([large.encode()]) if headers else large.encode()
-        with narrow.client() as client:
-            answer = client.post("/fill-mask", content=content, headers={"Content-Type": "application/json"})
-        assert answer.status_code == 413
-        assert answer.json()["error"]["slug"] == "request-too-large"
-    with narrow.client() as client:
-        video = client.post("/caption", files={"file": ("a.mp4", bytes(1_500_000))})
-        assert video.status_code == 422  # it may be that large; it is no video
-        assert client.post("/caption", files={"file": ("a.mp4", bytes(2_500_000))}).status_code == 413
-    assert (
-        narrow.post("/v1/embeddings", {"input": ["a" * 90_000] * 10, "model": "x"}).json()["error"]["code"]
-        == "request_too_large"
-    )
-
-
-def test_an_endless_upload_is_ended_before_it_is_read(narrow):
-    """Chunks without a length: the answer comes, and the connection ends, soon after the limit."""
-    host, port = narrow.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
-        connection.sendall(
-            b"POST /caption HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
-            b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
-        )
-        start = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.mp4"\r\n\r\n'
-        connection.sendall(b"%x\r\n%s\r\n" % (len(start), start))
-        sent = 0
-        chunk = bytes(100_000)
-        answer = b""
-        try:
-            while sent < 50_000_000:
-                connection.sendall(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-                sent += len(chunk)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        try:
-            while part := connection.recv(65536):
-                answer += part
-        except ConnectionResetError:
-            pass
-    assert sent < 20_000_000  # six, and what the sockets of both sides hold
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 413")
-    assert narrow.get("/health").status_code == 200
-
-
-def test_a_full_queue(narrow, texts):
-    many = {"texts": [f"{text} [MASK]" for text in texts]}
-
-    def ask(_):
-        return narrow.post("/fill-mask", many)
-
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(ask, range(16)))
-    statuses = {answer.status_code for answer in answers}
-    assert statuses == {200, 429}
-    refused = next(answer for answer in answers if answer.status_code == 429)
-    assert refused.json()["error"]["slug"] == "queue-full"
-    assert int(refused.headers["Retry-After"]) >= 1
-    narrow.wait_until(lambda: narrow.metric("albertkit_queue_tokens") == 0)
-    assert narrow.post("/fill-mask", {"texts": "[MASK]"}).status_code == 200
-
-
-def test_a_stopped_worker_is_a_timeout_and_the_work_is_dropped(narrow, texts):
-    worker = narrow.worker
+@contextmanager
+def suspended(worker):
+    """Stop a worker for a while."""
     worker.suspend()
     try:
-        with ThreadPoolExecutor(3) as pool:
-            answers = list(pool.map(lambda n: narrow.post("/fill-mask", {"texts": f"{texts[n]} [MASK]"}), range(3)))
+        yield worker
     finally:
         worker.resume()
-    assert {answer.status_code for answer in answers} == {504}
-    assert {answer.json()["error"]["slug"] for answer in answers} == {"timed-out"}
-    assert narrow.metric("albertkit_queue_tokens") == 0
-    assert narrow.post("/fill-mask", {"texts": "[MASK]"}).status_code == 200
-    assert narrow.metric("albertkit_worker_restarts_total") == 0
 
 
-def test_a_body_that_never_comes_is_a_timeout(narrow):
-    host, port = narrow.url.removeprefix("http://").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
-    connection.putrequest("POST", "/fill-mask")
-    connection.putheader("Content-Length", "100")
-    connection.putheader("Content-Type", "application/json")
-    connection.endheaders()
-    connection.send(b"{")
+def test_head_is_answered_as_get_without_the_body(limited):
+    wanted = {"/health": 200, "/ready": 200, "/": 307, "/models": 200, "/fill-mask": 405, "/x": 404}
+    with limited.client() as client:
+        answers = {path: client.head(path) for path in wanted}
+    assert {path: answer.status_code for path, answer in answers.items()} == wanted
+    assert {answer.content for answer in answers.values()} == {b""}
+
+
+@pytest.mark.parametrize("count", [6, 14])
+def test_a_body_in_chunks_that_is_too_large_is_answered_before_the_connection_ends(limited, count):
+    """Without a length, by a client that writes on for some time and reads afterwards."""
+    answer = send(limited, [TEXTS + CHUNKED, *[chunk(b" " * 100_000)] * count, b"0\r\n\r\n"])
+    assert answer.startswith(b"HTTP/1.1 413")
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert (error["slug"], bool(error["hint"])) == ("too-large", True)
+
+
+def test_two_lengths_of_one_body_are_refused(limited):
+    body = b"0\r\n\r\nGET /models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = TEXTS.replace(b"Connection: close\r\n", b"")
+    answer = send(limited, [head + b"Content-Length: %d\r\n" % len(body) + CHUNKED + body])
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_a_long_path_is_not_repeated(limited):
+    answer = limited.get("/" + "a" * 10_000)
+    assert answer.status_code == 404
+    assert len(answer.content) < 500
+
+
+def test_bodies_that_are_too_large(limited):
+    large = json.dumps({"texts": ["[MASK] " + "a" * 90_000] * 10}).encode()
+    with limited.client() as client:
+        for content in (large, iter([large])):  # with a length, and without
+            answer = client.post("/fill-mask", content=content, headers=JSON)
+            assert (answer.status_code, answer.json()["error"]["slug"]) == (413, "too-large")
+        for size, status in ((1_500_000, 422), (2_500_000, 413)):  # the first may be that large; it is no video
+            assert client.post("/caption", files={"file": ("a.mp4", bytes(size))}).status_code == status
+    error = limited.post("/v1/embeddings", {"input": ["a" * 90_000] * 10, "model": "x"}).json()["error"]
+    assert error["code"] == "too_large"
+
+
+def test_an_endless_upload_is_ended_before_it_is_read(limited):
+    """Chunks without a length: the answer comes, and the connection ends, soon after the limit."""
+    sent = []
+
+    def parts():
+        yield HEAD % (b"/caption", b"multipart/form-data; boundary=b") + CHUNKED
+        yield chunk(b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.mp4"\r\n\r\n')
+        while len(sent) < 500:
+            yield chunk(bytes(100_000))
+            sent.append(100_000)
+
+    answer = send(limited, parts())
+    assert sum(sent) < 20_000_000  # six, and what the sockets of both sides hold
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 413")
+    assert limited.get("/health").status_code == 200
+
+
+def test_work_of_a_client_that_has_gone_is_not_computed(limited, texts):
+    body = json.dumps({"texts": [f"{text} [MASK]" for text in texts[:40]]}).encode()
+
+    def waiting():
+        return limited.metric("albertkit_queue_tokens")
+
+    with ThreadPoolExecutor(1) as pool, suspended(limited.worker) as worker:
+        asked = pool.submit(limited.post, "/fill-mask", {"texts": "the [MASK] fox"})
+        with create_connection(limited.address, timeout=60) as connection:
+            connection.sendall(TEXTS + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            limited.wait_until(lambda: waiting() > 100)
+        limited.wait_until(lambda: waiting() < 100)
+        worker.resume()
+        assert asked.result(120).status_code == 200
+    limited.wait_until(lambda: any(line.get("status") == 499 for line in limited.lines))
+    limited.wait_until(lambda: waiting() == 0)
+
+
+def test_scripts_of_an_origin_that_is_allowed_may_read_answers(limited):
+    origin = {"Origin": "https://app.example"}
+    answer = limited.post("/fill-mask", {"texts": "[MASK]"}, headers=origin)
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+    with limited.client() as client:
+        ask = origin | {"Access-Control-Request-Method": "POST"}
+        assert client.options("/fill-mask", headers=ask).status_code == 200
+
+
+def test_a_captioner_that_is_busy_stops_no_other_model(limited):
+    with ThreadPoolExecutor(1) as pool, limited.client() as client, suspended(limited.workers[1]) as captions:
+        asked = pool.submit(client.post, "/caption", files={"file": ("a.mp4", b"no video")})
+        time.sleep(0.2)  # the captioner has it
+        assert limited.post("/fill-mask", {"texts": "the [MASK] fox"}).status_code == 200
+        captions.resume()
+        assert asked.result(120).status_code == 422
+
+
+def test_a_full_queue(limited, texts):
+    many = {"texts": [f"{text} [MASK]" for text in texts]}
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: limited.post("/fill-mask", many), range(16)))
+    assert {answer.status_code for answer in answers} == {200, 429}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.json()["error"]["slug"] == "busy"
+    assert int(refused.headers["Retry-After"]) >= 1
+    limited.wait_until(lambda: limited.metric("albertkit_queue_tokens") == 0)
+    assert limited.post("/fill-mask", {"texts": "[MASK]"}).status_code == 200
+
+
+def test_a_stopped_worker_is_a_timeout_and_the_work_is_dropped(limited, texts):
+    restarts = limited.metric("albertkit_worker_restarts_total")
+    with suspended(limited.worker), ThreadPoolExecutor(3) as pool:
+        ask = lambda text: limited.refusal("/fill-mask", {"texts": f"{text} [MASK]"})  # noqa: E731
+        assert set(pool.map(ask, texts[:3])) == {(504, "busy")}
+    assert limited.metric("albertkit_queue_tokens") == 0
+    assert limited.post("/fill-mask", {"texts": "[MASK]"}).status_code == 200
+    assert limited.metric("albertkit_worker_restarts_total") == restarts
+
+
+def test_a_body_that_never_comes_is_a_timeout(limited):
     began = time.monotonic()
-    assert connection.getresponse().status == 408
+    assert send(limited, [TEXTS + b"Content-Length: 100\r\n\r\n{"]).startswith(b"HTTP/1.1 408")
     assert time.monotonic() - began > 3
 
 
-def test_settings_are_checked(tmp_path, monkeypatch):
-    for wrong in (
-        {"port": -1},
-        {"port": 70000},
-        {"timeout": 0},
-        {"timeout": float("inf")},
-        {"timeout": float("nan")},
-        {"batch_tokens": -5},
-        {"api_key": ""},
-        {"api_key": "a\nb"},
-    ):
-        with pytest.raises(ConfigError) as error:
-            ServeSettings(**wrong)
-        assert error.value.slug == "bad-value"
-    for host in ("0.0.0.0", "::", "example.org", "192.168.0.7"):
-        with pytest.raises(ConfigError) as error:
-            ServeSettings(host=host)
-        assert error.value.slug == "no-api-key"
-        assert ServeSettings(host=host, api_key="k").host == ServeSettings(host=host, no_key=True).host == host
-    for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
-        assert ServeSettings(host=host).api_key is None
-    assert "secret" not in repr(ServeSettings(api_key="secret"))
-    (tmp_path / "key").write_text("secret\n")
-    monkeypatch.delenv("ALBERTKIT_API_KEY", raising=False)
-    assert find_key(tmp_path / "key") == "secret"
-    assert find_key(None) is None
-    monkeypatch.setenv("ALBERTKIT_API_KEY", "other")
-    assert find_key(None) == "other"
-
-
-def test_names_of_models(tmp_path):
-    (tmp_path / "a=b").mkdir()
-    found = named_folders([f"mine={tmp_path}", str(tmp_path / "a=b"), "runs/sst2/best"])
-    assert found == {"mine": str(tmp_path), "a=b": str(tmp_path / "a=b"), "best": "runs/sst2/best"}
-    for wrong in ([], ["=x"], ["x="], ["m/x", "n/x"]):
-        with pytest.raises(ConfigError) as error:
-            named_folders(wrong)
-        assert error.value.slug == "bad-argument"
+def test_a_killed_front_takes_its_workers_along(limited):
+    workers = limited.workers
+    assert len(workers) == 2
+    limited.end(signal.SIGKILL)
+    assert psutil.wait_procs(workers, timeout=120)[1] == []

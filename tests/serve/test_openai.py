@@ -1,13 +1,12 @@
 """The `openai` client, unchanged, against the service."""
 
 import base64
-import signal
 
 import numpy as np
 import openai
 import pytest
 
-from albertkit.inference import load_pipeline
+from albertkit.inference.loading import load_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def test_one_text_and_dimensions(client, pipeline):
 
 
 def test_ids(client, pipeline, texts):
-    """Of pieces, without special ones, as OpenAI's clients send them; cut where the model ends."""
+    """Of tokens, without special ones, as OpenAI's clients send them; cut where the model ends."""
     rows = [pipeline.tokenizer.encode(text) for text in [*texts[:3], texts[0] * 50]]
     wanted = np.stack([one["embedding"] for one in pipeline([*texts[:3], texts[0] * 50])])
     found = client.embeddings.create(input=rows, model="pretrained", extra_body={"truncate": True})
@@ -71,23 +70,3 @@ def test_errors_have_openais_form(client):
     for bad in ([], [1.5], {"a": 1}, ["x", 1], [[]]):
         with pytest.raises(openai.BadRequestError):
             client.embeddings.create(input=bad, model="pretrained")
-
-
-def test_a_key(folders, running):
-    with running(folders["pretrained"], key="secret") as service:
-        for key, works in (("secret", True), ("other", False)):
-            client = openai.OpenAI(base_url=f"{service.url}/v1", api_key=key, max_retries=0)
-            if works:
-                assert client.embeddings.create(input="the fox", model="pretrained").data
-            else:
-                with pytest.raises(openai.AuthenticationError):
-                    client.embeddings.create(input="the fox", model="pretrained")
-        open_paths = {"/health": 200, "/ready": 200, "/": 307, "/models": 401, "/metrics": 401, "/v1/models": 401}
-        assert {path: service.get(path).status_code for path in open_paths} == open_paths
-        headers = {"Authorization": "bearer secret"}
-        assert service.get("/metrics", headers=headers).status_code == 200
-        assert service.get("/models", headers={"Authorization": "Basic secret"}).status_code == 401
-        assert service.post("/fill-mask", {"texts": "[MASK]"}).json()["error"]["slug"] == "wrong-key"
-        assert "secret" not in str(service.lines)
-        assert service.get("/openapi.json").json()["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
-        assert service.end(signal.SIGINT) == 0

@@ -1,160 +1,335 @@
-"""Workers that get stuck, die, or never start, played by a stand-in: what becomes of the requests."""
+"""Workers that die, hang or never start, and more work than they can do, on a clock that jumps: what becomes of requests."""
 
 import asyncio
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from albertkit.data.features import Features
 from albertkit.errors import CheckpointError, MachineError
 from albertkit.serve import supervisor as module
-from albertkit.serve.batching import Job, Queue
-from albertkit.serve.metrics import Metrics
+from albertkit.serve.batching import Job, Pace, Queue
+from albertkit.serve.observing import Metrics
+from albertkit.serve.options import ServeOptions
+from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Start, Work
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.supervisor import Supervisor
-from albertkit.serve.wire import Done, Facts, Failed, Ready, Start, Work
-from albertkit.tasks.features import Features
 
+KEY = ("model", "embed")
 READY = Ready({"model": Facts("fp32", ())})
-START = Start({"model": "folder"}, "fp32", "cpu", threads=1, batch_tokens=64, exits=None, force=False)
+RATE = 1000  # tokens a second of the worker
+TIMEOUT = 60
 
 
-class StandIn:
-    """A worker that says `READY` and then answers a batch with the lengths of its sequences.
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock jumps to the next thing that waits."""
+
+    def __init__(self):
+        super().__init__()
+        self._now, select = 0.0, self._selector.select
+
+        def jump(timeout=None):
+            events = select(0)
+            if not events and timeout:
+                self._now += timeout
+            return events
+
+        self._selector.select = jump
+
+    def time(self):
+        return self._now
+
+
+class Worker:
+    """Computes RATE tokens a second, and answers a batch with the lengths of its sequences.
 
     Args:
-        says: What it says in place of `READY`; None: it ends.
-        batches: How many it answers before it fails.
-        then: How it fails: "dies" or "hangs".
+        says: Its first messages, in place of `READY`; after None it has ended.
+        slows_at: When it becomes four times slower.
+        stops_at: When it answers nothing any more.
+        batches: How many it answers.
+        then: What it does at the next one: "dies" or "hangs".
     """
 
-    def __init__(self, says=READY, batches=10**6, then="dies"):
+    def __init__(self, *says, slows_at=1e9, stops_at=1e9, batches=10**6, then="dies"):
         self._inbox = asyncio.Queue()
-        self._says, self._batches, self._then = says, batches, then
-        self.seen = []
-        self.is_ended = False
+        for message in says or [READY]:
+            self._inbox.put_nowait(message)
+        self._slows_at, self._stops_at, self._batches, self._then = slows_at, stops_at, batches, then
+        self.tokens = 0
+        self.ended_at = None
 
     def send(self, message):
-        if isinstance(message, Work):
-            self.seen.append(message)
+        if isinstance(message, Work | Alive):
             self._inbox.put_nowait(message)
 
     async def receive(self):
-        if self._says is not None:
-            said, self._says = self._says, None
-            return said
-        if self._batches == 0 and self._then == "dies" and self._inbox.empty():
-            await asyncio.sleep(0.01)
-        work = await self._inbox.get()
+        message, loop = await self._inbox.get(), asyncio.get_running_loop()
+        if loop.time() >= self._stops_at or (self._batches == 0 and self._then == "hangs"):
+            await asyncio.sleep(1e9)
+        if not isinstance(message, Work):
+            return message
         if self._batches == 0:
-            if self._then == "hangs":
-                await asyncio.sleep(3600)
             return None
         self._batches -= 1
-        return Done(work.number, work.content.lengths.tolist(), 0.01)
+        tokens = int(message.content.offsets[-1])
+        seconds = tokens / RATE * (4 if loop.time() >= self._slows_at else 1)
+        await asyncio.sleep(seconds)
+        self.tokens += tokens
+        return Done(message.number, message.content.lengths.tolist(), seconds)
 
     async def end(self):
-        self.is_ended = True
+        self.ended_at = asyncio.get_running_loop().time()
         return -9
 
 
-class Silent(StandIn):
-    """One that ends before it is ready."""
+class Failing(Worker):
+    """Answers every batch with an error."""
 
     async def receive(self):
-        return None
+        message = await super().receive()
+        error = MachineError("internal-error", "no memory")
+        return Failed(message.number, error) if isinstance(message, Done) else message
 
 
-def run(workers, lengths, monkeypatch, patience=60.0, batch_tokens=64):
-    """Hand requests of these lengths to a supervisor of these workers; results, errors, and the supervisor."""
+def play(monkeypatch, scene, *makers, batch_tokens=512):
+    """Run a scene with a supervisor of these workers; what it returns."""
 
-    async def play():
-        queue = Queue(batch_tokens)
-        supervisor = Supervisor(START, queue, Metrics([queue]), patience)
-        made = []
+    async def run():
+        queue = Queue(batch_tokens, Pace(batch_tokens))
+        start = Start({"model": "folder"}, ServeOptions(("folder",), batch_tokens=batch_tokens))
+        supervisor = Supervisor(start, queue, Metrics([queue]), 1.5 * TIMEOUT)
+        workers = [make() for make in makers or (Worker,)]
+        left = list(workers)
 
         async def spawn(_):
-            made.append(workers[min(len(made), len(workers) - 1)]())
-            return made[-1]
+            return left.pop(0)
 
         monkeypatch.setattr(module.WorkerProcess, "spawn", spawn)
-        monkeypatch.setattr(module, "_SHORTEST_DELAY", 0.01)
         running = asyncio.create_task(supervisor.run())
-        jobs = []
-        for one in lengths:
-            features = Features.of([(np.zeros(length), length) for length in one], range(len(one)))
-            jobs.append(Job(("model", "embed"), features, asyncio.get_running_loop().create_future()))
-            supervisor.submit(jobs[-1])
-        found = await asyncio.wait_for(asyncio.gather(*(job.future for job in jobs), return_exceptions=True), 30)
-        if not jobs:
-            await asyncio.wait_for(running, 30)
+        await asyncio.sleep(1)
+        found = await scene(supervisor, workers)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        return found, supervisor, made, queue
+        assert left == []
+        return found
 
-    return asyncio.run(play())
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(run())
+
+
+def job_of(lengths, **times):
+    """A request of sequences of these lengths."""
+    features = Features.of([(np.zeros(length, np.int32), length) for length in lengths], range(len(lengths)))
+    return Job(KEY, features, asyncio.get_running_loop().create_future(), **times)
+
+
+# --- workers that die, hang or never start ----------------------------------------------------------------------------
+
+
+def results_of(monkeypatch, requests, *makers):
+    """What becomes of requests of sequences of these lengths, none refused for its time; the supervisor and its workers."""
+
+    async def scene(supervisor, workers):
+        jobs = [job_of(lengths) for lengths in requests]
+        for job in jobs:
+            supervisor.submit(job)
+        found = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+        assert supervisor.queue.tokens == 0
+        return found, supervisor, workers
+
+    return play(monkeypatch, scene, *makers, batch_tokens=64)
 
 
 @pytest.mark.parametrize("then", ["dies", "hangs"])
 def test_what_a_worker_leaves_behind_is_computed_by_the_next(then, monkeypatch):
     requests = [[30, 5], [7], [20] * 9, [64]]
-    workers = [lambda: StandIn(batches=2, then=then), StandIn]
-    found, supervisor, made, queue = run(workers, requests, monkeypatch, patience=0.2)
+    found, supervisor, (first, _) = results_of(monkeypatch, requests, lambda: Worker(batches=2, then=then), Worker)
     assert found == requests
-    assert len(made) == 2
-    assert made[0].is_ended
-    assert queue.tokens == 0
+    assert first.ended_at is not None
     assert supervisor._metrics.registry.get_sample_value("albertkit_worker_restarts_total") == 1
 
 
 def test_only_what_two_workers_died_of_is_refused(monkeypatch):
     """The first request is alone in the batch that kills; the others wait and are computed by the third worker."""
-    workers = [lambda: StandIn(batches=0), lambda: StandIn(batches=0), StandIn]
-    found, _, made, queue = run(workers, [[64], [64], [64]], monkeypatch)
+    dying = lambda: Worker(batches=0)  # noqa: E731
+    found, *_ = results_of(monkeypatch, [[64], [64], [64]], dying, dying, Worker)
     assert isinstance(found[0], ServiceError)
     assert (found[0].slug, found[0].status) == ("worker-died", 503)
     assert found[1:] == [[64], [64]]
-    assert len(made) == 3
-    assert queue.tokens == 0
 
 
 def test_an_error_of_a_batch_is_an_answer(monkeypatch):
-    class Failing(StandIn):
-        async def receive(self):
-            message = await super().receive()
-            return (
-                Failed(message.number, MachineError("inference-failed", "no memory"))
-                if isinstance(message, Done)
-                else message
-            )
-
-    found, _, made, queue = run([Failing], [[64, 64], [3]], monkeypatch)
-    assert {error.slug for error in found} == {"inference-failed"}
-    assert (len(made), queue.tokens) == (1, 0)
+    found, *_ = results_of(monkeypatch, [[64, 64], [3]], Failing)
+    assert {error.slug for error in found} == {"internal-error"}
 
 
-@pytest.mark.parametrize(
-    ("worker", "slug"),
-    [
-        (lambda: StandIn(says=Failed(None, CheckpointError("no-weights", "there are no weights"))), "no-weights"),
-        (Silent, "worker-died"),
-    ],
-)
-def test_models_that_cannot_be_loaded_end_the_service(worker, slug, monkeypatch):
-    def once():
-        made = worker()
-        made._inbox.put_nowait(None)  # it ends after what it says
-        made._batches = 0
-        return made
+NO_WEIGHTS = Failed(None, CheckpointError("missing-file", "there are no weights"))
 
-    _, supervisor, made, _ = run([once], [], monkeypatch)
+
+@pytest.mark.parametrize(("says", "slug"), [([NO_WEIGHTS, None], "missing-file"), ([None], "worker-died")])
+def test_models_that_cannot_be_loaded_end_the_service(says, slug, monkeypatch):
+    _, supervisor, _ = results_of(monkeypatch, [], lambda: Worker(*says))
     assert supervisor.failure.slug == slug
     assert not supervisor.is_ready
-    assert len(made) == 1
 
 
 def test_a_restart_that_fails_is_tried_again(monkeypatch):
-    workers = [lambda: StandIn(batches=1), Silent, Silent, StandIn]
-    found, supervisor, made, _ = run(workers, [[64], [64], [64]], monkeypatch)
+    silent = lambda: Worker(None)  # noqa: E731
+    makers = (lambda: Worker(batches=1), silent, silent, Worker)
+    found, supervisor, _ = results_of(monkeypatch, [[64], [64], [64]], *makers)
     assert found == [[64], [64], [64]]
-    assert len(made) == 4
     assert supervisor.failure is None
+
+
+# --- more work than a worker can do -----------------------------------------------------------------------------------
+
+
+async def ask(supervisor, lengths, found, waits=TIMEOUT):
+    """A request as the service handles it; its tokens are counted under what became of it."""
+    loop = asyncio.get_running_loop()
+    begin, tokens = loop.time(), sum(lengths)
+    job = job_of(lengths, deadline=begin + TIMEOUT, now=begin)
+    try:
+        supervisor.check_time(KEY, tokens, job.deadline)
+        supervisor.submit(job)
+        async with asyncio.timeout(waits):
+            assert await job.future == lengths
+        found["done"] += tokens
+        found["slowest"] = max(found["slowest"], loop.time() - begin)
+    except ServiceError as error:
+        found[error.status] += tokens
+        found["waits"] = max(found["waits"], error.retry_after or 0)
+    except TimeoutError:
+        found[504] += tokens
+    finally:
+        if job.unanswered:
+            supervisor.queue.discard(job)
+
+
+def load(times, seconds=300, of=(64,) * 16, waits=TIMEOUT):
+    """A scene: requests come at `times` the rate of the worker."""
+
+    async def scene(supervisor, workers):
+        found, rng = Counter(), np.random.default_rng(0)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        asked = []
+        while loop.time() < end:
+            asked.append(asyncio.create_task(ask(supervisor, list(of), found, waits)))
+            await asyncio.sleep(rng.exponential(sum(of) / RATE / times))
+        await asyncio.gather(*asked)
+        found["computed"] = workers[0].tokens
+        return found
+
+    return scene
+
+
+@pytest.mark.parametrize("times", [3, 10])
+def test_under_too_much_load_as_much_is_answered_as_can_be(times, monkeypatch):
+    found = play(monkeypatch, load(times))
+    assert found["done"] > 0.97 * 300 * RATE
+    assert found["done"] == found["computed"]  # nothing in vain
+    assert found[504] == 0
+    assert found[429] > 0.9 * (times - 1.2) * 300 * RATE
+    assert found["slowest"] < 0.8 * TIMEOUT
+
+
+def test_nothing_is_refused_while_it_can_be_done(monkeypatch):
+    found = play(monkeypatch, load(0.8))
+    assert found.keys() == {"done", "slowest", "computed"}
+    assert found["done"] == found["computed"]
+
+
+def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
+    """The same load without the check: the figures above come from it."""
+    monkeypatch.setattr(module.Supervisor, "check_time", lambda *_: None)
+    monkeypatch.setattr(Queue, "hopeless", lambda *_: [])
+    monkeypatch.setattr(Queue, "_urgent", lambda *_: None)
+    found = play(monkeypatch, load(10))
+    assert found["done"] < 0.5 * 300 * RATE
+
+
+def test_a_retry_after_is_true(monkeypatch):
+    """Who comes again when he is told to, while nobody else comes, is let in; a little earlier he is not."""
+
+    async def scene(supervisor, _):
+        found = Counter()
+        asked = [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(2)]
+        await asyncio.sleep(5)  # now the speed is known
+        asked += [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(40)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with pytest.raises(ServiceError) as refused:
+            supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        wait = refused.value.retry_after
+        await asyncio.sleep(wait - 2)
+        with pytest.raises(ServiceError):
+            supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        await asyncio.sleep(2)
+        supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        for one in asked:
+            one.cancel()
+        return refused.value.status, found
+
+    status, found = play(monkeypatch, scene)
+    assert status == 429
+    assert found[429] > 0
+
+
+def test_what_nobody_waits_for_is_not_computed(monkeypatch):
+    """Clients that give up after 5 seconds, at ten times the load."""
+    found = play(monkeypatch, load(10, waits=5))
+    assert found["computed"] < 1.02 * 300 * RATE + 30 * RATE
+    assert found[504] > 0
+
+
+def test_a_request_too_large_for_its_time_is_refused_even_alone(monkeypatch):
+    async def scene(supervisor, _):
+        found = Counter()
+        await ask(supervisor, [100] * 20, found)
+        await ask(supervisor, [100] * 500, found)  # 50 of 60 seconds
+        await ask(supervisor, [100] * 1000, found)
+        return found
+
+    found = play(monkeypatch, scene)
+    assert (found["done"], found[413]) == (52_000, 100_000)
+
+
+def test_a_large_request_is_finished_though_small_ones_keep_coming(monkeypatch):
+    async def scene(supervisor, workers):
+        found, large = Counter(), Counter()
+        await ask(supervisor, [100] * 20, found)
+        asked = asyncio.create_task(ask(supervisor, [100] * 300, large))
+        await asyncio.sleep(0)
+        await load(5, seconds=120, of=(16,) * 4)(supervisor, workers)
+        await asked
+        return large
+
+    assert play(monkeypatch, scene)["done"] == 30_000
+
+
+def test_when_the_machine_becomes_slower_what_cannot_be_done_is_refused_early(monkeypatch):
+    found = play(monkeypatch, load(10, seconds=300), lambda: Worker(slows_at=150))
+    assert found["done"] > 0.85 * (150 + 150 / 4) * RATE
+    assert found[504] < 0.1 * found["done"]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_that_hangs_is_replaced(busy, monkeypatch):
+    """Also one without work, and one to which requests keep coming."""
+
+    async def scene(supervisor, workers):
+        found = Counter()
+        if busy:
+            await load(0.5, seconds=300)(supervisor, workers)
+        else:
+            await asyncio.sleep(300)
+        await ask(supervisor, [16], found)
+        return workers[0].ended_at, supervisor.is_ready, found["done"]
+
+    ended_at, is_ready, done = play(monkeypatch, scene, lambda: Worker(stops_at=100), Worker)
+    assert 100 < ended_at < 100 + 1.5 * TIMEOUT + 15
+    assert is_ready
+    assert done == 16

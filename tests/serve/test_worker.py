@@ -23,7 +23,7 @@ def test_a_video_that_takes_too_long_is_given_up():
 
     with pytest.raises(DataError) as error, _at_most(0.05):
         decode()
-    assert error.value.slug == "slow-video"
+    assert error.value.slug == "too-large"
     with _at_most(0.05):
         pass
     time.sleep(0.1)  # nothing comes afterwards

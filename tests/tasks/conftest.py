@@ -1,14 +1,19 @@
-"""A start to fine-tune from and a table to learn, both small enough to train in seconds."""
+"""A start to fine-tune from, a table to learn, models with random heads: all small enough for seconds."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from albertkit.config import AlbertConfig
+from albertkit.data.columns import Columns
 from albertkit.model import AlbertForPreTraining
-from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.tasks.loading import load_encoder, save_task_model
+from albertkit.tasks.registry import find_task
+from albertkit.tokenizer import AlbertTokenizer
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 
@@ -26,22 +31,51 @@ def write_table(path: Path, rows: int, seed: int) -> Path:
     return path
 
 
+def read_records(file: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+class OneBatch:
+    """A stream of the same batch again and again."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch, self.cursor = batch, 0
+
+    def __next__(self) -> list[Any]:
+        self.cursor += 1
+        return [self.batch]
+
+    def state(self) -> dict[str, int]:
+        return {"cursor": self.cursor}
+
+    def restore(self, state: dict[str, int]) -> None:
+        self.cursor = state["cursor"]
+
+
+def save_untrained(start: Path, folder: Path, name: str, columns: Columns | None = None, **changes: Any) -> Path:
+    """A folder with a model of a task whose head has random weights."""
+    task = find_task(name, columns).with_changes(**changes)
+    torch.manual_seed(5)
+    model, tokenizer, _ = load_encoder(start, task)
+    save_task_model(folder, model, tokenizer, task)
+    return folder
+
+
 @pytest.fixture(scope="session")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pretraining checkpoint with random weights, H 32, two passes, 56 pieces."""
-    folder = tmp_path_factory.mktemp("start")
-    text = folder / "text.txt"
-    rng = np.random.default_rng(1)
-    text.write_text("\n".join(" ".join(rng.choice(WORDS, 9)) for _ in range(400)), encoding="utf-8")
-    train_tokenizer([text], folder / "tokenizer", vocab_size=56)
-    tokenizer = AlbertTokenizer.from_pretrained(folder / "tokenizer")
-    config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
-        intermediate_size=64, max_position_embeddings=64, initializer_range=0.1, classifier_dropout_prob=0.0,
-    )  # fmt: skip
-    torch.manual_seed(3)
-    AlbertForPreTraining(config).save_pretrained(folder / "model", tokenizer)
-    return folder / "model"
+def tokenizer(data: Path) -> AlbertTokenizer:
+    """The 30,000 English tokens of the published models."""
+    return AlbertTokenizer.from_pretrained(data / "albert")
+
+
+@pytest.fixture(scope="session")
+def start(tiny_tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path_factory: Any) -> Path:
+    """A pretraining checkpoint with random weights."""
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=64)
+    model = tiny_model(AlbertForPreTraining, **sizes, initializer_range=0.1, classifier_dropout_prob=0.0)
+    folder: Path = tmp_path_factory.mktemp("start") / "model"
+    model.save_pretrained(folder, tiny_tokenizer)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +85,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder / "train.tsv", 300, 1)
     write_table(folder / "dev.tsv", 100, 2)
     return folder
+
+
+@pytest.fixture(scope="session")
+def untrained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of `table` whose head has random weights."""
+    columns = Columns(text="sentence", label="label")
+    folder = tmp_path_factory.mktemp("untrained") / "model"
+    return save_untrained(start, folder, "classify", columns, labels=("magic", "plain"), length=32)

@@ -21,7 +21,9 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.adapters import LoraModel, add_lora, freeze_encoder
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
-from albertkit.training.loop import LoopSettings, LossPart, train
+from albertkit.training.loop import LoopSettings, LossPart, Recipe, train
+
+from .conftest import OneBatch
 
 WORLD = World(0, 1, torch.device("cpu"))
 BATCH = PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3], [2, 11, 12, 13, 14, 3]])
@@ -153,23 +155,6 @@ def test_merged_is_what_transformers_reads(tmp_path: Path) -> None:
     assert (tiny().packed_logits(BATCH) - expected).abs().max() > 1e-2  # the unadapted model would be noticed
 
 
-class OneBatch:
-    """The same batch again and again."""
-
-    def __init__(self) -> None:
-        self.cursor = 0
-
-    def __next__(self) -> list[PackedBatch]:
-        self.cursor += 1
-        return [BATCH]
-
-    def state(self) -> dict:
-        return {"cursor": self.cursor}
-
-    def restore(self, state: dict) -> None:
-        self.cursor = state["cursor"]
-
-
 class Objective:
     """Classes of three sequences."""
 
@@ -188,12 +173,16 @@ class Objective:
 
 
 def run_training(lora: LoraModel, run: Path, steps: int, resume: bool = False) -> None:
-    train(
-        lora.model, Objective(lora.model), OneBatch(),
-        LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2),
-        run=run, world=WORLD, display=Display(run, silent=True), evaluate=lambda: {"score": 0.0}, select="score",
-        save_model=lambda folder: lora.merged().save_pretrained(folder), resume=resume,
-    )  # fmt: skip
+    recipe = Recipe(
+        model=lora.model,
+        objective=Objective(lora.model),
+        stream=OneBatch(BATCH),
+        loop=LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2),
+        evaluate=lambda: {"score": 0.0},
+        select="score",
+        save=lambda folder: lora.merged().save_pretrained(folder),
+    )
+    train(recipe, run, WORLD, Display(run, silent=True), resume=resume)
 
 
 def test_a_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -217,9 +206,8 @@ def test_a_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rank", [0, 65])
 def test_impossible_ranks_are_refused(rank: int) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"\[bad-value\]"):
         add_lora(tiny(), rank)
-    assert caught.value.slug == "bad-rank"
 
 
 def test_without_peft_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

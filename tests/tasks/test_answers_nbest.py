@@ -11,15 +11,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertkit.tasks.answers.beams import Beams, judge_beams
-from albertkit.tasks.answers.files import QuestionExample, read_questions
-from albertkit.tasks.answers.nbest import NO_CANDIDATE, TextWindow, Verdict, probabilities, text_window
-from albertkit.tasks.answers.scoring import gold_pairs
-from albertkit.tasks.answers.spans import judge_spans, top_spans
-from albertkit.tasks.answers.threshold import best_threshold
+from albertkit.data.bad_rows import Faults
+from albertkit.tasks.answers.questions import QuestionExample, read_questions
+from albertkit.tasks.answers.scoring import best_threshold, gold_pairs
 from albertkit.tasks.answers.windows import answer_features
-from albertkit.tasks.faults import Faults
 from albertkit.tasks.metrics.squad import question_scores, squad_scores
+from albertkit.tasks.nbest import (
+    NO_CANDIDATE,
+    TextWindow,
+    TopPositions,
+    Verdict,
+    judge_beams,
+    judge_spans,
+    probabilities,
+    text_window,
+    top_spans,
+)
 from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = {"s384": (384, 128), "s128": (128, 32)}
@@ -201,7 +208,7 @@ def beam_verdicts(
     return [
         judge_beams(
             one.example.context, [w._replace(is_best=w.is_best | all_best) for w in one.windows],
-            [Beams(*(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])) for row in one.rows],
+            [TopPositions(*(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])) for row in one.rows],
             version=2, n_best_size=size, max_answer_length=longest,
         )
         for one in asked

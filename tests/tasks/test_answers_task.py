@@ -10,16 +10,16 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from albertkit.checkpoints.convert import convert
 from albertkit.config import AlbertConfig
+from albertkit.conversion.convert import convert
+from albertkit.data.bad_rows import Faults
+from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, PackedBatch
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.answers import Answer, AnswerTask, QuestionExample
-from albertkit.tasks.answers.files import read_questions
-from albertkit.tasks.answers.task import outside_text
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.answers.questions import read_questions
+from albertkit.tasks.heads import outside_text
 from albertkit.tasks.metrics.squad import squad_scores
 from albertkit.tasks.prediction import run_model
 from albertkit.tokenizer import AlbertTokenizer
@@ -58,11 +58,6 @@ def questions(version: int = 2) -> list[QuestionExample]:
                 QuestionExample(f"q{number}", f"Where does {name} live?", context, answer, False, f"a{number % 5}")
             )
     return found
-
-
-@pytest.fixture(scope="module")
-def tokenizer(data: Path) -> AlbertTokenizer:
-    return AlbertTokenizer.from_pretrained(data / "albert")
 
 
 def task_of(head: str, version: int = 2, **changes: Any) -> AnswerTask:
@@ -148,7 +143,7 @@ def test_googles_squad_1_model(golden: Path, converted: Callable[[str], Path]) -
         losses = task.losses(model, batch)["span"]
     wanted = torch.zeros(())
     for row, top in enumerate(outputs):
-        for side, places, values in (("start", top.starts, top.start_logits), ("end", top.ends, top.end_logits)):
+        for side, places, values in (("start", top.starts, top.start_scores), ("end", top.ends, top.end_scores)):
             logits = expected[f"{side}_logits"][row][mask[row]]
             count = min(5, len(logits))
             best = logits.sort(descending=True, stable=True)
@@ -263,14 +258,8 @@ def test_little_is_kept_of_a_window(tokenizer: AlbertTokenizer) -> None:
 
 
 def record(name: str, text: str, odds: float) -> dict[str, Any]:
-    return {
-        "id": name,
-        "answer": "",
-        "start": None,
-        "end": None,
-        "null_odds": odds,
-        "nbest": [{"text": ""}, {"text": text}],
-    }
+    nbest = [{"text": ""}, {"text": text}]
+    return {"id": name, "answer": "", "start": None, "end": None, "null_odds": odds, "nbest": nbest}
 
 
 def test_the_threshold_that_is_chosen_is_the_one_that_decides(tokenizer: AlbertTokenizer) -> None:
@@ -335,7 +324,7 @@ def test_a_cut_question_is_counted(tokenizer: AlbertTokenizer) -> None:
 
 @pytest.mark.parametrize("change", [{"version": 3}, {"head_kind": "spam"}, {"length": 10}, {"stride": 0}])
 def test_impossible_settings(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="bad-settings"):
+    with pytest.raises(ConfigError, match="bad-value"):
         AnswerTask(name="squad", **change)
 
 

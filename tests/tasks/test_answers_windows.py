@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from albertkit.tasks.answers.files import Answer, QuestionExample, read_questions
+from albertkit.data.bad_rows import Faults
+from albertkit.data.features import Features
+from albertkit.tasks.answers.questions import Answer, QuestionExample, read_questions
 from albertkit.tasks.answers.windows import Paragraph, answer_features, count_reasons, unrecoverable, windows
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features
 from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = {"s384": (384, 128, 64), "s128": (128, 32, 64), "s96q12": (96, 48, 12)}
@@ -36,11 +36,6 @@ INEXACT_AT_GOOGLE = {
     ("edge-a-13", "▁", "", "א"),
 }
 Loaded = tuple[list[QuestionExample], Features, dict[str, np.ndarray]]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(data: Path) -> AlbertTokenizer:
-    return AlbertTokenizer.from_pretrained(data / "albert")
 
 
 @pytest.fixture(scope="module")

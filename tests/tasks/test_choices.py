@@ -3,8 +3,9 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from albertkit.checkpoints.convert import convert
-from albertkit.config import AlbertConfig
+from albertkit.conversion.convert import convert
+from albertkit.data.bad_rows import Faults
+from albertkit.data.features import Features
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task
-from albertkit.tasks.choices.task import choice_loss
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features
+from albertkit.tasks.heads import choice_loss
 from albertkit.tasks.prediction import run_model
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -32,11 +32,6 @@ ABC = ("A", "B", "C")
 def read(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], Faults]:
     faults = Faults("skip")
     return list(task.examples(file, split="dev", labelled=labelled, faults=faults)), faults
-
-
-@pytest.fixture(scope="module")
-def english(data: Path) -> AlbertTokenizer:
-    return AlbertTokenizer.from_pretrained(data / "albert")
 
 
 # --- RACE -------------------------------------------------------------------------------------------------------------
@@ -127,9 +122,8 @@ def test_race_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "a" / "high").mkdir(parents=True)
     with pytest.raises(DataError, match=r"has no passage \(\*\.txt\) of middle or high"):
         read(task, tmp_path / "a")
-    with pytest.raises(DataError, match="none of the folders train, dev, test of RACE; it holds a") as error:
+    with pytest.raises(DataError, match=r"\[missing-file\].*none of the folders train, dev, test of RACE; it holds a"):
         task.files(tmp_path)
-    assert error.value.slug == "unknown-layout"
     with pytest.raises(DataError, match="no such file"):
         task.files(tmp_path / "none")
     for name in ("all.txt", "1.txt"):
@@ -237,9 +231,10 @@ def test_tables_with_faults(tmp_path: Path, rows: list[dict[str, object]], reaso
 
 def test_tables_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("question,option1,label\nWhy?,a,0\n")
-    with pytest.raises(DataError, match="no column `choices`, only `question`, `option1`, `label`") as error:
+    with pytest.raises(
+        DataError, match=r"\[missing-column\].*no column `choices`, only `question`, `option1`, `label`"
+    ):
         read(choice_task("choice"), tmp_path / "a.csv")
-    assert error.value.slug == "unknown-column"
 
 
 # --- features ---------------------------------------------------------------------------------------------------------
@@ -264,7 +259,7 @@ def google(
 
 
 @pytest.mark.parametrize(("length", "most"), [(512, 128), (40, 128), (40, 7), (24, 12)])
-def test_features_are_googles(english: AlbertTokenizer, length: int, most: int) -> None:
+def test_features_are_googles(tokenizer: AlbertTokenizer, length: int, most: int) -> None:
     text = "In 2,000 BC the _ inhabitants of Mesopotamia, it is said, were fond of beer. " * 3
     examples = [
         ChoiceExample("0", text, "What were they fond of, as those who say so think?", ("Beer", "2,000 BC", "I see"), 0, ABC),
@@ -272,8 +267,8 @@ def test_features_are_googles(english: AlbertTokenizer, length: int, most: int) 
         ChoiceExample("2", "Short.", "Is it?", ("yes, it is", "no"), 1, ABC[:2]),
     ]  # fmt: skip
     task = choice_task("race", length=length, max_qa_length=most)
-    features = task.features(examples, english, labelled=True)
-    wanted = [row for example in examples for row in google(english, example, length, min(most, length - 3))]
+    features = task.features(examples, tokenizer, labelled=True)
+    wanted = [row for example in examples for row in google(tokenizer, example, length, min(most, length - 3))]
     got = [
         (features.input_ids[a:b].tolist(), features.token_type_ids[a:b].tolist())
         for a, b in zip(features.offsets[:-1], features.offsets[1:], strict=True)
@@ -281,31 +276,26 @@ def test_features_are_googles(english: AlbertTokenizer, length: int, most: int) 
     assert got == wanted
     assert features.examples.tolist() == [0, 0, 0, 1, 1, 2, 2]
     assert features.per_sequence["labels"].tolist() == [1, 0, 0, 0, 1, 0, 1]
-    other = task.with_changes(cloze=False).features(examples, english, labelled=False)
+    other = task.with_changes(cloze=False).features(examples, tokenizer, labelled=False)
     assert other.input_ids.tolist() != features.input_ids.tolist()
 
 
-def test_features_without_a_text_to_read(english: AlbertTokenizer) -> None:
+def test_features_without_a_text_to_read(tokenizer: AlbertTokenizer) -> None:
     example = ChoiceExample("0", "", "It is hot. Which one is asked for?", ("this one", "that"), 0, ABC[:2])
     task = choice_task("arc")
-    features = task.features([example], english, labelled=False)
-    assert (
-        english.decode(features.input_ids[: features.offsets[1]])
-        == "[CLS] it is hot. which one is asked for?[SEP] this one[SEP]"
-    )
-    short = task.with_changes(length=10).features([example], english, labelled=False)
-    assert english.decode(short.input_ids[: short.offsets[1]]) == "[CLS] one is asked for?[SEP] this one[SEP]"
-    whole = len(english.encode(example.question)) + len(english.encode("this one"))
-    assert (features.left_out.tolist(), short.left_out.tolist()) == (
-        [0],
-        [whole - 7],
-    )  # of length 10, three are special
+    features = task.features([example], tokenizer, labelled=False)
+    first = tokenizer.decode(features.input_ids[: features.offsets[1]])
+    assert first == "[CLS] it is hot. which one is asked for?[SEP] this one[SEP]"
+    short = task.with_changes(length=10).features([example], tokenizer, labelled=False)
+    assert tokenizer.decode(short.input_ids[: short.offsets[1]]) == "[CLS] one is asked for?[SEP] this one[SEP]"
+    whole = len(tokenizer.encode(example.question)) + len(tokenizer.encode("this one"))
+    assert features.left_out.tolist() == [0]
+    assert short.left_out.tolist() == [whole - 7]  # of length 10, three are special
     with pytest.raises(ConfigError, match="no room"):
-        task.with_changes(length=3).features([example], english, labelled=False)
-    with pytest.raises(DataError, match="1 of 1 examples have no label") as error:
-        task.features([ChoiceExample("7", "", "?", ("a", "b"), None, ABC[:2])], english, labelled=True)
-    assert error.value.slug == "no-labels"
-    assert task.features([], english, labelled=True).num_sequences == 0
+        task.with_changes(length=3).features([example], tokenizer, labelled=False)
+    with pytest.raises(DataError, match=r"\[bad-label\].*1 of 1 examples have no label"):
+        task.features([ChoiceExample("7", "", "?", ("a", "b"), None, ABC[:2])], tokenizer, labelled=True)
+    assert task.features([], tokenizer, labelled=True).num_sequences == 0
 
 
 # --- the loss ---------------------------------------------------------------------------------------------------------
@@ -331,10 +321,8 @@ def test_a_ragged_softmax_is_that_of_each_example(sizes: list[int], seed: int, t
     ours = choice_loss(logits, groups, right)
     wanted = sum((F.cross_entropy(row, torch.tensor(label)) for row, label in kept), torch.tensor(0.0))
     assert ours.loss_sum.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-5)
-    assert (int(ours.correct), int(ours.label_count)) == (
-        sum(int(row.argmax()) == label for row, label in kept),
-        len(kept),
-    )
+    assert int(ours.correct) == sum(int(row.argmax()) == label for row, label in kept)
+    assert int(ours.label_count) == len(kept)
     gradient = torch.autograd.grad(ours.loss_sum, logits)[0]
     expected = torch.cat([row.softmax(0) for row in rows]) - right.float()
     if unlabelled:
@@ -376,26 +364,15 @@ def test_googles_race_model(golden: Path, tmp_path: Path) -> None:
     assert abs(noticed.mean().item() - float(wanted["loss"])) > 1e-3
 
 
-def test_transformers_with_padding(tmp_path: Path) -> None:
+def test_transformers_with_padding(tiny_model: Callable[..., Any], tmp_path: Path) -> None:
     from transformers import AlbertForMultipleChoice as Theirs
 
-    torch.manual_seed(0)
-    config = AlbertConfig(
-        vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=32,
-    )  # fmt: skip
-    model = AlbertForMultipleChoice(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
-    model.eval().save_pretrained(tmp_path)
+    model = tiny_model(AlbertForMultipleChoice, vocab_size=50)
+    model.save_pretrained(tmp_path)
     theirs = Theirs.from_pretrained(tmp_path).eval()
     random = np.random.default_rng(0)
-    ids, lengths, labels = (
-        random.integers(5, 50, (5, 3, 20)),
-        random.integers(4, 20, (5, 3, 1)),
-        random.integers(0, 3, 5),
-    )
+    ids, lengths = random.integers(5, 50, (5, 3, 20)), random.integers(4, 20, (5, 3, 1))
+    labels = random.integers(0, 3, 5)
     mask = (np.arange(20) < lengths).astype(np.int64)
     types = (np.arange(20) >= lengths // 2).astype(np.int64) * mask
     tensors = [torch.from_numpy(array) for array in (ids * mask, mask, types, labels)]

@@ -1,98 +1,82 @@
 """The commands of fine-tuning as a person types them: results on stdout, everything else on stderr, exit statuses."""
 
+import io
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from albertkit.cli import main
+from albertkit.data.columns import Columns
+from albertkit.frame.rendering import to_terminal
+from albertkit.tasks.checking import check_task
+from albertkit.tasks.settings import FinetuneSettings
 
-
-def albertkit(*arguments: object) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "80"}
-    command = [sys.executable, "-m", "albertkit.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-
-
-def one_object(done: subprocess.CompletedProcess) -> dict:
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout)
+COLUMNS = ("--text", "sentence", "--label", "label")
 
 
 @pytest.fixture(scope="module")
 def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """A run that the command made, and what it printed."""
     folder = tmp_path_factory.mktemp("commands") / "run"
-    done = albertkit(
-        "finetune", "classify", start, table, "--text", "sentence", "--label", "label", "--out", folder, "--lr", "3e-3",
-        "--epochs", 3, "--batch-size", 16, "--length", 32, "--json",
-    )  # fmt: skip
-    assert "lr" in done.stderr
-    return folder, one_object(done)
+    settings = ("--lr", "3e-3", "--epochs", "3", "--batch-size", "16", "--length", "32", "--json")
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main([*map(str, ("finetune", "classify", start, table, *COLUMNS, "--out", folder, *settings))])
+    assert not ended.value.code, err.getvalue()
+    assert "lr" in err.getvalue()
+    assert out.getvalue().count("\n") == 1
+    return folder, json.loads(out.getvalue())
 
 
-def test_evaluate_predict_and_score_agree_with_the_run(run, table, tmp_path):
+def test_evaluate_predict_and_score_agree_with_the_run(
+    run: tuple[Path, dict], table: Path, tmp_path: Path, run_command: Callable[..., Any]
+) -> None:
     folder, printed = run
     assert printed["accuracy"] == printed["value"] > 0.9
-    evaluated = one_object(albertkit("evaluate", folder, table, "--json"))
+    evaluated = run_command("evaluate", folder, table, "--json").json
     assert {k: evaluated[k] for k in ("accuracy", "f1")} == {k: printed[k] for k in ("accuracy", "f1")}
-    predicted = one_object(albertkit("predict", folder, table / "dev.tsv", "--out", tmp_path / "out", "--json"))
+    predicted = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "out", "--json").json
     assert [Path(p).name for p in predicted["written"]] == ["predictions.jsonl", "predictions.tsv"]
     for predictions in predicted["written"]:
-        scored = one_object(
-            albertkit("score", "classify", predictions, table / "dev.tsv", "--label", "label", "--json")
-        )
+        scored = run_command("score", "classify", predictions, table / "dev.tsv", *COLUMNS[2:], "--json").json
         assert scored["accuracy"] == printed["accuracy"]
-    streamed = albertkit("predict", folder, table / "dev.tsv")
-    records = [json.loads(line) for line in streamed.stdout.splitlines()]
+    records = [json.loads(line) for line in run_command("predict", folder, table / "dev.tsv").out.splitlines()]
     assert records == [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
 
 
-def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, tmp_path):
-    arguments = [
-        "finetune",
-        "classify",
-        start,
-        table,
-        "--text",
-        "sentence",
-        "--label",
-        "label",
-        "--length",
-        32,
-        "--check",
-    ]
-    shown = albertkit(*arguments)
-    assert shown.returncode == 0, shown.stderr
-    tables = shown.stdout.split("!")[0]
+def test_the_check_fits_into_a_terminal_and_trains_nothing(start: Path, table: Path, run_command) -> None:
+    columns, printed = Columns(text="sentence", label="label"), io.StringIO()
+    checked = check_task("classify", start, table, FinetuneSettings(length=32), columns=columns)
+    to_terminal(checked.sections(), printed, width=80)
+    tables = printed.getvalue().split("!")[0]
     assert max(map(len, tables.splitlines())) <= 80
     assert "magic" in tables
-    assert one_object(albertkit(*arguments, "--json"))["splits"]["train"]["examples"] == 300
+    found = run_command("finetune", "classify", start, table, *COLUMNS, "--length", 32, "--check", "--json").json
+    assert found["splits"]["train"]["examples"] == 300
 
 
 @pytest.mark.parametrize(
-    ("arguments", "slug"),
+    ("command", "slug"),
     [
-        (["evaluate", "{start}", "{table}/dev.tsv"], "no-task"),
-        (["predict", "{start}", "{table}/dev.tsv"], "no-task"),
-        (["predict", "{run}", "{table}/dev.tsv", "--out", "own.parquet"], "bad-argument"),
-        (["evaluate", "{run}", "{table}", "--length", "8"], "conflicting-options"),
-        (["finetune", "clasify", "{start}", "{table}", "--out", "x"], "unknown-task"),
-        (["finetune", "classify", "{start}", "{table}", "--text", "sentence", "--label", "lab", "--out", "x"], "unknown-column"),
-        (["finetune", "classify", "{start}", "{table}", "--text", "sentence", "--label", "label"], "bad-argument"),
-        (["score", "mrpc", "{table}/dev.tsv", "{table}/nowhere.tsv"], "not-found"),
+        ("evaluate {start} {table}/dev.tsv", "wrong-model"),
+        ("predict {start} {table}/dev.tsv", "wrong-model"),
+        ("predict {run} {table}/dev.tsv --out own.parquet", "bad-value"),
+        ("evaluate {run} {table} --length 8", "conflicting-options"),
+        ("finetune clasify {start} {table} --out x", "unknown-name"),
+        ("finetune classify {start} {table} --text sentence --label lab --out x", "missing-column"),
+        ("finetune classify {start} {table} --text sentence --label label", "bad-value"),
+        ("score mrpc {table}/dev.tsv {table}/nowhere.tsv", "not-found"),
     ],
-)  # fmt: skip
-def test_mistakes_are_named_with_a_hint(run, start, table, tmp_path, capfd, arguments, slug):
-    places = {"run": run[0], "start": start, "table": table}
-    with pytest.raises(SystemExit) as ended:
-        main([argument.format(**places) for argument in arguments])
-    printed = capfd.readouterr()
-    assert ended.value.code == 2, printed.err
-    assert f"error[{slug}]" in printed.err
-    assert "hint:" in printed.err
-    assert not printed.out
+)
+def test_mistakes_are_named_with_a_hint(
+    run: tuple[Path, dict], start: Path, table: Path, run_command: Callable[..., Any], command: str, slug: str
+) -> None:
+    done = run_command(*command.format(run=run[0], start=start, table=table).split())
+    assert done.status == 2, done.err
+    assert f"error[{slug}]" in done.err
+    assert "hint:" in done.err
+    assert not done.out

@@ -1,13 +1,14 @@
 """`finetune`, `predict` and `evaluate_task` on a table that a tiny model learns in seconds."""
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,16 +16,22 @@ import torch
 from safetensors.torch import load_file
 
 from albertkit.config import AlbertConfig
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import Columns
+from albertkit.data.features import Features
+from albertkit.data.stream import ExampleStream
 from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.inference.predict import predict
 from albertkit.model import AlbertForSequenceClassification
-from albertkit.tasks.columns import Columns
-from albertkit.tasks.features import Features
+from albertkit.tasks.data import read_split
+from albertkit.tasks.evaluation import evaluate_task
+from albertkit.tasks.finetune import Evaluator, _class_weights, finetune
 from albertkit.tasks.loading import load_encoder, load_task_model
-from albertkit.tasks.predict import evaluate_task, predict
 from albertkit.tasks.registry import TASKS, find_task, task_from_dict
-from albertkit.tasks.runs import finetune
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.stream import ExampleStream
+from albertkit.training.distributed import World
+
+from .conftest import read_records
 
 COLUMNS = Columns(text="sentence", label="label")
 SETTINGS = FinetuneSettings(lr=3e-3, epochs=4, batch_size=16, length=32, precision="fp32", batch_tokens=512)
@@ -44,13 +51,13 @@ def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
     assert result.model == run / "best"
     written = json.loads((run / "results.json").read_text())
     assert written["accuracy"] == result.value
-    shown = [json.loads(line) for line in (run / "dev" / "examples.jsonl").read_text().splitlines()]
+    shown = read_records(run / "dev" / "examples.jsonl")
     rows = [line.split("\t") for line in (table / "dev.tsv").read_text().splitlines()[1:21]]
     assert [[*row["texts"], row["gold"]] for row in shown] == rows
     lines = (table / "dev.tsv").read_text().splitlines()[1:]
     gold = [line.split("\t")[1] for line in lines]
     report = predict(run, table / "dev.tsv", run / "new.jsonl", precision="fp32")
-    records = [json.loads(line) for line in (run / "new.jsonl").read_text().splitlines()]
+    records = read_records(run / "new.jsonl")
     assert report.examples == len(records) == 100
     assert np.mean([r["label"] == g for r, g in zip(records, gold, strict=True)]) == result.value
     scored = evaluate_task(run, table, precision="fp32")
@@ -77,7 +84,7 @@ def test_predictions_do_not_depend_on_the_batch_and_keep_their_order(learned, ta
     for batch_tokens in (16, 100_000):
         out = tmp_path / f"{batch_tokens}.jsonl"
         predict(run, table / "dev.tsv", out, batch_tokens=batch_tokens, precision="fp32")
-        outputs.append([json.loads(line) for line in out.read_text().splitlines()])
+        outputs.append(read_records(out))
     assert [r["id"] for r in outputs[0]] == [str(n) for n in range(100)]
     for small, large in zip(*outputs, strict=True):
         assert small["probabilities"] == pytest.approx(large["probabilities"], abs=1e-5)
@@ -87,76 +94,42 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
     run, _ = learned
     empty = tmp_path / "empty.jsonl"
     empty.write_text('{"sentence": "the quick fox"}\n{"sentence": " "}\n{"text": "x"}\n{"sentence": "seven wizards"}\n')
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r"\[bad-row\].*line 2"):
         predict(run, empty, tmp_path / "out.jsonl")
-    assert caught.value.slug == "bad-row"
-    assert "line 2" in caught.value.message
     assert not (tmp_path / "out.jsonl").exists()
     report = predict(run, empty, tmp_path / "out.jsonl", on_error="skip")
     assert (report.examples, [fault.line for fault in report.left_out]) == (2, [2, 3])
 
 
-def run_in_process(arguments: list[str], **options) -> subprocess.Popen:
-    script = (
-        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
-        "from albertkit.tasks.runs import finetune\n"
-        "from albertkit.tasks.columns import Columns\n"
-        "from albertkit.tasks.settings import FinetuneSettings\n"
-        "start, table, run, toml = map(Path, sys.argv[1:5])\n"
-        "settings = FinetuneSettings(**FinetuneSettings.read(toml))\n"
-        "finetune('classify', start, table, run, settings, columns=Columns(text='sentence', label='label'),\n"
-        "         resume=(run / 'run.toml').exists())\n"
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, env=environment, **options
-    )
-
-
-@pytest.mark.slow  # the same loop is killed by default in tests/embeddings/test_train.py
-def test_killed_at_any_moment_and_resumed_it_predicts_the_same(start, table, tmp_path):
+def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
     settings = replace(SETTINGS, epochs=3, eval_every=4, dropout=0.1)
-    settings.save(tmp_path / "settings.toml")
+    finetune("classify", start, table, tmp_path / "whole", settings, columns=COLUMNS)
+    scores, evaluations = Evaluator.scores, itertools.count(1)
 
-    def begin(name: str) -> subprocess.Popen:
-        return run_in_process([str(start), str(table), str(tmp_path / name), str(tmp_path / "settings.toml")])
+    def stopping(evaluator, model):
+        if next(evaluations) in (1, 4, 9):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return scores(evaluator, model)
 
-    straight = begin("straight")
-    assert straight.wait(180) == 0, straight.stderr.read().decode()
-    kills = 0
-    for wanted in (4, 16, 36):
-        process = begin("killed")
-        deadline = time.monotonic() + 90
-        names = [f"step-{n:06d}" for n in range(wanted, 58)]
-        while time.monotonic() < deadline and process.poll() is None:
-            if any((tmp_path / "killed" / "checkpoints" / name).exists() for name in names):
-                process.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.002)
-        kills += process.wait() == -signal.SIGKILL
-    assert kills == 3
-    last = begin("killed")
-    assert last.wait(180) == 0, last.stderr.read().decode()
+    monkeypatch.setattr(Evaluator, "scores", stopping)
+    results = [
+        finetune("classify", start, table, tmp_path / "cut", settings, columns=COLUMNS, resume=resume)
+        for resume in (False, True, True, True)
+    ]
+    assert [result.model is None for result in results] == [True, True, True, False]
     for name in ("best/model.safetensors", "dev/predictions.tsv", "best/task.json"):
-        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
 
 
-def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path):
+def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path, slug_of):
     run, _ = learned
-    with pytest.raises(CheckpointError) as caught:
-        finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
-    assert caught.value.slug == "run-exists"
-    with pytest.raises(CheckpointError) as caught:
-        finetune("classify", start, table, run, replace(SETTINGS, lr=1e-3), columns=COLUMNS, resume=True)
-    assert caught.value.slug == "other-settings"
-    with pytest.raises(CheckpointError) as caught:
-        finetune("classify", start, table, tmp_path / "none", SETTINGS, columns=COLUMNS, resume=True)
-    assert caught.value.slug == "no-run"
+    again = partial(finetune, "classify", start, columns=COLUMNS)
+    assert slug_of(again, table, run, SETTINGS) == "exists"
+    assert slug_of(again, table, run, replace(SETTINGS, lr=1e-3), resume=True) == "changed"
+    assert slug_of(again, table, tmp_path / "none", SETTINGS, resume=True) == "missing-file"
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text((table / name).read_text().replace("wizards", "rivers"))
-    with pytest.raises(CheckpointError) as caught:
-        finetune("classify", start, tmp_path, run, SETTINGS, columns=COLUMNS, resume=True)
-    assert caught.value.slug == "resume-mismatch"
+    assert slug_of(again, tmp_path, run, SETTINGS, resume=True) == "changed"
     with pytest.raises(CheckpointError, match="trained on classify, not on other"):
         finetune(find_task("classify", COLUMNS).with_changes(name="other"), start, table, run, SETTINGS, resume=True)
 
@@ -223,10 +196,8 @@ def test_a_teacher_is_imitated(learned, start, table, tmp_path):
 
 def test_a_teacher_that_was_not_fine_tuned_is_refused(start, table, tmp_path):
     settings = replace(SETTINGS, epochs=1, teacher=start)
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=r"\[wrong-model\].*not fine-tuned"):
         finetune("classify", start, table, tmp_path / "student", settings, columns=COLUMNS)
-    assert caught.value.slug == "teacher-mismatch"
-    assert "not fine-tuned" in caught.value.message
 
 
 def test_class_weights_make_rare_classes_count(start, tmp_path):
@@ -234,21 +205,12 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
     (tmp_path / "train.tsv").write_text("\n".join(rows))
     (tmp_path / "dev.tsv").write_text("\n".join(rows[:1] + rows[-20:]))
     task = find_task("classify", COLUMNS)
-    from albertkit.tasks.data import read_split
-    from albertkit.tasks.faults import Faults
-    from albertkit.tasks.finetune import _class_weights
-    from albertkit.training.distributed import World
-
     examples = read_split(task, tmp_path / "train.tsv", "train", Faults())
     task = task.fitted(examples)
-    weights = _class_weights(
-        task, examples, replace(SETTINGS, class_weights="balanced"), World(0, 1, torch.device("cpu"))
-    )
+    balanced = replace(SETTINGS, class_weights="balanced")
+    weights = _class_weights(task, examples, balanced, World(0, 1, torch.device("cpu")))
     assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])  # scikit-learn's "balanced"
-    result = finetune(
-        "classify", start, tmp_path, tmp_path / "run", replace(SETTINGS, class_weights="balanced"), columns=COLUMNS
-    )
-    assert result.value == 1.0
+    assert finetune("classify", start, tmp_path, tmp_path / "run", balanced, columns=COLUMNS).value == 1.0
 
 
 def test_a_head_is_kept_only_for_the_same_labels(learned, start):
@@ -287,7 +249,7 @@ def test_an_update_is_so_many_examples_and_every_process_its_share():
         assert sorted(np.concatenate(shared)) == sorted(labels)
         seen += labels.tolist()
     assert sorted(seen) == list(range(50))
-    with pytest.raises(ConfigError, match="resume-mismatch"):
+    with pytest.raises(ConfigError, match=r"\[changed\]"):
         ExampleStream(features, batch_size=8, batch_tokens=40, seed=4).restore(state)
 
 
@@ -327,7 +289,7 @@ def test_impossible_settings_are_listed_at_once():
     assert all(word in caught.value.message for word in ("lr", "epochs and steps", "dropout", "freeze and lora"))
 
 
-def test_every_task_is_found_and_its_file_read_again(tmp_path):
+def test_every_task_is_found_and_its_file_read_again(tmp_path, slug_of):
     for name in TASKS:
         task = find_task(name, Columns(text="a", label="b") if name in ("classify", "regress", "multilabel") else None)
         assert task.name == name
@@ -335,9 +297,7 @@ def test_every_task_is_found_and_its_file_read_again(tmp_path):
     assert find_task("SST-2").name == "sst2"
     with pytest.raises(ConfigError, match="did you mean `mrpc`"):
         find_task("mprc")
-    with pytest.raises(CheckpointError) as caught:
-        load_task_model(tmp_path)
-    assert caught.value.slug == "no-task"
+    assert slug_of(load_task_model, tmp_path) == "wrong-model"
 
 
 @pytest.mark.slow
@@ -347,8 +307,8 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
-        "from albertkit.tasks.runs import finetune\n"
-        "from albertkit.tasks.columns import Columns\n"
+        "from albertkit.tasks.finetune import finetune\n"
+        "from albertkit.data.columns import Columns\n"
         "from albertkit.tasks.settings import FinetuneSettings\n"
         "start, table, run, toml = map(Path, sys.argv[1:5])\n"
         "finetune('classify', start, table, run, FinetuneSettings(**FinetuneSettings.read(toml)),\n"

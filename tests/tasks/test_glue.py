@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from albertkit.data.bad_rows import Faults
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.texts.names import OFFICIAL, official_task
-from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tasks.texts.classes import OFFICIAL, official_task
 
 # Name of the golden file, our task, its file for each split of theirs.
 GOLDEN = {
@@ -27,11 +26,6 @@ GOLDEN = {
     "wnli": ("wnli", {}),
     "ax": ("ax", {}),
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizer(data):
-    return AlbertTokenizer.from_pretrained(data / "albert")
 
 
 def read(task, file, split, labelled, faults=None):

@@ -10,16 +10,25 @@ import albertkit.tasks
 from albertkit.cli import app
 
 TASKS = Path(albertkit.tasks.__file__).parent
+DATA = TASKS.parent / "data"
+# What every command that reads a table runs.
 READERS = (
-    "tables",
-    "texts/task.py",
-    "faults.py",
-    "columns.py",
-    "data.py",
-)  # what every command that reads a table runs
+    DATA / "tables.py",
+    DATA / "lines.py",
+    DATA / "layouts.py",
+    DATA / "bad_rows.py",
+    DATA / "columns.py",
+    TASKS / "texts" / "task.py",
+    TASKS / "data.py",
+)
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+\b")
+# --label is short for --label-column.
 # In errors that only these commands show: of the split of a training, and of the file of a folder.
-ELSEWHERE = {"finetune": {"--split"}, "predict": {"--dev", "--held-out"}, "evaluate": {"--dev", "--held-out"}}
+ELSEWHERE = {
+    "finetune": {"--split"},
+    "predict": {"--dev", "--held-out", "--label"},
+    "evaluate": {"--dev", "--held-out"},
+}
 
 
 def options_of(command: str) -> set[str]:
@@ -41,17 +50,15 @@ def named_in(file: Path) -> set[str]:
 
 
 def test_every_option_that_is_named_exists():
-    known = set().union(*map(options_of, ("finetune", "predict", "evaluate", "score", "exits")))
-    named = {(file.name, option) for file in TASKS.rglob("*.py") for option in named_in(file)}
+    known = set().union(*map(options_of, ("finetune", "predict", "evaluate", "score", "early-exit")))
+    named = {(file.name, option) for room in (TASKS, DATA) for file in room.rglob("*.py") for option in named_in(file)}
     assert len(named) > 30
     assert {(file, option) for file, option in named if option not in known} == set()
 
 
 @pytest.mark.parametrize("command", ["finetune", "predict", "evaluate"])
 def test_what_a_reader_of_tables_names_every_command_that_reads_them_has(command):
-    files = [
-        file for part in READERS for file in ([TASKS / part] if part.endswith(".py") else (TASKS / part).rglob("*.py"))
-    ]
+    files = [file for place in READERS for file in (place.rglob("*.py") if place.is_dir() else [place])]
     named = set().union(*map(named_in, files))
     assert {"--on-error", "--quoted", "--text-column", "--pair-column", "--label-column"} <= named
     assert named - options_of(command) <= ELSEWHERE[command]

@@ -7,46 +7,32 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import Columns
 from albertkit.engines import making
-from albertkit.engines.operators import lacking
+from albertkit.engines.fused import lacking
 from albertkit.errors import ConfigError
-from albertkit.model import AlbertForSequenceClassification
-from albertkit.tasks.columns import Columns
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.loading import load_encoder, load_task_model, save_task_model
-from albertkit.tasks.predict import evaluate_task, predict
+from albertkit.inference.predict import predict
+from albertkit.tasks.evaluation import evaluate_task
+from albertkit.tasks.finetune import finetune
+from albertkit.tasks.loading import load_task_model
 from albertkit.tasks.prediction import run_model
-from albertkit.tasks.registry import find_task
-from albertkit.tasks.runs import finetune
 from albertkit.tasks.settings import FinetuneSettings
 
-from .conftest import WORDS
-
-
-@pytest.fixture(scope="module")
-def model(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier with random weights."""
-    folder = tmp_path_factory.mktemp("classifier")
-    task = find_task("classify", Columns(text="sentence", label="label"))
-    task = task.with_changes(labels=("magic", "plain"), length=32)
-    torch.manual_seed(5)
-    classifier, tokenizer, _ = load_encoder(start, task)
-    assert isinstance(classifier, AlbertForSequenceClassification)
-    save_task_model(folder, classifier, tokenizer, task)
-    return folder
+from .conftest import WORDS, read_records
 
 
 def predicted(model: Path, table: Path, out: Path, precision: str) -> list[dict]:
     predict(model, table / "dev.tsv", out / f"{precision}.jsonl", precision=precision)
-    return [json.loads(line) for line in (out / f"{precision}.jsonl").read_text().splitlines()]
+    return read_records(out / f"{precision}.jsonl")
 
 
-def test_fp32_is_the_model_itself(model, table, tmp_path):
-    task, classifier, tokenizer = load_task_model(model)
+def test_fp32_is_the_model_itself(untrained, table, tmp_path):
+    task, classifier, tokenizer = load_task_model(untrained)
     examples = list(task.examples(table / "dev.tsv", split="test", labelled=False, faults=Faults()))
     features = task.features(examples, tokenizer, labelled=False)
     expected = task.predictions(examples, features, run_model(classifier, task, features, 8192))
-    found = predicted(model, table, tmp_path, "fp32")
+    found = predicted(untrained, table, tmp_path, "fp32")
     assert [record["label"] for record in found] == [record["label"] for record in expected]
     assert furthest(found, expected) < 2e-6
     with torch.no_grad():
@@ -61,16 +47,16 @@ def furthest(found, expected):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_packed_weights_are_near_fp32_and_used_for_scores_too(model, table, tmp_path, precision):
+def test_packed_weights_are_near_fp32_and_used_for_scores_too(untrained, table, tmp_path, precision):
     if reason := lacking("bf16") or lacking(precision):
         pytest.skip(reason)
     shares = [
-        np.array([list(record["probabilities"].values()) for record in predicted(model, table, tmp_path, name)])
+        np.array([list(record["probabilities"].values()) for record in predicted(untrained, table, tmp_path, name)])
         for name in ("fp32", precision)
     ]
     assert 0 < np.abs(shares[0] - shares[1]).max() < 0.02
-    scored = evaluate_task(model, table, precision=precision)
-    assert scored.scores["accuracy"] == pytest.approx(evaluate_task(model, table, precision="fp32").value, abs=0.05)
+    scored = evaluate_task(untrained, table, precision=precision)
+    assert scored.scores["accuracy"] == pytest.approx(evaluate_task(untrained, table, precision="fp32").value, abs=0.05)
     assert not any(note.startswith("not ") for note in scored.details.get("notes", ()))  # no fall back
 
 
@@ -94,15 +80,14 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
     assert written["pearson"] == pytest.approx(evaluated.scores["pearson"], abs=0.05)
 
 
-def test_what_the_engine_fell_back_from_is_said(model, table, tmp_path, monkeypatch):
-    monkeypatch.setattr(making, "_packed", lambda model, precision, notes: (None, f"no {precision} here"))
-    report = predict(model, table / "dev.tsv", tmp_path / "out.jsonl", precision="int8")
+def test_what_the_engine_fell_back_from_is_said(untrained, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(making, "_fused", lambda model, precision, notes=(): (None, f"no {precision} here"))
+    report = predict(untrained, table / "dev.tsv", tmp_path / "out.jsonl", precision="int8")
     assert report.notes[0] == "not int8: no int8 here"
     assert report.to_dict()["notes"] == report.notes
-    assert "not int8: no int8 here" in evaluate_task(model, table, precision="int8").results()["notes"]
+    assert "not int8: no int8 here" in evaluate_task(untrained, table, precision="int8").results()["notes"]
 
 
-def test_another_precision_is_refused(model, table):
-    with pytest.raises(ConfigError) as caught:
-        predict(model, table / "dev.tsv", precision="fp8")
-    assert caught.value.slug == "bad-precision"
+def test_another_precision_is_refused(untrained, table):
+    with pytest.raises(ConfigError, match=r"\[unknown-name\]"):
+        predict(untrained, table / "dev.tsv", precision="fp8")

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from albertkit.cli.score import score
+from albertkit.data.bad_rows import Faults
 from albertkit.errors import AlbertKitError
 from albertkit.tasks.choices import choice_task
-from albertkit.tasks.faults import Faults
 from albertkit.tasks.scoring import score_file
 from albertkit.tasks.tagging import tagging_task
-from albertkit.tasks.texts.names import official_task
+from albertkit.tasks.texts.classes import official_task
 
 THEIR_NAMES = {
     "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",
@@ -107,10 +106,10 @@ def test_tables_of_numbers_and_of_label_sets(tmp_path: Path) -> None:
 # --- SQuAD ------------------------------------------------------------------------------------------------------------
 
 
-def test_published_predictions(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_published_predictions(data: Path, run_command: Callable[..., Any]) -> None:
     squad = data / "squad"
-    score("squad", squad / "predictions-v1.1-bert-ensemble.json.gz", squad / "dev-v1.1.json.gz", json=True)
-    results = json.loads(capsys.readouterr().out)
+    predictions = squad / "predictions-v1.1-bert-ensemble.json.gz"
+    results = run_command("score", "squad", predictions, squad / "dev-v1.1.json.gz", "--json").json
     assert (results["exact_match"], results["f1"]) == (86.20624408703878, 92.19557978351145)
     assert (results["task"], results["missing"], results["extra"]) == ("squad1", 0, 0)
     low, high = results["intervals"]["exact_match"]
@@ -201,33 +200,33 @@ def test_choices_score_from_every_file_that_predict_writes(data: Path, tmp_path:
 
 GOLD = "id,text,label\na,x,yes\nb,y,no\nc,z,no\n"
 WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "missing id": ("ids-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\n")),
-    "strange id": ("ids-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\nd,no\n")),
-    "double id": ("duplicate-ids", lambda f: table(f, "id,prediction\na,yes\nb,no\nb,no\n")),
-    "too few": ("wrong-number", lambda f: table(f, "prediction\nyes\nno\n")),
-    "other labels": ("unknown-label", lambda f: table(f, "prediction\n1\n0\n0\n")),
-    "no column": ("unknown-column", lambda f: table(f, "id,said,so\na,yes,1\nb,no,1\nc,no,1\n")),
+    "missing id": ("predictions-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\n")),
+    "strange id": ("predictions-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\nd,no\n")),
+    "double id": ("bad-row", lambda f: table(f, "id,prediction\na,yes\nb,no\nb,no\n")),
+    "too few": ("predictions-mismatch", lambda f: table(f, "prediction\nyes\nno\n")),
+    "other labels": ("bad-label", lambda f: table(f, "prediction\n1\n0\n0\n")),
+    "no column": ("missing-column", lambda f: table(f, "id,said,so\na,yes,1\nb,no,1\nc,no,1\n")),
     "no label": ("missing-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv")),
-    "no such label": ("unknown-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv", label="lable")),
-    "no number": ("wrong-predictions", lambda f: table(f, "prediction\n1\nnan\n2\n", "regress", "n\n1\n2\n3\n", "n")),
+    "no such label": ("missing-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv", label="lable")),
+    "no number": ("predictions-mismatch", lambda f: table(f, "prediction\n1\nnan\n2\n", "regress", "n\n1\n2\n3\n", "n")),
     "no gold number": ("bad-row", lambda f: table(f, "prediction\n1\n2\n2\n", "regress", "n\n1\ntwo\n3\n", "n")),
-    "empty gold": ("no-examples", lambda f: table(f, "prediction\n", "classify", "label\n")),
-    "no gold": ("missing-gold", lambda f: score_file("mrpc", write(f / "p.tsv", "index\tprediction\n0\t1\n"))),
+    "empty gold": ("too-little-data", lambda f: table(f, "prediction\n", "classify", "label\n")),
+    "no gold": ("bad-label", lambda f: score_file("mrpc", write(f / "p.tsv", "index\tprediction\n0\t1\n"))),
     "no file": ("not-found", lambda f: score_file("squad", f / "none.json", f / "none.json")),
     "label of mrpc": ("conflicting-options", lambda f: score_file("mrpc", f / "p", f / "g", label="x")),
     "odds of mrpc": ("conflicting-options", lambda f: score_file("mrpc", f / "p", f / "g", null_odds=f / "o")),
-    "broken json": ("broken-json", lambda f: squad(f, '{"a": "x", "b"')),
+    "broken json": ("bad-file", lambda f: squad(f, '{"a": "x", "b"')),
     "broken line": ("bad-row", lambda f: squad(f, '{"id": "a", "answer": "x"}\n{"id": "b", "ans\n')),
-    "n-best": ("wrong-predictions", lambda f: squad(f, {"a": [{"text": "x"}]})),
-    "other questions": ("ids-mismatch", lambda f: squad(f, {"b": "x"})),
+    "n-best": ("predictions-mismatch", lambda f: squad(f, {"a": [{"text": "x"}]})),
+    "other questions": ("predictions-mismatch", lambda f: squad(f, {"b": "x"})),
     "odds of squad 1.1": ("conflicting-options", lambda f: squad(f, {"a": "x"}, null_odds=f / "p.json")),
-    "null odds are texts": ("wrong-predictions", lambda f: squad(f, {"a": "x"}, "squad2", null_odds=f / "p.json")),
-    "other words": ("words-mismatch", lambda f: tags(f, "Anna\tO\nlacht\tO\n")),
-    "too few words": ("words-mismatch", lambda f: tags(f, "Anna\tO\n")),
-    "too many words": ("words-mismatch", lambda f: tags(f, "Anna\tO\nlebt\tO\nhier\tO\n")),
-    "no tags": ("unknown-label", lambda f: tags(f, "Anna\nlebt\n")),
-    "too few tags": ("words-mismatch", lambda f: tags(f, '{"id": "0", "tags": ["O"]}\n')),
-    "choice": ("unknown-label", lambda f: choice(f, "C")),
+    "null odds are texts": ("predictions-mismatch", lambda f: squad(f, {"a": "x"}, "squad2", null_odds=f / "p.json")),
+    "other words": ("predictions-mismatch", lambda f: tags(f, "Anna\tO\nlacht\tO\n")),
+    "too few words": ("predictions-mismatch", lambda f: tags(f, "Anna\tO\n")),
+    "too many words": ("predictions-mismatch", lambda f: tags(f, "Anna\tO\nlebt\tO\nhier\tO\n")),
+    "no tags": ("bad-label", lambda f: tags(f, "Anna\nlebt\n")),
+    "too few tags": ("predictions-mismatch", lambda f: tags(f, '{"id": "0", "tags": ["O"]}\n')),
+    "choice": ("bad-label", lambda f: choice(f, "C")),
 }  # fmt: skip
 
 

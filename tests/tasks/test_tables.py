@@ -5,14 +5,13 @@ import gzip
 import json
 import lzma
 import subprocess
-from random import Random
 
 import pytest
 import zstandard
 
+from albertkit.data.bad_rows import Faults
+from albertkit.data.tables import Table
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.tables import Table
 
 ROWS = [
     {"id": "7", "sentence": 'He said "no", twice', "label": "0"},
@@ -129,9 +128,8 @@ def test_a_table_without_header(tmp_path):
 
 def test_a_quoted_table_read_unquoted_is_refused(tmp_path):
     path = write_csv(tmp_path / "a.tsv", delimiter="\t")
-    with pytest.raises(DataError, match="line 2: the fields are in quotes") as caught:
+    with pytest.raises(DataError, match=r"\[doubtful\].*line 2: the fields are in quotes"):
         values(path)
-    assert caught.value.slug == "quoted-table"
     assert values(path, quoted=True) == values(path, quoted="look") == ROWS
     assert values(path, quoted=False)[0]["sentence"] == '"He said ""no"", twice"'
 
@@ -202,9 +200,8 @@ def test_bad_rows_are_told_with_their_lines(tmp_path):
         (3, "1 field, but the table has 2 columns"), (4, "3 fields, but the table has 2 columns"), (5, "an empty line"),
         (6, "bytes that are not UTF-8"),
     ]  # fmt: skip
-    with pytest.raises(DataError, match="line 3: 1 field,") as caught:
+    with pytest.raises(DataError, match=r"\[bad-row\].*line 3: 1 field,"):
         values(path)
-    assert caught.value.slug == "bad-row"
 
 
 def test_bad_json_lines_are_told(tmp_path):
@@ -220,24 +217,23 @@ def test_bad_json_lines_are_told(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "slug"),
     [
-        ("a.tsv", b"", "empty-table"),
-        ("a.json", b"[]", "empty-table"),
-        ("a.json", b'[{"text": 1}, {"text": 2', "broken-json"),
-        ("a.json", b'[{"text": 1} {"text": 2}]', "broken-json"),
+        ("a.tsv", b"", "empty"),
+        ("a.json", b"[]", "empty"),
+        ("a.json", b'[{"text": 1}, {"text": 2', "bad-file"),
+        ("a.json", b'[{"text": 1} {"text": 2}]', "bad-file"),
         ("a.tsv", "text\tlabel\n".encode("utf-16"), "bad-encoding"),
-        ("a.xlsx", b"PK\x03\x04....", "binary-file"),
-        ("a.parquet", b"PAR1 and no more", "broken-parquet"),
-        ("b.parquet", b"text,label\na,b\n", "broken-parquet"),
-        ("a.csv.gz", gzip.compress(b"text,label\n" * 1000, mtime=0)[:-9], "truncated-file"),
-        ("a.tsv", b"text\ttext\na\tb\n", "repeated-column"),
-        ("a.csv", b"sentence,label\na,b\n", "unknown-column"),
+        ("a.xlsx", b"PK\x03\x04....", "wrong-kind"),
+        ("a.parquet", b"PAR1 and no more", "corrupt"),
+        ("b.parquet", b"text,label\na,b\n", "corrupt"),
+        ("a.csv.gz", gzip.compress(b"text,label\n" * 1000, mtime=0)[:-9], "corrupt"),
+        ("a.tsv", b"text\ttext\na\tb\n", "ambiguous"),
+        ("a.csv", b"sentence,label\na,b\n", "missing-column"),
     ],
 )
 def test_a_table_that_cannot_be_read(tmp_path, name, content, slug):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError) as caught, Table(tmp_path / name) as table:
+    with pytest.raises(DataError, match=rf"\[{slug}\]"), Table(tmp_path / name) as table:
         list(table.rows(["text"]))
-    assert caught.value.slug == slug
 
 
 def test_how_a_file_is_made_utf8(tmp_path):
@@ -290,32 +286,3 @@ def test_bytes_that_are_not_utf8_in_parquet(tmp_path):
     rows, faults = faults_of(tmp_path / "a.parquet")
     assert [row.values for row in rows] == [{"text": "good"}, {"text": ""}]
     assert faults == [(2, "bytes that are not UTF-8")]
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "array.json", "a.parquet", "a.csv.gz"])
-def test_damaged_files_give_rows_or_an_error_of_ours(tmp_path, name):
-    random = Random(0)
-    path = tmp_path / name
-    if name in FORMS:
-        FORMS[name](path)
-    else:
-        write_csv(tmp_path / "a.csv")
-        path.write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
-    whole, outcomes = path.read_bytes(), set()
-    for _ in range(150):
-        damaged = bytearray(whole)
-        for _ in range(random.choice([1, 1, 3])):
-            place = random.randrange(len(damaged))
-            damage = random.choice([b'"', b"\t", b",", b"\n", b"[", b"}", b"\xff", b"\\ud800", b"\0", b"\r", b""])
-            damaged[place : place + random.randrange(3)] = damage
-            damaged = damaged[: random.choice([None, None, place])] or bytearray(b"x")
-        path.write_bytes(damaged)
-        for quoted in (None, True, False, "look"):
-            faults = Faults(random.choice(["stop", "skip"]))
-            try:
-                with Table(path, quoted=quoted, faults=faults) as table:
-                    outcomes.add("rows" if list(table.rows(["label"])) else "no rows")
-            except DataError as error:
-                outcomes.add(error.slug)
-    assert "rows" in outcomes
-    assert len(outcomes) > 2

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
+from albertkit.data.bad_rows import Faults
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
 from albertkit.tasks.metrics.tagging import spans
-from albertkit.tasks.tagging.files import Layout, TaggedExample, read_tagged
-from albertkit.tasks.tagging.schemes import SCHEMES, write_tags
+from albertkit.tasks.tagging.sentences import SCHEMES, Layout, TaggedExample, read_tagged, write_tags
 
 WORDS = Layout()
 

@@ -2,13 +2,12 @@
 
 import json
 import unicodedata
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
-from albertkit.tokenizer.faults import FAULTS, UNKNOWN, explain
+from albertkit.tokenizer.comparison import KNOWN_BUGS, UNKNOWN, explain
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.transformers_readings import CLASS_READERS
 
@@ -143,17 +142,17 @@ def test_faults_are_blamed_only_with_evidence() -> None:
     assert both == ["digit-comma", "symbols-as-special-tokens"]
     assert explain("in 2010, (there)", lambda text: False) == [UNKNOWN]
     assert explain("plain", lambda text: True) == [UNKNOWN]
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len({bug.name for bug in KNOWN_BUGS}) == len(KNOWN_BUGS)
 
 
-def test_a_folder_with_a_model_alone_is_explained(data: Path, tmp_path: Path, capsys) -> None:
+def test_a_folder_with_a_model_alone_is_explained(data: Path, tmp_path: Path, run_command) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "tokenizer.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
-    code, shown = run(tmp_path, capsys)
-    assert code == 0
-    assert "no-configuration" in shown
-    assert "unexplained" not in shown
-    assert "-1 of" not in shown
+    done = run_command("tokenizer", "check", tmp_path)
+    assert done.status == 0
+    assert "no-configuration" in done.out
+    assert "unexplained" not in done.out
+    assert "-1 of" not in done.out
 
 
 def test_offsets_with_the_space_before_a_word_are_noticed(folder: Path, tmp_path: Path) -> None:
@@ -170,28 +169,22 @@ def test_offsets_with_the_space_before_a_word_are_noticed(folder: Path, tmp_path
     assert readers(check_tokenizer(folder, ["Anna Smith works"]))["transformers.AutoTokenizer, offsets"] == 0
 
 
-def run(folder: Path, capsys, **flags: bool) -> tuple[int, str]:
-    code = import_module("albertkit.cli.tokenizer").check(folder, **flags)
-    return code, capsys.readouterr().out
-
-
-def test_command(folder: Path, tmp_path: Path, capsys) -> None:
-    code, shown = run(folder, capsys)
-    assert code == 0
-    assert "all of albertkit's readings agree" in shown
+def test_command(folder: Path, tmp_path: Path, run_command) -> None:
+    done = run_command("tokenizer", "check", folder)
+    assert done.status == 0
+    assert "all of albertkit's readings agree" in done.out
     changed_json(folder, tmp_path, one_score)
-    code, shown = run(tmp_path, capsys)
-    assert code == 1
-    assert "albertkit's own readings differ" in shown
-    assert "▁the" in shown
-    code, shown = run(tmp_path, capsys, json=True)
-    report = json.loads(shown)
-    assert (code, report["ok"], report["kind"]) == (1, False, "SentencePieceTokenizer")
+    done = run_command("tokenizer", "check", tmp_path)
+    assert done.status == 1
+    assert "albertkit's own readings differ" in done.out
+    assert "▁the" in done.out
+    done = run_command("tokenizer", "check", tmp_path, "--json")
+    report = done.json
+    assert (done.status, report["ok"], report["kind"]) == (1, False, "SentencePieceTokenizer")
     assert {"name", "own", "compared", "differences", "skipped"} == set(report["comparisons"][0])
 
 
-def test_what_is_advised_helps(data: Path, tmp_path: Path, capsys) -> None:
-    import_module("albertkit.cli.tokenizer").convert(data / "albert", tmp_path / "new")
-    assert "30,000 pieces" in capsys.readouterr().out
+def test_what_is_advised_helps(data: Path, tmp_path: Path, run_command) -> None:
+    assert "30,000 tokens" in run_command("tokenizer", "convert", data / "albert", tmp_path / "new").out
     report = check_tokenizer(tmp_path / "new")
     assert readers(report)["transformers.AutoTokenizer"] == 0

@@ -90,13 +90,13 @@ def test_padding_and_truncation_in_the_file_are_left_out(
 @pytest.mark.parametrize(
     ("content", "slug"),
     [
-        ("{", "broken-json"),
-        ("{}", "broken-tokenizer"),
-        ('{"model": {"type": "Unigram", "vocab": 3}}', "broken-tokenizer"),
-        ('{"model": {"type": "BPE"}}', "unsupported-tokenizer"),
+        ("{", "bad-file"),
+        ("{}", "bad-file"),
+        ('{"model": {"type": "Unigram", "vocab": 3}}', "bad-file"),
+        ('{"model": {"type": "BPE"}}', "unsupported"),
         (
             '{"version": "1.0", "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["a", -1]]}}',
-            "special-ids",
+            "wrong-tokenizer",
         ),
     ],
 )

@@ -111,10 +111,10 @@ def test_arguments_of_from_pretrained(named: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "slug", "said"),
     [
-        (dict(unk_token="<unk>"), "bad-argument", "calls it `[UNK]`"),
-        (dict(keep_accents=False), "bad-text-rules", "no rules like `korean`"),
-        (dict(max_len=2), "bad-argument", "model_max_length is 2"),
-        (dict(text_rules="google", do_lower_case=False), "bad-argument", "both given"),
+        (dict(unk_token="<unk>"), "bad-value", "calls it `[UNK]`"),
+        (dict(keep_accents=False), "unknown-name", "no rules like `korean`"),
+        (dict(max_len=2), "bad-value", "model_max_length is 2"),
+        (dict(text_rules="google", do_lower_case=False), "bad-value", "both given"),
     ],
 )
 def test_arguments_that_cannot_be(named: Path, arguments: dict, slug: str, said: str) -> None:
@@ -148,4 +148,4 @@ def test_faults(both, arguments: dict, said: str) -> None:
     with pytest.raises(AlbertKitError) as caught:
         both[0](**arguments)
     assert said in str(caught.value)
-    assert caught.value.slug == "bad-argument"
+    assert caught.value.slug == "bad-value"

@@ -61,14 +61,14 @@ def test_longest_sequence(tokenizer: AlbertTokenizer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "slug"),
     [
-        (dict(text=["a"], text_pair=["b", "c"]), "bad-argument"),
-        (dict(text="a", padding="longets"), "bad-argument"),
-        (dict(text="a", truncation="first"), "bad-argument"),
-        (dict(text="a", return_tensors="tf"), "bad-argument"),
-        (dict(text=["a", "b c d e"], padding=False, return_tensors="np"), "bad-argument"),
-        (dict(text="a b c", text_pair="d " * 30, truncation="only_first", max_length=10), "cannot-truncate"),
-        (dict(text="a b c", truncation="only_second", max_length=4), "cannot-truncate"),
-        (dict(text="a", truncation=True, max_length=1), "cannot-truncate"),
+        (dict(text=["a"], text_pair=["b", "c"]), "bad-value"),
+        (dict(text="a", padding="longets"), "bad-value"),
+        (dict(text="a", truncation="first"), "bad-value"),
+        (dict(text="a", return_tensors="tf"), "bad-value"),
+        (dict(text=["a", "b c d e"], padding=False, return_tensors="np"), "bad-value"),
+        (dict(text="a b c", text_pair="d " * 30, truncation="only_first", max_length=10), "too-large"),
+        (dict(text="a b c", truncation="only_second", max_length=4), "too-large"),
+        (dict(text="a", truncation=True, max_length=1), "too-large"),
     ],
 )
 def test_faults(tokenizer: AlbertTokenizer, arguments: dict, slug: str) -> None:

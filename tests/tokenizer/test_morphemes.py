@@ -68,7 +68,7 @@ def test_a_missing_analyser_is_named(monkeypatch) -> None:
         morphemes._mecab()
     with pytest.raises(AlbertKitError) as caught:
         find_analyser("komoran")
-    assert (caught.value.slug, caught.value.hint) == ("bad-argument", "known: kiwi, mecab")
+    assert (caught.value.slug, caught.value.hint) == ("bad-value", "known: kiwi, mecab")
 
 
 def test_no_piece_crosses_a_boundary(analyser, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_no_piece_crosses_a_boundary(analyser, tmp_path: Path) -> None:
 
     def crossing(mode: str) -> list[str]:
         tokenizer = train_tokenizer(
-            texts, tmp_path / mode, 130, 1.0, text_rules="korean", morphemes=mode, analyser=analyser.name
+            texts, tmp_path / mode, 130, coverage=1.0, text_rules="korean", morphemes=mode, analyser=analyser.name
         )
         assert tokenizer.unk_id not in tokenizer.encode(texts[0])
         model = (tmp_path / mode / "spiece.model").read_bytes()
@@ -94,7 +94,7 @@ def test_no_piece_crosses_a_boundary(analyser, tmp_path: Path) -> None:
 def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path: Path) -> None:
     texts = korean()
     tokenizer = train_tokenizer(
-        texts, tmp_path, 100, 1.0, text_rules="korean", morphemes="spaces", analyser=analyser.name
+        texts, tmp_path, 100, coverage=1.0, text_rules="korean", morphemes="spaces", analyser=analyser.name
     )
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["morpheme_spaces"] == analyser.name
     again = pickle.loads(pickle.dumps(AlbertTokenizer.from_pretrained(tmp_path)))
@@ -117,7 +117,7 @@ def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path: Path) -> None:
 
 
 def test_byte_fallback(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(korean(), tmp_path, 400, 1.0, text_rules="multilingual", byte_fallback=True)
+    tokenizer = train_tokenizer(korean(), tmp_path, 400, coverage=1.0, text_rules="multilingual", byte_fallback=True)
     assert sum(kind == BYTE for _, _, kind in read_facts(tokenizer.model).pieces) == 256
     for text in ("뷁 서울 쀍😀", "東京에서", "é", "<0x41> <0xEA>"):
         ids = tokenizer.encode(text)
@@ -134,7 +134,7 @@ def test_byte_fallback(tmp_path: Path) -> None:
 
 def test_reserved_pieces_and_digits(tmp_path: Path) -> None:
     texts = [f"{text} {n} {n * 37}" for n, text in enumerate(korean())]
-    tokenizer = train_tokenizer(texts, tmp_path, 200, 1.0, text_rules="korean", reserve=6, split_digits=True)
+    tokenizer = train_tokenizer(texts, tmp_path, 200, coverage=1.0, text_rules="korean", reserve=6, split_digits=True)
     pieces = read_facts(tokenizer.model).pieces
     assert [(piece, kind) for piece, _, kind in pieces[194:]] == [(f"[unused{n}]", UNUSED) for n in range(6)]
     assert not any(sum(c.isdigit() for c in piece) > 1 for piece, _, kind in pieces[:194])
@@ -146,7 +146,7 @@ def test_reserved_pieces_and_digits(tmp_path: Path) -> None:
 
 def test_free_names_and_fixed_ids(tmp_path: Path) -> None:
     names = ["[PAD]", "[UNK]", "[BEGIN]", "[SEP]", "[빈칸]"]
-    tokenizer = train_tokenizer(korean(), tmp_path, 130, 1.0, special_pieces=names, text_rules="multilingual")
+    tokenizer = train_tokenizer(korean(), tmp_path, 130, coverage=1.0, special_pieces=names, text_rules="multilingual")
     again = AlbertTokenizer.from_pretrained(tmp_path)
     assert [again.id_to_piece(i) for i in range(5)] == names
     assert again.encode("서울 [빈칸]", mask_literal=True)[-1] == 4
@@ -171,18 +171,18 @@ def test_free_names_and_fixed_ids(tmp_path: Path) -> None:
 def test_bad_settings(tmp_path: Path, settings: dict) -> None:
     with pytest.raises(AlbertKitError) as caught:
         train_tokenizer(korean(50), tmp_path / "out", 100, **settings)
-    assert caught.value.slug == "bad-argument"
+    assert caught.value.slug == "bad-value"
     assert not (tmp_path / "out").exists()
 
 
 def test_special_pieces_at_other_places_are_refused(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(korean(), tmp_path, 130, 1.0)
+    tokenizer = train_tokenizer(korean(), tmp_path, 130, coverage=1.0)
     pieces = read_facts(tokenizer.model).pieces
     for first in (["[CLS]", "<unk>", "<pad>", "[SEP]", "[MASK]"], ["<pad>", "<unk>", "[CLS]", "[SEP]", "x"]):
         wrong = [(name, 0.0, 4 if name == "x" else kind) for name, (_, _, kind) in zip(first, pieces, strict=False)]
         with pytest.raises(AlbertKitError) as caught:
             SentencePieceTokenizer(rebuilt_model(tokenizer.model, [*wrong, *pieces[5:]]))
-        assert caught.value.slug == "special-ids"
+        assert caught.value.slug == "wrong-tokenizer"
     renamed = [("<s>" if n == 2 else piece, score, kind) for n, (piece, score, kind) in enumerate(pieces)]
     assert SentencePieceTokenizer(rebuilt_model(tokenizer.model, renamed)).id_to_piece(2) == "<s>"
     assert pieces[2][2] == CONTROL

@@ -98,6 +98,6 @@ def test_decomposed_hangul_keeps_its_characters(golden: Path) -> None:
 
 
 def test_unknown_rules_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"bad-text-rules.*googel") as caught:
+    with pytest.raises(ConfigError, match=r"unknown-name.*googel") as caught:
         rules.check("googel")
     assert "google" in caught.value.hint

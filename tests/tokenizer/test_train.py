@@ -13,8 +13,8 @@ import sentencepiece
 from albertkit.cli import main
 from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.tokenizer.options import GOOGLE_SYMBOLS
 from albertkit.tokenizer.sentencepiece_model import CONTROL, UNKNOWN, USER_DEFINED, read_facts
-from albertkit.tokenizer.train import GOOGLE_SYMBOLS
 
 
 def sentences(number: int = 400, seed: int = 0) -> list[str]:
@@ -85,14 +85,14 @@ def test_rules_and_symbols(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "settings", "slug"),
     [
-        ([], {}, "empty-input"),
-        (["", "  "], {}, "empty-input"),
-        (sentences(), {"vocab_size": 20000}, "vocab-too-large"),
-        (sentences(), {"vocab_size": 20}, "vocab-too-small"),
-        (sentences(), {"vocab_size": 5}, "vocab-too-small"),
-        (sentences(), {"coverage": 1.5}, "bad-argument"),
-        (sentences(), {"max_sentences": 0}, "bad-argument"),
-        (sentences(), {"text_rules": "googel"}, "bad-text-rules"),
+        ([], {}, "empty"),
+        (["", "  "], {}, "empty"),
+        (sentences(), {"vocab_size": 20000}, "too-little-data"),
+        (sentences(), {"vocab_size": 20}, "bad-value"),
+        (sentences(), {"vocab_size": 5}, "bad-value"),
+        (sentences(), {"coverage": 1.5}, "bad-value"),
+        (sentences(), {"max_sentences": 0}, "bad-value"),
+        (sentences(), {"text_rules": "googel"}, "unknown-name"),
         ([Path("no-such-file")], {}, "not-found"),
     ],
 )
@@ -115,12 +115,12 @@ def test_the_largest_vocabulary_works(tmp_path: Path) -> None:
     ("content", "slug", "fact"),
     [
         (b"fine\ncaf\xe9 au lait\n", "bad-encoding", "byte 0xe9 at 8 (line 2)"),
-        (b"\x7fELF\x02\x00\x00", "binary-file", "zero byte at 5"),
-        (gzip.compress(b"words and words\n" * 1000, mtime=0)[:-20], "truncated-file", "cannot be unpacked"),
+        (b"\x7fELF\x02\x00\x00", "wrong-kind", "zero byte at 5"),
+        (gzip.compress(b"words and words\n" * 1000, mtime=0)[:-20], "corrupt", "cannot be unpacked"),
     ],
 )
 def test_files_that_are_no_text(tmp_path: Path, content: bytes, slug: str, fact: str) -> None:
-    path = tmp_path / ("text.gz" if slug == "truncated-file" else "text.txt")
+    path = tmp_path / ("text.gz" if slug == "corrupt" else "text.txt")
     path.write_bytes(content)
     with pytest.raises(AlbertKitError) as caught:
         train_tokenizer([path], tmp_path / "out", vocab_size=100)
@@ -152,7 +152,7 @@ def test_commands(tmp_path: Path, text_file: Path, capsys) -> None:
         "train", str(text_file), "--out", str(tmp_path / "no"), "--vocab-size", "99999", capsys=capsys
     )
     assert code == 2
-    assert "error[vocab-too-large]" in complaint
+    assert "error[too-little-data]" in complaint
     assert not (tmp_path / "no").exists()
 
 
@@ -171,7 +171,7 @@ def test_nothing_of_the_trainers_log_is_seen(tmp_path: Path, text_file: Path) ->
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines() == [f"read 400 lines, {text_file.stat().st_size - 799:,} characters; training"]
-    assert done.stdout.startswith("200 pieces in ")
+    assert done.stdout.startswith("200 tokens in ")
     shown = subprocess.run(
         [sys.executable, "-m", "albertkit.cli", "tokenizer", "encode", "--tokenizer", str(tmp_path / "o"), "--json"],
         input="Bada bada", capture_output=True, text=True, check=True,
@@ -183,7 +183,7 @@ def test_a_tokenizer_is_replaced_only_when_told_to(tmp_path):
     before = train_tokenizer(sentences(), tmp_path, vocab_size=300).fingerprint
     with pytest.raises(CheckpointError, match="holds a tokenizer") as caught:
         train_tokenizer(sentences(), tmp_path, vocab_size=200)
-    assert caught.value.slug == "folder-not-empty"
+    assert caught.value.slug == "exists"
     assert AlbertTokenizer.from_pretrained(tmp_path).fingerprint == before
     assert train_tokenizer(sentences(), tmp_path, vocab_size=200, overwrite=True).vocab_size == 200
     (tmp_path / "file").touch()
@@ -234,5 +234,5 @@ def test_encode_reads_the_standard_input_by_its_name(tmp_path: Path) -> None:
 def test_an_address_is_refused_as_one(tmp_path: Path) -> None:
     from albertkit.tokenizer.text_files import read_lines
 
-    with pytest.raises(AlbertKitError, match=r"bad-url.*is an address"):
+    with pytest.raises(AlbertKitError, match=r"bad-value.*is an address"):
         list(read_lines(Path("gs://bucket/words.txt")))

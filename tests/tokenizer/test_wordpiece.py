@@ -17,7 +17,7 @@ from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.wordpiece import BertRules, bert_rules, read_vocabulary
 
 HARD = [text for _, text in HARD_SENTENCES]
-# As the files of public folders have them; see `albertkit.tokenizer.loading`.
+# As the files of public folders have them; see `albertkit.tokenizer.folder_files`.
 SETTINGS = {
     "google": None,  # Google's archives have no such file
     "voidful": {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
@@ -280,16 +280,16 @@ def fault(call) -> AlbertKitError:
 def test_faults(pieces: list[str], data: Path, tmp_path: Path) -> None:
     good = write(tmp_path / "good", pieces, None)
     error = fault(lambda: AlbertTokenizer.from_pretrained(good, text_rules="google"))
-    assert error.slug == "bad-text-rules"
+    assert error.slug == "unknown-name"
     for number, wrong in enumerate((["a", "b"], [piece for piece in pieces if piece != "[MASK]"])):
         error = fault(lambda n=number, w=wrong: AlbertTokenizer.from_pretrained(write(tmp_path / str(n), w, None)))
-        assert error.slug == "special-ids"
+        assert error.slug == "wrong-tokenizer"
         assert "[MASK]" in error.message
     (good / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
-    assert fault(lambda: AlbertTokenizer.from_pretrained(good)).slug == "broken-tokenizer"
+    assert fault(lambda: AlbertTokenizer.from_pretrained(good)).slug == "bad-file"
     write(tmp_path / "taken", pieces, None)
     (tmp_path / "taken" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
-    assert fault(lambda: WordPieceTokenizer(pieces).save_pretrained(tmp_path / "taken")).slug == "several-tokenizers"
+    assert fault(lambda: WordPieceTokenizer(pieces).save_pretrained(tmp_path / "taken")).slug == "ambiguous"
 
 
 def test_lines_of_a_vocabulary(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_tokens_added_beyond_the_vocabulary(pieces: list[str], tmp_path: Path) -
     folder = write(tmp_path / "more", pieces, None)
     (folder / "added_tokens.json").write_text(json.dumps({"<e1>": len(pieces), "[PAD]": 0}))
     error = fault(lambda: AlbertTokenizer.from_pretrained(folder))
-    assert error.slug == "added-tokens"
+    assert error.slug == "wrong-tokenizer"
     assert "<e1>" in error.message
     transformers = pytest.importorskip("transformers")
     theirs = transformers.BertTokenizer.from_pretrained(folder)

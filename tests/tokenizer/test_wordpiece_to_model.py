@@ -9,8 +9,8 @@ import pytest
 
 from albertkit.cli import main
 from albertkit.corpus import TokenStore
+from albertkit.first_run import fill_mask, masked_sentences
 from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining.fill import fill_mask, masked_sentences
 from albertkit.pretraining.run import evaluate
 from albertkit.tokenizer import AlbertTokenizer, WordPieceTokenizer
 

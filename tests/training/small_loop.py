@@ -2,7 +2,7 @@
 
 import torch
 
-from albertkit.model.packing import PackedBatch
+from albertkit.data.packing import PackedBatch
 from albertkit.training.distributed import World
 from albertkit.training.loop import LossPart
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from albertkit.model.packing import PackedBatch
+from albertkit.data.packing import PackedBatch
 from albertkit.training import loop
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
@@ -89,11 +89,16 @@ def train(folder, steps, resume=False):
     torch.manual_seed(1)
     model = torch.nn.Embedding(40, 3)
     settings = loop.LoopSettings(steps=steps, lr=0.05, save_every=3, optimizer="adamw", schedule="constant")
-    loop.train(
-        model, Objective(model), Numbered(), settings, run=folder, world=World(0, 1, CPU),
-        display=Display(folder, silent=True), evaluate=lambda: {"score": 1.0}, select="score", resume=resume,
-        save_model=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
-    )  # fmt: skip
+    recipe = loop.Recipe(
+        model=model,
+        objective=Objective(model),
+        stream=Numbered(),
+        loop=settings,
+        evaluate=lambda: {"score": 1.0},
+        select="score",
+        save=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
+    )
+    loop.train(recipe, folder, World(0, 1, CPU), Display(folder, silent=True), resume=resume)
     return model.weight.detach()
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.checkpoints import names
 from albertkit.config import AlbertConfig
+from albertkit.conversion import names
+from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.tensorflow_files.bundle import TensorBundle
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 from albertkit.training.schedules import learning_rate
 

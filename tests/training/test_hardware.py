@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from albertkit.errors import MachineError
-from albertkit.report.gpus import bf16_peak
 from albertkit.training import hardware
+from albertkit.training.gpus import bf16_peak
 from albertkit.training.hardware import choose_compiled, peak_flops, repeatable
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -42,7 +42,7 @@ def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
     for device, missing in ((CPU, r"a C\+\+ compiler"), (CUDA, "a C compiler")):
         with pytest.raises(MachineError, match=missing) as caught:
             choose_compiled("on", device)
-        assert caught.value.slug == "no-compiler"
+        assert caught.value.slug == "not-installed"
     monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MachineError, match="triton"):
         choose_compiled("on", CUDA)

@@ -9,7 +9,7 @@ from torch.distributed import HashStore, TCPStore
 
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.training import launch
-from albertkit.training.meeting import meet
+from albertkit.training.distributed import meet
 
 LAUNCHED = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": "0"}
 
@@ -35,7 +35,7 @@ def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(tmp_path, torc
     (there / "seed-1" / "run.toml").write_text("")
     with pytest.raises(CheckpointError) as caught:
         launch.resumes(empty, True)
-    assert caught.value.slug == "no-run"
+    assert caught.value.slug == "missing-file"
     assert [launch.resumes(empty, False), launch.resumes(there, False), launch.resumes(there, True)] == [
         False,
         False,
@@ -56,14 +56,14 @@ def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(tmp_path, torc
 def test_a_mistake_of_the_user_is_not_tried_again(torchrun):
     torchrun(0)
     assert not launch.refused_before()
-    launch.record_failure(ConfigError("bad-settings", "lr is -1", "use another"))
+    launch.record_failure(ConfigError("bad-value", "lr is -1", "use another"))
     file = torchrun(1)
     assert launch.refused_before()
     assert "lr is -1" in json.loads(file.read_text())["message"]["message"]  # what torchrun sums up at its end
 
 
 def test_a_fault_of_the_machine_is_tried_again(torchrun):
-    error = ConfigError("bad-settings", "lr is -1")
+    error = ConfigError("bad-value", "lr is -1")
     error.exit_code = 1
     torchrun(0)
     launch.record_failure(error)

@@ -11,7 +11,7 @@ from small_loop import WORLD, CountingStream, NextPieceObjective, make_model, we
 
 from albertkit.errors import MachineError
 from albertkit.training.display import Display
-from albertkit.training.loop import LoopSettings, train
+from albertkit.training.loop import LoopSettings, Recipe, train
 from albertkit.training.state import list_checkpoints
 from albertkit.training.stopping import exit_status
 
@@ -19,20 +19,16 @@ from albertkit.training.stopping import exit_status
 def run_training(folder, steps=12, stream=None, model=None, resume=False, evaluate=None, **changes):
     model = model or make_model()
     settings = dict(steps=steps, lr=0.05, optimizer="adamw", warmup_steps=2, save_every=4, log_every=2, eval_every=6)
-    result = train(
-        model,
-        NextPieceObjective(model),
-        stream or CountingStream(),
-        LoopSettings(**{**settings, **changes}),
-        run=folder,
-        world=WORLD,
-        display=Display(folder, silent=True),
-        save_model=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
+    recipe = Recipe(
+        model=model,
+        objective=NextPieceObjective(model),
+        stream=stream or CountingStream(),
+        loop=LoopSettings(**{**settings, **changes}),
+        save=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
         evaluate=evaluate or (lambda: {"piece_accuracy": 0.5}),
         select="piece_accuracy",
-        resume=resume,
     )
-    return model, result
+    return model, train(recipe, folder, WORLD, Display(folder, silent=True), resume=resume)
 
 
 def test_it_learns_and_records(tmp_path):
@@ -118,7 +114,7 @@ def test_a_stopped_training_ends_with_the_status_of_its_signal(tmp_path, number,
 def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path):
     with pytest.raises(MachineError) as caught:
         run_training(tmp_path, stream=CountingStream(poison=6))
-    assert caught.value.slug == "loss-not-finite"
+    assert caught.value.slug == "not-finite"
     assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000004", "step-000008"]
     saved = load_file(tmp_path / "checkpoints" / "step-000008" / "model.safetensors")
     assert all(tensor.isfinite().all() for tensor in saved.values())

@@ -12,7 +12,7 @@ from small_loop import WORLD, CountingStream, NextPieceObjective, make_model, we
 from albertkit.errors import DataError
 from albertkit.training import pace as pace_module
 from albertkit.training.display import Display
-from albertkit.training.loop import LoopSettings, train
+from albertkit.training.loop import LoopSettings, Recipe, train
 from albertkit.training.pace import ClockPace, Plan, RecordedPace, read_plans, save_plans
 from albertkit.training.schedules import learning_rate
 
@@ -166,12 +166,17 @@ def run(folder, clock, stream, resume=False, **budget):
         eval_every=None,
         save_every=None,
     )
-    result = train(
-        model, NextPieceObjective(model), stream, LoopSettings(**options, **budget),
-        run=folder, world=WORLD, display=Display(folder, silent=True), evaluate=evaluate, select="loss", smaller=True,
-        save_model=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"), resume=resume,
-    )  # fmt: skip
-    return model, result
+    recipe = Recipe(
+        model=model,
+        objective=NextPieceObjective(model),
+        stream=stream,
+        loop=LoopSettings(**options, **budget),
+        evaluate=evaluate,
+        select="loss",
+        smaller=True,
+        save=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
+    )
+    return model, train(recipe, folder, WORLD, Display(folder, silent=True), resume=resume)
 
 
 def varied(step):
@@ -223,7 +228,7 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(DataError) as caught:
         read_plans(tmp_path)
-    assert caught.value.slug == "bad-plan"
+    assert caught.value.slug == "bad-file"
 
 
 def test_plans_are_read_as_they_were_written(tmp_path):

@@ -12,7 +12,7 @@ from albertkit.model import AlbertForPreTraining, PackedBatch, attention
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
-from albertkit.training.loop import LoopSettings, train
+from albertkit.training.loop import LoopSettings, Recipe, train
 
 META = torch.device("meta")
 STEPS = 4
@@ -58,10 +58,16 @@ def run(tmp_path, dtype, model=None, objective=None, processes=1, **changes):
     world = CountingWorld(rank=1, size=processes, device=META)
     object.__setattr__(world, "reads", [])
     settings = LoopSettings(**{**dict(steps=STEPS, lr=0.01, log_every=STEPS, ema_decay=0.9), **changes})
-    result = train(
-        model, (objective or PretrainingObjective)(model), Batches(), settings, run=tmp_path, world=world,
-        display=Display(None, silent=True), save_model=None, evaluate=lambda: {"score": 1.0}, select="score",
-    )  # fmt: skip
+    recipe = Recipe(
+        model=model,
+        objective=(objective or PretrainingObjective)(model),
+        stream=Batches(),
+        loop=settings,
+        save=None,
+        evaluate=lambda: {"score": 1.0},
+        select="score",
+    )
+    result = train(recipe, tmp_path, world, Display(None, silent=True))
     assert result.finished
     return world.reads
 

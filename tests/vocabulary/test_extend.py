@@ -10,16 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from albertkit.cli import vocabulary as commands
 from albertkit.errors import AlbertKitError, ConfigError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.tokenizer import AlbertTokenizer, check_tokenizer, rules
-from albertkit.tokenizer.extend import extend_tokenizer
-from albertkit.tokenizer.segmentation import UnigramPieces
+from albertkit.tokenizer.extend import UnigramPieces, extend_tokenizer
+from albertkit.tokenizer.options import SearchSettings
 from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts
 from albertkit.vocabulary import extend_vocabulary
-from albertkit.vocabulary.agreement import check_agreement
-from albertkit.vocabulary.lines import TextFiles
+from albertkit.vocabulary.model import check_json
 
 WORDS = "embeddings.word_embeddings.weight"
 
@@ -28,7 +26,7 @@ WORDS = "embeddings.word_embeddings.weight"
 def extended(english_model: Path, korean_file: Path, tmp_path_factory) -> tuple[Path, object]:
     out = tmp_path_factory.mktemp("extended") / "both"
     report = extend_vocabulary(
-        english_model, TextFiles([korean_file]), out, english_model, max_new=200, words=["문서중앙", "두 낱말", "", "문서" * 20],
+        english_model, [korean_file], out, english_model, max_new=200, words=["문서중앙", "두 낱말", "", "문서" * 20],
         multiple_of=8,
     )  # fmt: skip
     return out, report
@@ -112,7 +110,7 @@ def test_every_reader_agrees(extended, korean: list[str]) -> None:
 def test_max_new_bounds_given_words_too(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
     """Characters and given words that are more than `max_new` are refused with the number that is needed."""
     words = [f"garden{a}{b}" for a in "bdfgk" for b in "aeiou"] * 2
-    files, old = TextFiles([korean_file]), AlbertTokenizer.from_pretrained(english_model).vocab_size
+    files, old = [korean_file], AlbertTokenizer.from_pretrained(english_model).vocab_size
     with pytest.raises(ConfigError, match=r"max_new is 30, .* need \d+ new ones, and 25 words were given") as caught:
         extend_vocabulary(english_model, files, tmp_path / "a", max_new=30, words=words)
     least = int(re.search(r"--max-new (\d+)", caught.value.hint)[1])
@@ -127,7 +125,7 @@ def test_max_new_bounds_given_words_too(english_model: Path, korean_file: Path, 
 def test_a_mismatch_stops_it(extended, english_model: Path, korean: list[str]) -> None:
     out, _ = extended
     with pytest.raises(MachineError, match=r"differ on \d+ of 200 lines"):
-        check_agreement(out, AlbertTokenizer.from_pretrained(english_model), korean[:200])
+        check_json(out, AlbertTokenizer.from_pretrained(english_model), korean[:200])
 
 
 def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model: Path, extended) -> None:
@@ -167,7 +165,7 @@ def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
     text = tmp_path / "text.txt"
     text.write_text("\n".join(["the garden house reads 강"] * 50 + ["window garden"] * 50), encoding="utf-8")
     extend_vocabulary(
-        english_model, TextFiles([text]), tmp_path / "out", english_model, rows=how, words=["gardenhouse"], min_count=9999,
+        english_model, [text], tmp_path / "out", english_model, rows=how, words=["gardenhouse"], min_count=9999,
         coverage=1,
     )  # fmt: skip
     old_VE, new_VE = (load_file(f / "model.safetensors")[f"albert.{WORDS}"] for f in (english_model, tmp_path / "out"))
@@ -189,7 +187,7 @@ def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
 def test_rows_of_another_model(english_model: Path, extended, korean_file: Path, tmp_path: Path) -> None:
     donor, _ = extended
     report = extend_vocabulary(
-        english_model, TextFiles([korean_file]), tmp_path / "out", english_model, rows_from=donor, max_new=120
+        english_model, [korean_file], tmp_path / "out", english_model, rows_from=donor, max_new=120
     )
     assert report.taken_over > 50
     theirs, ours = AlbertTokenizer.from_pretrained(donor), AlbertTokenizer.from_pretrained(tmp_path / "out")
@@ -202,9 +200,7 @@ def test_other_heads_are_kept(english_model: Path, korean_file: Path, tmp_path: 
     torch.manual_seed(1)
     model = AlbertForSequenceClassification.from_pretrained(english_model, allow_missing=["classifier"], num_labels=3)
     model.save_pretrained(tmp_path / "task")
-    report = extend_vocabulary(
-        english_model, TextFiles([korean_file]), tmp_path / "out", tmp_path / "task", max_new=100
-    )
+    report = extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "task", max_new=100)
     assert report.model_class == "AlbertForSequenceClassification"
     again = AlbertForSequenceClassification.from_pretrained(tmp_path / "out")
     assert torch.equal(again.classifier.weight, model.classifier.weight)
@@ -216,7 +212,7 @@ def test_pieces_of_old_characters_only_when_asked(english_model: Path, korean: l
     texts = [f"gardening{', '[n % 2 :]}{line} housewindow" for n, line in enumerate(korean)]
 
     def latin(recut: bool) -> set[str]:
-        extension = extend_tokenizer(tokenizer, texts, max_new=150, recut=recut)
+        extension = extend_tokenizer(tokenizer, texts, SearchSettings(max_new=150, recut=recut))
         new = map(extension.tokenizer.id_to_piece, range(160, extension.tokenizer.vocab_size))
         return {piece for piece in new if piece.removeprefix("▁").isascii()}
 
@@ -230,7 +226,7 @@ def test_morphemes_bound_what_is_found(english_model: Path, korean: list[str]) -
 
     def pieces(analyser: str | None) -> set[str]:
         texts = ["서울에서 문서를 읽는다. 서울에서, 서울에서."] * 200 + korean
-        extended = extend_tokenizer(tokenizer, texts, max_new=200, analyser=analyser).tokenizer
+        extended = extend_tokenizer(tokenizer, texts, SearchSettings(max_new=200, analyser=analyser)).tokenizer
         return set(map(extended.id_to_piece, range(160, extended.vocab_size)))
 
     assert "▁서울에서" in pieces(None)
@@ -241,18 +237,18 @@ def test_morphemes_bound_what_is_found(english_model: Path, korean: list[str]) -
 @pytest.mark.parametrize(
     ("settings", "slug"),
     [
-        ({"max_new": 5}, "vocab-too-small"),
-        ({"max_new": 0}, "bad-argument"),
-        ({"coverage": 0}, "bad-argument"),
-        ({"rows": "random"}, "bad-argument"),
-        ({"analyser": "hannanum"}, "bad-argument"),
+        ({"max_new": 5}, "bad-value"),
+        ({"max_new": 0}, "bad-value"),
+        ({"coverage": 0}, "bad-value"),
+        ({"rows": "random"}, "bad-value"),
+        ({"analyser": "hannanum"}, "bad-value"),
     ],
 )
 def test_faults_leave_nothing(
     english_model: Path, korean_file: Path, tmp_path: Path, settings: dict, slug: str
 ) -> None:
     with pytest.raises(AlbertKitError) as caught:
-        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "out", **settings)
+        extend_vocabulary(english_model, [korean_file], tmp_path / "out", **settings)
     assert (caught.value.slug, bool(caught.value.hint)) == (slug, True)
     assert list(tmp_path.iterdir()) == []
 
@@ -261,7 +257,7 @@ def test_nothing_to_add_is_said(english_model: Path, english: list[str], tmp_pat
     text = tmp_path / "english.txt"
     text.write_text("\n".join(english), encoding="utf-8")
     with pytest.raises(AlbertKitError, match="lacks nothing"):
-        extend_vocabulary(english_model, TextFiles([text]), tmp_path / "out")
+        extend_vocabulary(english_model, [text], tmp_path / "out")
 
 
 def test_a_model_of_another_tokenizer_is_refused(
@@ -271,37 +267,28 @@ def test_a_model_of_another_tokenizer_is_refused(
     small.resize_token_embeddings(100)
     small.save_pretrained(tmp_path / "small")
     with pytest.raises(AlbertKitError) as caught:
-        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "out", tmp_path / "small", max_new=100)
-    assert caught.value.slug == "vocab-mismatch"
+        extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "small", max_new=100)
+    assert caught.value.slug == "wrong-tokenizer"
     AlbertTokenizer.from_pretrained(extended[0]).save_pretrained(tmp_path / "small")
-    with pytest.raises(AlbertKitError, match="lies beside other pieces") as caught:
-        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "out", tmp_path / "small", max_new=100)
+    with pytest.raises(AlbertKitError, match="lies beside other tokens") as caught:
+        extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "small", max_new=100)
     assert caught.value.slug == "wrong-tokenizer"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").touch()
     with pytest.raises(AlbertKitError) as caught:
-        extend_vocabulary(english_model, TextFiles([korean_file]), tmp_path / "full")
-    assert caught.value.slug == "folder-not-empty"
+        extend_vocabulary(english_model, [korean_file], tmp_path / "full")
+    assert caught.value.slug == "exists"
 
 
-def test_command(english_model: Path, korean_file: Path, tmp_path: Path, capsys) -> None:
+def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
     words = tmp_path / "words.txt"
     words.write_text("문서중앙\n\n서울\n", encoding="utf-8")
-    commands.extend(
-        english_model,
-        [str(korean_file)],
-        out=tmp_path / "out",
-        model=english_model,
-        words=words,
-        max_new=100,
-        json=True,
-    )
-    report = json.loads(capsys.readouterr().out)
+    command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "100", "--out"]
+    report = run_command(*command, tmp_path / "out", "--model", english_model, "--words", words, "--json").json
     assert (report["words"], report["old_size"]) == (2, 160)
-    commands.extend(english_model, [str(korean_file)], out=tmp_path / "shown", max_new=100)
-    shown = capsys.readouterr().out
+    shown = run_command(*command, tmp_path / "shown").out
     assert "before" in shown
-    assert "unknown pieces" in shown
+    assert "unknown tokens" in shown
 
 
 def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:
@@ -310,7 +297,7 @@ def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:
     (tmp_path / "google" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
     report = extend_vocabulary(
         tmp_path / "google",
-        TextFiles([data / "wiki-ko" / "wiki_03.gz"]),
+        [data / "wiki-ko" / "wiki_03.gz"],
         tmp_path / "out",
         max_new=3000,
         max_lines=1500,

@@ -9,7 +9,6 @@ import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
 
-from albertkit.cli import vocabulary as commands
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, MachineError
 from albertkit.model import AlbertForPreTraining
@@ -69,7 +68,7 @@ def test_the_korean_layout(korean_layout, tmp_path: Path, korean: list[str]) -> 
     old, processor = korean_layout
     with pytest.raises(AlbertKitError, match="albertkit tokenizer repair") as caught:
         AlbertTokenizer.from_pretrained(old)
-    assert caught.value.slug == "special-ids"
+    assert caught.value.slug == "wrong-tokenizer"
     report = repair_vocabulary(old, tmp_path / "new")
     assert report.moved == {"[PAD]": (3, 0), "<unk>": (0, 1), "[CLS]": (5, 2), "[SEP]": (6, 3), "[MASK]": (7, 4)}
     assert report.model_class == "AlbertForPreTraining"
@@ -127,14 +126,12 @@ def test_a_row_out_of_place_is_noticed(korean_layout, tmp_path: Path, monkeypatc
     assert not (tmp_path / "new").exists()
 
 
-def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path: Path, capsys) -> None:
+def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path: Path, run_command) -> None:
     old, _ = korean_layout
     (old / "config.json").unlink()
-    commands.repair(old, out=tmp_path / "new", json=True)
-    assert json.loads(capsys.readouterr().out)["model_class"] is None
+    assert run_command("tokenizer", "repair", old, "--out", tmp_path / "new", "--json").json["model_class"] is None
     assert AlbertTokenizer.from_pretrained(tmp_path / "new").id_to_piece(0) == "[PAD]"
-    commands.repair(old, out=tmp_path / "shown")
-    assert "[MASK]" in capsys.readouterr().out
+    assert "[MASK]" in run_command("tokenizer", "repair", old, "--out", tmp_path / "shown").out
 
 
 def test_what_cannot_be_repaired(english_model: Path, korean: list[str], tmp_path: Path) -> None:
@@ -144,14 +141,14 @@ def test_what_cannot_be_repaired(english_model: Path, korean: list[str], tmp_pat
         assert not (tmp_path / "new").exists()
         return caught.value.slug
 
-    assert slug(english_model) == "bad-argument"
+    assert slug(english_model) == "bad-value"
     trained(korean, tmp_path / "bare")
-    assert slug(tmp_path / "bare") == "special-ids"
+    assert slug(tmp_path / "bare") == "wrong-tokenizer"
     (tmp_path / "bare" / "tokenizer_config.json").write_text(
         json.dumps({"pad_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "</s>"})
     )
-    assert slug(tmp_path / "bare") == "special-ids"
+    assert slug(tmp_path / "bare") == "wrong-tokenizer"
     (tmp_path / "bare" / "added_tokens.json").write_text(json.dumps({"문서": 10**6}))
-    assert slug(tmp_path / "bare") == "added-tokens"
+    assert slug(tmp_path / "bare") == "wrong-tokenizer"
     (tmp_path / "empty").mkdir()
     assert slug(tmp_path / "empty") == "no-tokenizer"

@@ -11,7 +11,7 @@ from albertkit.cli import main
 from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.vocabulary import train_vocabulary
-from albertkit.vocabulary.lines import HoldingOut, TextFiles
+from albertkit.vocabulary.train import HoldingOut
 
 
 def test_every_format_gives_the_same_bytes(korean: list[str], tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_every_format_gives_the_same_bytes(korean: list[str], tmp_path: Path) ->
     models = []
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        report = train_vocabulary(TextFiles([tmp_path / name]), tmp_path / f"out-{name}", vocab_size=300)
+        report = train_vocabulary([tmp_path / name], tmp_path / f"out-{name}", vocab_size=300)
         assert report.held_out.lines == 17
         models.append((tmp_path / f"out-{name}" / "spiece.model").read_bytes())
     assert len(set(models)) == 1
@@ -38,7 +38,7 @@ def test_every_format_gives_the_same_bytes(korean: list[str], tmp_path: Path) ->
 
 
 def test_report(korean: list[str], korean_file: Path, tmp_path: Path) -> None:
-    report = train_vocabulary(TextFiles([korean_file]), tmp_path / "a", vocab_size=300, text_rules="korean")
+    report = train_vocabulary([korean_file], tmp_path / "a", vocab_size=300, text_rules="korean")
     fit = report.held_out
     reading = HoldingOut(iter(korean), 0)
     trained_on = list(reading)
@@ -50,7 +50,7 @@ def test_report(korean: list[str], korean_file: Path, tmp_path: Path) -> None:
     assert (fit.unknown_rate, fit.character_coverage, fit.round_trip) == (0, 1, 1)
     assert report.longest_pieces == sorted(report.longest_pieces, key=len, reverse=True)
     assert all(piece == tokenizer.id_to_piece(tokenizer.piece_to_id(piece)) for piece in report.longest_pieces)
-    low = train_vocabulary(TextFiles([korean_file]), tmp_path / "b", vocab_size=300, coverage=0.98).held_out
+    low = train_vocabulary([korean_file], tmp_path / "b", vocab_size=300, coverage=0.98).held_out
     unknown = sum(tokenizer.unk_id in row for row in ids)
     assert unknown == 0
     assert low.unknown_rate > 0.005
@@ -62,9 +62,7 @@ def test_report(korean: list[str], korean_file: Path, tmp_path: Path) -> None:
 
 def test_a_short_text_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("짧은 글 하나\n" * 3, encoding="utf-8")
-    report = train_vocabulary(
-        TextFiles([tmp_path / "text.txt"]), tmp_path / "out", vocab_size=12, user_defined_symbols=()
-    )
+    report = train_vocabulary([tmp_path / "text.txt"], tmp_path / "out", vocab_size=12, user_defined_symbols=())
     assert report.held_out is None
 
 
@@ -72,8 +70,8 @@ def test_a_short_text_is_not_measured(tmp_path: Path) -> None:
     ("content", "slug"),
     [
         (b"fine\ncaf\xe9 au lait\n", "bad-encoding"),
-        (b"\x7fELF\x00\x00\x00", "binary-file"),
-        (gzip.compress(b"words and words\n" * 1000, mtime=0)[:-20], "truncated-file"),
+        (b"\x7fELF\x00\x00\x00", "wrong-kind"),
+        (gzip.compress(b"words and words\n" * 1000, mtime=0)[:-20], "corrupt"),
         (None, "not-found"),
     ],
 )
@@ -86,7 +84,7 @@ def test_the_same_fault_has_the_same_name_everywhere(tmp_path: Path, content: by
         path.write_bytes(content)
     for train in (train_vocabulary, train_tokenizer):
         with pytest.raises(AlbertKitError) as caught:
-            train(TextFiles([path]) if train is train_vocabulary else [path], tmp_path / "out", vocab_size=50)
+            train([path], tmp_path / "out", vocab_size=50)
         assert caught.value.slug == slug
     assert not (tmp_path / "out").exists()
 
@@ -94,8 +92,8 @@ def test_the_same_fault_has_the_same_name_everywhere(tmp_path: Path, content: by
 def test_a_folder_of_something_else_is_left_alone(korean_file: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(AlbertKitError, match=r"no part of a tokenizer: config\.json") as caught:
-        train_vocabulary(TextFiles([korean_file]), tmp_path, vocab_size=300, overwrite=True)
-    assert caught.value.slug == "folder-not-empty"
+        train_vocabulary([korean_file], tmp_path, vocab_size=300, overwrite=True)
+    assert caught.value.slug == "exists"
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
 
@@ -108,7 +106,7 @@ def test_command(korean_file: Path, tmp_path: Path, capsys) -> None:
         )  # fmt: skip
     assert not stopped.value.code
     shown = capsys.readouterr().out
-    assert "700 pieces" in shown
-    assert "pieces a word" in shown
+    assert "700 tokens" in shown
+    assert "tokens a word" in shown
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "out")
     assert [tokenizer.id_to_piece(i) for i in (*range(5), 699)] == [*names, "[unused3]"]

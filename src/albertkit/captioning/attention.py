@@ -18,8 +18,8 @@ class WordAttention:
 
     Attributes:
         words: L words.
-        shares: float64 [L, F], rows that add up to 1: attention at the place where the word's pieces are predicted, mean over
-            passes, heads and pieces, summed over the places in a frame; F frames of visual tokens.
+        shares: float64 [L, F], rows that add up to 1: attention at the place where the word's tokens are predicted, mean over
+            layers, heads and tokens, summed over the places in a frame; F frames of visual tokens.
         of_video: float64 [L], the share of all attention that goes to visual tokens; the rest goes to the caption itself.
     """
 
@@ -33,11 +33,6 @@ def word_attention(captioner: VideoCaptioner, context: Context, caption: Caption
     """Read a caption again and see where it looks.
 
     Attention tells where information was taken from, not that it made the word what it is.
-
-    Args:
-        captioner: That wrote it.
-        context: Of the one clip.
-        caption: Of that clip.
     """
     model, ids = captioner.model, captioner.caption_ids
     mlm = model.caption.objective == "mlm"
@@ -61,7 +56,7 @@ def word_attention(captioner: VideoCaptioner, context: Context, caption: Caption
 
 
 def _words(captioner: VideoCaptioner, caption: Caption) -> tuple[tuple[str, ...], list[int]]:
-    """The words of a caption and the number of the first piece of each."""
+    """Return the words of a caption and the number of the first token of each."""
     tokenizer = captioner.tokenizer
     begins = tokenizer.word_starts()
     starts = [0, *(n for n, piece in enumerate(caption.ids) if n and begins[piece])]

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertkit.captioning.backbones.backbone import Backbone, Grid
-from albertkit.captioning.backbones.pooling import pool_grid
+from albertkit.captioning.backbones.backbone import Backbone, Grid, pool_grid
+from albertkit.captioning.folder import CaptionerParts, load_captioner, save_captioner
 from albertkit.captioning.generation import CaptionIds, GenerationSettings, generate
 from albertkit.captioning.model import AlbertForImageCaptioning, Context
-from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.captioning.video import FrameSampling, sample_frames
 from albertkit.errors import ConfigError
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.distributed import join_world
 
 _CLIPS_AT_ONCE = 8
 
@@ -28,7 +29,7 @@ class Caption:
         text: In words.
         score: Log-probability over length to the power of the length penalty.
         log_probability: Natural logarithm, of the whole caption with its end.
-        ids: Its pieces, without [CLS] and [SEP].
+        ids: Its tokens, without [CLS] and [SEP].
     """
 
     text: str
@@ -43,7 +44,7 @@ class VideoCaptioner:
     Args:
         model: The captioning model.
         tokenizer: Of its vocabulary.
-        backbone: Makes the visual tokens; None where they come from somebody else.
+        backbone: Makes the visual tokens; None where they are computed elsewhere.
         sampling: Which frames the backbone sees; None without one.
         grid: Of the visual tokens as the model reads them; None where each clip has its own.
         generation: How captions are generated if nothing else is said.
@@ -73,17 +74,14 @@ class VideoCaptioner:
             backbone: Where a frozen backbone lies now, for example `hf:FOLDER`. Default: where it lay before.
 
         Raises:
-            CheckpointError: no-captioner, missing-backbone, other-backbone, and what loading a checkpoint and a backbone raises.
+            CheckpointError: wrong-model, not-found, changed, and what loading a checkpoint and a backbone raises.
         """
-        from albertkit.captioning.folder import load_captioner
-
-        return cls(**load_captioner(folder, backbone))
+        return cls(*load_captioner(folder, backbone))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer, how frames are sampled, and the weights of a backbone that was trained along."""
-        from albertkit.captioning.folder import save_captioner
-
-        save_captioner(folder, self)
+        parts = CaptionerParts(self.model, self.tokenizer, self.backbone, self.sampling, self.grid, self.generation)
+        save_captioner(folder, parts)
 
     def to(self, device: str | torch.device) -> Self:
         """Move model and backbone to a device."""
@@ -94,30 +92,31 @@ class VideoCaptioner:
 
     @property
     def caption_ids(self) -> CaptionIds:
-        """The special pieces that generation knows."""
+        """Return the special tokens that generation knows."""
         tokenizer = self.tokenizer
         return CaptionIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id)
 
-    def eyes(self) -> tuple[Backbone, FrameSampling]:
-        """The backbone and which frames it sees: what it takes to look at a video.
+    def require_backbone(self) -> tuple[Backbone, FrameSampling]:
+        """Return the backbone and its frame sampling, which captions of videos need.
 
         Raises:
-            ConfigError: no-backbone.
+            ConfigError: wrong-model.
         """
         if self.backbone is None or self.sampling is None:
             raise ConfigError(
-                "no-backbone", "this captioner was trained on features of somebody else's backbone",
+                "wrong-model",
+                "this captioner was trained on features of another backbone",
                 "prepare features of the clips with that backbone, and caption the prepared folder",
-            )  # fmt: skip
+            )
         return self.backbone, self.sampling
 
     def visual_tokens(self, frames: Tensor) -> Tensor:
-        """Frames uint8 [B, T, S, S, 3] to visual tokens [B, M, D], pooled to the model's grid.
+        """Return frames uint8 [B, T, S, S, 3] to visual tokens [B, M, D], pooled to the model's grid.
 
         Raises:
-            ConfigError: no-backbone.
+            ConfigError: wrong-model.
         """
-        backbone, _ = self.eyes()
+        backbone, _ = self.require_backbone()
         tokens = backbone(frames.to(self.model.device))
         grid = backbone.grid(frames.shape[1], frames.shape[2])
         if self.grid is None or grid[1:] == self.grid[1:]:
@@ -126,7 +125,7 @@ class VideoCaptioner:
 
     @torch.inference_mode()
     def context(self, visual: Tensor, mask: Tensor | None = None, grid: Grid | Sequence[Grid] | None = None) -> Context:
-        """What the model reads a caption against, from frames uint8 [B, T, S, S, 3] or visual tokens [B, M, D].
+        """Return what the model reads a caption against, from frames uint8 [B, T, S, S, 3] or visual tokens [B, M, D].
 
         Args:
             visual: Frames or tokens.
@@ -142,7 +141,7 @@ class VideoCaptioner:
         return self.model.albert.encode_context(self.model.albert.project(visual, grid), mask)
 
     def describe(self, context: Context, settings: GenerationSettings | None = None) -> list[list[Caption]]:
-        """Captions of the clips of a context, the best first.
+        """Return captions of the clips of a context, the best first.
 
         Args:
             context: Of B clips.
@@ -169,7 +168,7 @@ class VideoCaptioner:
         settings: GenerationSettings | None = None,
         **changes: Any,
     ) -> list[list[Caption]]:
-        """Captions of files of video.
+        """Return captions of files of video.
 
         Args:
             videos: One file or several.
@@ -180,12 +179,10 @@ class VideoCaptioner:
             For each video its captions, the best first.
 
         Raises:
-            DataError: undecodable-video, no-video-stream, empty-video and what else `sample_frames` raises.
-            ConfigError: no-backbone, bad-settings.
+            DataError: bad-file and what else `sample_frames` raises.
+            ConfigError: wrong-model, bad-value.
         """
-        from albertkit.captioning.video import sample_frames
-
-        _, sampling = self.eyes()
+        _, sampling = self.require_backbone()
         settings = replace(settings or self.generation, **changes)
         files = [videos] if isinstance(videos, str | Path) else list(videos)
         captions: list[list[Caption]] = []
@@ -200,3 +197,10 @@ class VideoCaptioner:
 
     def _last_pieces(self, words: Sequence[str]) -> list[int]:
         return sorted({self.tokenizer.encode(word)[-1] for word in words if word})
+
+
+def open_captioner(model: Any, backbone: str | None, device: str) -> VideoCaptioner:
+    """Return a captioner as it is, or load it from a folder onto a device."""
+    if isinstance(model, VideoCaptioner):
+        return model
+    return VideoCaptioner.from_pretrained(model, backbone).to(join_world(device).device)

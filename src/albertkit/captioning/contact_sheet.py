@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from albertkit.captioning.sheet_text import clean, font_for, wrapped
-from albertkit.errors import ConfigError, MissingExtraError
+from albertkit.errors import MissingExtraError
 from albertkit.files import atomic_file
-from albertkit.report.plots import GRID, INK, MUTED
+from albertkit.frame.plots import GRID, INK, MUTED
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,57 +55,22 @@ def contact_sheet(
 
     Returns:
         An RGB picture, 640 to about 1,400 pixels wide.
-
-    Raises:
-        ConfigError: bad-argument. MissingExtraError: missing-extra.
     """
-    _check(frames, times, words, attention)
+    try:
+        import PIL  # noqa: F401
+    except ImportError:
+        raise MissingExtraError.of("pillow", "caption", "drawing a contact sheet") from None
     shares = np.asarray(attention, dtype=np.float64) if words else None
     return _Sheet(frames, times, clean(caption), [clean(word) for word in words or ()], shares).drawn(score)
 
 
 def write_contact_sheet(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Path:
-    """Write a contact sheet as PNG, whole or not at all.
-
-    Args:
-        path: The file.
-        *args: As `contact_sheet`.
-        **kwargs: As `contact_sheet`.
-
-    Returns:
-        The file written.
-
-    Raises:
-        ConfigError: bad-argument. MissingExtraError: missing-extra.
-    """
+    """Write a contact sheet as PNG, whole or not at all."""
     target = Path(path)
-    if target.suffix.lower() != ".png":
-        raise ConfigError("bad-argument", f"`{target}` does not end in .png", "name such a file")
     sheet = contact_sheet(*args, **kwargs)
     with atomic_file(target) as stream:
         sheet.save(stream, "PNG", optimize=True)
     return target
-
-
-def _check(frames: np.ndarray, times: np.ndarray, words: Sequence[str] | None, attention: np.ndarray | None) -> None:
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise MissingExtraError.of("pillow", "caption", "drawing a contact sheet") from None
-    shape, found = np.shape(frames), []
-    if len(shape) != 4 or not all(shape) or shape[3] != 3 or frames.dtype != np.uint8:
-        found.append(f"frames are {getattr(frames, 'dtype', '?')} {shape}, they must be uint8 [T, S, S, 3]")
-    elif np.shape(times) != shape[:1]:
-        found.append(f"times are {np.shape(times)} for {shape[0]} frames")
-    if (words is None) != (attention is None):
-        found.append("words and attention go together")
-    if words is not None and attention is not None and len(shape) == 4:
-        if np.shape(attention) != (len(words), shape[0]):
-            found.append(f"attention is {np.shape(attention)} for {len(words)} words and {shape[0]} frames")
-        elif not (np.isfinite(attention).all() and (np.asarray(attention) >= 0).all()):
-            found.append("attention holds numbers that are no shares")
-    if found:
-        raise ConfigError("bad-argument", "; ".join(found), "pass what `sample_frames` and `word_attention` return")
 
 
 class _Sheet:
@@ -133,7 +98,7 @@ class _Sheet:
         self.width = max(_LEAST_WIDTH, self.frames_left + frames_width, table_width)
 
     def drawn(self, score: float | None) -> "Image.Image":
-        """The whole sheet."""
+        """Return the whole sheet."""
         from PIL import Image
 
         strips = [self._frames(), self._text(self.caption or "(no caption)", self.large, INK)]
@@ -142,7 +107,7 @@ class _Sheet:
         if self.lacking:
             codes = ", ".join(f"U+{ord(letter):04X}" for letter in self.lacking[:8])
             more = f" and {len(self.lacking) - 8} more" if len(self.lacking) > 8 else ""
-            note = f"No font of this machine has all letters of this caption; the one used lacks {codes}{more}. "
+            note = f"No known font of this machine has all letters of this caption; the one used lacks {codes}{more}. "
             note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
             strips.append(self._text(note, self.small, MUTED))
         if self.shares is not None:
@@ -164,7 +129,7 @@ class _Sheet:
         return sheet
 
     def _scale(self, shares: np.ndarray) -> tuple[float, float]:
-        """The even share of a frame, and the share that is drawn darkest."""
+        """Return the even share of a frame, and the share that is drawn darkest."""
         even = 1 / len(self.frames)
         return even, min(max(float(shares.max()), 2 * even), 1.0)
 
@@ -202,7 +167,7 @@ class _Sheet:
         return strip
 
     def _table(self, shares: np.ndarray, first: int) -> "Image.Image":
-        """The columns of `cells` frames, from number `first`."""
+        """Return the columns of `cells` frames, from number `first`."""
         columns = range(first, min(first + self.cells, len(self.frames)))
         labels = [wrapped(word, self.small, self.word_width - _GAP) for word in self.words]
         heights = [self.line * len(label) + _GAP for label in labels]

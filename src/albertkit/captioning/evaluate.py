@@ -2,19 +2,21 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.captioner import VideoCaptioner, open_captioner
 from albertkit.captioning.data import PreparedClips
-from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.options import EvaluateCaptionerOptions
 from albertkit.captioning.training.dev import caption_clips, caption_scores, references_of
 from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file, check_new_file
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
 
 
 @dataclass(frozen=True)
-class CaptionEvaluation:
+class CaptionEvaluation(Result):
     """Scores of a captioner on the clips of a split.
 
     Attributes:
@@ -27,38 +29,27 @@ class CaptionEvaluation:
     captions: dict[str, str]
     clips: int
 
+    def sections(self) -> list[Section]:
+        """Return the number of clips and the scores."""
+        return [Facts(self.to_dict())]
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the number of clips and the scores."""
         return {"clips": self.clips, **self.scores}
 
 
-def evaluate_captioner(
-    captioner: VideoCaptioner,
-    data: str | Path,
-    split: str = "test",
-    *,
-    out: str | Path | None = None,
-    settings: GenerationSettings | None = None,
-) -> CaptionEvaluation:
-    """Caption the clips of a split and score the captions.
-
-    Args:
-        captioner: The captioner.
-        data: Folder that `prepare` wrote for its backbone.
-        split: Which clips.
-        out: A JSONL file for the captions, one line a clip.
-        settings: Of generation. Default: the captioner's own.
-
-    Raises:
-        DataError: no-references and what `PreparedClips` raises. CheckpointError: other-backbone.
-    """
+@takes(EvaluateCaptionerOptions)
+def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
+    """Caption the clips of a split and score the captions."""
+    split, out = options.split, options.out
     if out is not None:
         check_new_file(out)
-    clips = PreparedClips.open(data)
+    captioner = open_captioner(options.model, options.backbone, options.device)
+    clips = PreparedClips.open(options.data)
     check_fits(captioner, clips)
     references = references_of(clips, split)
     captioner.model.eval()
-    found = caption_clips(captioner, clips, split, settings or captioner.generation)
+    found = caption_clips(captioner, clips, split, options.generation or captioner.generation)
     captions = {key: of_clip[0].text for key, of_clip in zip(references, found, strict=True)}
     if out is not None:
         with atomic_file(out, "w") as stream:
@@ -70,11 +61,7 @@ def evaluate_captioner(
 
 
 def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
-    """Make sure that clips were prepared as a captioner was trained: backbone, frames, sampling.
-
-    Raises:
-        CheckpointError: other-backbone.
-    """
+    """Make sure that clips were prepared as a captioner was trained: backbone, frames, sampling."""
     backbone = captioner.backbone
     pairs: dict[str, tuple[Any, Any]] = {"sampling": (captioner.sampling, clips.sampling)}
     if backbone is None or clips.backbone == "features":
@@ -89,6 +76,7 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
     differing = [f"{name} {own}, not {theirs}" for name, (own, theirs) in pairs.items() if own != theirs]
     if differing:
         raise CheckpointError(
-            "other-backbone", f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`",
+            "changed",
+            f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`",
             "prepare the clips as those that it was trained on",
-        )  # fmt: skip
+        )

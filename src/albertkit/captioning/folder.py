@@ -1,8 +1,9 @@
-"""Folders of captioners: a checkpoint folder, and beside it `captioner.json` and the weights of a backbone that it keeps."""
+"""Folders of captioners: a checkpoint folder, and in it `captioner.json` and the weights of a backbone that it keeps."""
 
 import os
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -12,41 +13,69 @@ from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.checkpoints import load_checkpoint, save_checkpoint, write_tensors
-from albertkit.checkpoints.own_tokenizer import own_tokenizer
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
-from albertkit.files import plain_file, read_json, write_json
+from albertkit.files import load, plain_file, write_json
+from albertkit.model.folder import write_tensors
 from albertkit.model_folder import local_folder, or_model_of_run
-
-if TYPE_CHECKING:
-    from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.tokenizer import AlbertTokenizer
 
 CAPTIONER = "captioner.json"
 BACKBONE_WEIGHTS = "backbone.safetensors"
-_FORMAT = 1
 
 
-def save_captioner(folder: str | Path, captioner: "VideoCaptioner") -> None:
+class CaptionerParts(NamedTuple):
+    """Parts of a captioner; the fields are the arguments of `VideoCaptioner`."""
+
+    model: AlbertForImageCaptioning
+    tokenizer: AlbertTokenizer
+    backbone: Backbone | None
+    sampling: FrameSampling | None
+    grid: Grid | None
+    generation: GenerationSettings
+
+
+@dataclass
+class _SavedBackbone:
+    """A backbone of `captioner.json`; without a fingerprint its weights lie in the folder."""
+
+    name: str
+    settings: dict[str, Any]
+    fingerprint: str | None
+    from_here: str | None = None
+
+
+@dataclass
+class _Saved:
+    """`captioner.json`."""
+
+    format: Literal[1]
+    backbone: _SavedBackbone | None
+    sampling: FrameSampling | None
+    grid: Grid | None
+    generation: GenerationSettings = field(default_factory=GenerationSettings)
+
+
+def save_captioner(folder: str | Path, parts: CaptionerParts) -> None:
     """Write a captioner; see `VideoCaptioner.save_pretrained`. `captioner.json` comes last."""
-    path, backbone = Path(folder), captioner.backbone
-    save_checkpoint(path, captioner.model, captioner.tokenizer)
-    own_weights = backbone is not None and (backbone.kept or any(p.requires_grad for p in backbone.parameters()))
-    if backbone is not None and own_weights:
-        tensors = {name: t.detach().cpu().contiguous() for name, t in backbone.state_dict().items()}
-        write_tensors(path / BACKBONE_WEIGHTS, tensors)
-    known: dict[str, Any] = {"format": _FORMAT, "backbone": None, "sampling": None, "grid": None}
+    path, backbone = Path(folder), parts.backbone
+    parts.model.save_pretrained(path, parts.tokenizer)
+    saved = _Saved(1, None, parts.sampling, parts.grid, parts.generation)
     if backbone is not None:
+        own_weights = backbone.kept or any(p.requires_grad for p in backbone.parameters())
+        if own_weights:
+            tensors = {name: t.detach().cpu().contiguous() for name, t in backbone.state_dict().items()}
+            write_tensors(path / BACKBONE_WEIGHTS, tensors)
         # Of a frozen one the weights stay where they are; that they are the same is checked when it is loaded.
         fingerprint = None if own_weights else backbone.fingerprint()
-        known["backbone"] = {"name": backbone.name, "settings": backbone.settings(), "fingerprint": fingerprint}
+        saved.backbone = _SavedBackbone(backbone.name, backbone.settings(), fingerprint)
         place = Path(backbone.name.partition(":")[2])
         if fingerprint is not None and place.is_absolute():  # both may be moved together
-            known["backbone"]["from_here"] = os.path.relpath(place, path.resolve())
-    if captioner.sampling is not None:
-        known["sampling"] = captioner.sampling.to_dict()
-    if captioner.grid is not None:
-        known["grid"] = list(captioner.grid)
-    write_json(path / CAPTIONER, {**known, "generation": captioner.generation.to_dict()})
+            saved.backbone.from_here = os.path.relpath(place, path.resolve())
+    known = asdict(saved) | {"generation": parts.generation.to_dict()}
+    if known["backbone"] and known["backbone"]["from_here"] is None:
+        del known["backbone"]["from_here"]
+    write_json(path / CAPTIONER, known)
 
 
 def is_captioner_folder(folder: Path) -> bool:
@@ -54,115 +83,81 @@ def is_captioner_folder(folder: Path) -> bool:
     return (or_model_of_run(folder) / CAPTIONER).exists()
 
 
-def load_captioner(folder: str | Path, backbone: str | None = None) -> dict[str, Any]:
-    """The arguments of `VideoCaptioner` from a folder; see `VideoCaptioner.from_pretrained`."""
+def load_captioner(folder: str | Path, backbone: str | None = None) -> CaptionerParts:
+    """Read a captioner; see `VideoCaptioner.from_pretrained`."""
     path = local_folder(folder)
     if not (path / CAPTIONER).exists():
         raise CheckpointError(
-            "no-captioner", f"there is no {CAPTIONER} in `{path}`", "name a folder that `albertkit caption train` wrote"
+            "wrong-model", f"there is no {CAPTIONER} in `{path}`", "name a folder that `albertkit caption train` wrote"
         )
-    known = read_json(path / CAPTIONER, "captioner")
-    try:
-        if known["format"] != _FORMAT:
-            raise CheckpointError(
-                "no-captioner", f"`{path / CAPTIONER}` is of format {known['format']}, this albertkit reads {_FORMAT}",
-                "use the albertkit that wrote it",
-            )  # fmt: skip
-        sampling = FrameSampling(**known["sampling"]) if known["sampling"] else None
-        grid = Grid(*known["grid"]) if known["grid"] else None
-        said: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in known["generation"].items()}
-        generation = GenerationSettings(**said)
-        if backbone is not None and not known["backbone"]:
-            raise ConfigError(
-                "bad-argument", f"the captioner in `{path}` has no backbone that --backbone could name the place of",
-                "leave --backbone out",
-            )  # fmt: skip
-        own = _load_backbone(path, known["backbone"], backbone) if known["backbone"] else None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _no_captioner(path, error) from None
-    model = load_checkpoint(path, AlbertForImageCaptioning)
+    saved = load(path / CAPTIONER, _Saved, "captioner", "copy the folder again")
+    if backbone is not None and saved.backbone is None:
+        raise ConfigError(
+            "bad-value",
+            f"the captioner in `{path}` has no backbone that --backbone could name the place of",
+            "leave --backbone out",
+        )
+    own = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
+    model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
     tokenizer = own_tokenizer(path, model.config)
-    return dict(model=model, tokenizer=tokenizer, backbone=own, sampling=sampling, grid=grid, generation=generation)
-
-
-def _load_backbone(path: Path, known: dict[str, Any], elsewhere: str | None) -> Any:
-    """The backbone with the weights in the folder; or a frozen one from where it lies, or from `elsewhere`."""
-    if known["fingerprint"] is None:
-        if elsewhere is not None:
-            raise ConfigError(
-                "bad-argument", f"the captioner in `{path}` keeps the weights of its backbone `{known['name']}` itself",
-                "leave --backbone out",
-            )  # fmt: skip
-        try:
-            weights = load_file(plain_file(path / BACKBONE_WEIGHTS))
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(
-                "broken-weights", f"`{path / BACKBONE_WEIGHTS}`: {error}", "copy the whole captioner again"
-            ) from None
-        backbone = load_backbone(known["name"], known["settings"], weights)
-        backbone.kept = True
-        return backbone.eval()
-    return find_backbone(
-        elsewhere or _place(path, known), known["settings"], known["fingerprint"], f"the captioner in `{path}`"
-    ).eval()
+    return CaptionerParts(model, tokenizer, own, saved.sampling, saved.grid, saved.generation)
 
 
 def kept_backbone(folder: Path) -> Backbone | None:
-    """The backbone whose weights a captioner's folder holds; None for any other folder.
-
-    Raises:
-        CheckpointError: no-captioner, broken-weights.
-    """
+    """Return the backbone whose weights a captioner's folder holds; None for any other folder."""
     if not (folder / CAPTIONER).exists() or not (folder / BACKBONE_WEIGHTS).exists():
         return None
-    known = read_json(folder / CAPTIONER, "captioner")
+    saved = load(folder / CAPTIONER, _Saved, "captioner", "copy the folder again").backbone
+    return None if saved is None or saved.fingerprint else _load_backbone(folder, saved, None)
+
+
+def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> Backbone:
+    """Load the backbone with the weights in the folder; or a frozen one from where it lies, or from `elsewhere`."""
+    if saved.fingerprint is not None:
+        place, user = elsewhere or _place(path, saved), f"the captioner in `{path}`"
+        return find_backbone(place, saved.settings, saved.fingerprint, user).eval()
+    if elsewhere is not None:
+        raise ConfigError(
+            "bad-value",
+            f"the captioner in `{path}` keeps the weights of its backbone `{saved.name}` itself",
+            "leave --backbone out",
+        )
     try:
-        return None if known["backbone"]["fingerprint"] else _load_backbone(folder, known["backbone"], None)
-    except (KeyError, TypeError) as error:
-        raise _no_captioner(folder, error) from None
-
-
-def _no_captioner(folder: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        "no-captioner",
-        f"`{folder / CAPTIONER}` is not what a captioner is saved as: {error!r}",
-        "copy the folder again",
-    )
+        weights = load_file(plain_file(path / BACKBONE_WEIGHTS))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            "corrupt", f"`{path / BACKBONE_WEIGHTS}`: {error}", "copy the whole captioner again"
+        ) from None
+    backbone = load_backbone(saved.name, saved.settings, weights)
+    backbone.kept = True
+    return backbone.eval()
 
 
 def find_backbone(name: str, settings: dict[str, Any], fingerprint: str | None, user: str) -> Backbone:
-    """Load a frozen backbone that somebody was made with, from where it lies now.
-
-    Args:
-        name: As for `load_backbone`.
-        settings: That it had.
-        fingerprint: That it had; None: its weights may be any.
-        user: Who was made with it, for messages.
-
-    Raises:
-        CheckpointError: missing-backbone, other-backbone, and what loading raises.
-    """
+    """Load the frozen backbone that a captioner or clips were made with, from where it lies now."""
     try:
         backbone = load_backbone(name, settings)
     except AlbertKitError as error:
-        if error.slug not in ("not-found", "hub-unreachable"):
+        if error.slug not in ("not-found", "unreachable"):
             raise
         raise CheckpointError(
-            "missing-backbone", f"{user} needs its backbone `{name}`, which cannot be loaded: {error.message}",
+            "not-found",
+            f"{user} needs its backbone `{name}`, which cannot be loaded: {error.message}",
             f"say where it lies now: --backbone {name.partition(':')[0]}:PLACE",
-        ) from None  # fmt: skip
+        ) from None
     if fingerprint not in (None, backbone.fingerprint()):
         raise CheckpointError(
-            "other-backbone", f"`{name}` has other weights than {user} was made with",
+            "changed",
+            f"`{name}` has other weights than {user} was made with",
             "put the weights back that it had, name their place with --backbone, or train the captioner on these",
-        )  # fmt: skip
+        )
     return backbone
 
 
-def _place(path: Path, known: dict[str, Any]) -> str:
-    """The name of a frozen backbone: of where it was, or else of where it is as seen from the captioner's folder."""
-    kind, _, place = str(known["name"]).partition(":")
-    beside = path / str(known.get("from_here", place))
-    if place and not Path(place).exists() and beside.exists():
-        return f"{kind}:{beside.resolve()}"
-    return str(known["name"])
+def _place(path: Path, saved: _SavedBackbone) -> str:
+    """Return the name of a frozen backbone: of where it was, or else of where it is as seen from the captioner's folder."""
+    kind, _, place = saved.name.partition(":")
+    from_here = path / (saved.from_here or place)
+    if place and not Path(place).exists() and from_here.exists():
+        return f"{kind}:{from_here.resolve()}"
+    return saved.name

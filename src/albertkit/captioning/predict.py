@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from albertkit.captioning.attention import word_attention
-from albertkit.captioning.captioner import Caption, VideoCaptioner
+from albertkit.captioning.captioner import Caption, VideoCaptioner, open_captioner
 from albertkit.captioning.contact_sheet import write_contact_sheet
 from albertkit.captioning.data import Clip, frames_of
 from albertkit.captioning.data.reading import read_splits
-from albertkit.captioning.generation import GenerationSettings
-from albertkit.errors import AlbertKitError, DataError
+from albertkit.captioning.options import PredictCaptionsOptions
+from albertkit.data.bad_rows import Fault, Faults
+from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.files import atomic_file, check_new_file
-from albertkit.tasks.faults import Fault, Faults
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Section, Text
 
 LISTS = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
 
@@ -41,7 +44,7 @@ class PredictedClip:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         own: dict[str, Any] = {"key": self.key, "caption": self.captions[0].text if self.captions else ""}
         own["captions"] = [
             {"caption": c.text, "score": round(c.score, 6), "log_probability": round(c.log_probability, 6)}
@@ -52,8 +55,8 @@ class PredictedClip:
         return own | ({"notes": list(self.notes)} if self.notes else {})
 
 
-@dataclass
-class PredictReport:
+@dataclass(frozen=True)
+class PredictReport(Result):
     """What was captioned.
 
     Attributes:
@@ -64,35 +67,38 @@ class PredictReport:
     clips: list[PredictedClip] = field(default_factory=list)
     skipped: list[tuple[str, AlbertKitError]] = field(default_factory=list)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return name the clips that could not be read."""
+        return tuple(f"skipped: {key}: {error.message}" for key, error in self.skipped)
 
-def predict_captions(
-    captioner: VideoCaptioner,
-    inputs: Sequence[str | Path],
-    *,
-    out: str | Path | None = None,
-    sheets: str | Path | None = None,
-    settings: GenerationSettings | None = None,
-) -> PredictReport:
-    """Caption videos and lists of clips, one clip after the other.
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        skipped = [{"key": key, "slug": error.slug, "reason": error.message} for key, error in self.skipped]
+        return {"clips": [clip.to_dict() for clip in self.clips], "skipped": skipped}
 
-    A clip that cannot be read is skipped and reported; if none can, that is an error.
+    def sections(self) -> list[Section]:
+        """Return each clip with its captions and their scores, notes and contact sheet."""
+        lines = []
+        for clip in self.clips:
+            lines += [clip.key, *(f"  {caption.score:8.3f}  {caption.text}" for caption in clip.captions)]
+            lines += [f"            {line}" for line in (*clip.notes, *([str(clip.sheet)] if clip.sheet else []))]
+        return [Text("\n".join(lines), form="code")]
 
-    Args:
-        captioner: With a backbone.
-        inputs: Files of video; manifests and what else `read_clips` reads, with all their splits; folders.
-        out: A JSONL file to write: a line for each clip, whole or not at all.
-        sheets: Folder for a contact sheet of each clip (PNG).
-        settings: Of generation. Default: the captioner's own.
 
-    Raises:
-        DataError: what the first clip raised, if none can be read. ConfigError: no-backbone.
-    """
+@takes(PredictCaptionsOptions)
+def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
+    """Caption videos and lists of clips, one clip after the other."""
+    out = options.out
+    if not options.videos:
+        raise ConfigError("bad-value", "no video is named", "albertkit caption predict MODEL VIDEO")
     if out is not None:
         check_new_file(out)
-    _, sampling = captioner.eyes()
-    report = PredictReport()
-    clips, faults = _clips(inputs)
-    report.skipped += [
+    captioner = open_captioner(options.model, options.backbone, options.device)
+    _, sampling = captioner.require_backbone()
+    clips, faults = _clips(options.videos)
+    found: list[PredictedClip] = []
+    skipped: list[tuple[str, AlbertKitError]] = [
         (fault.where, DataError("bad-row", f"`{fault.file}`, {fault.where}: {fault.reason}")) for fault in faults
     ]
     captioner.model.eval()
@@ -101,25 +107,26 @@ def predict_captions(
         try:
             frames = frames_of(clip, sampling)
         except DataError as error:
-            report.skipped.append((clip.key, error))
+            skipped.append((clip.key, error))
             continue
         context = captioner.context(torch.from_numpy(frames.pixels[None]))
-        captions = captioner.describe(context, settings)[0]
+        captions = captioner.describe(context, options.generation)[0]
         sheet = None
-        if sheets is not None and captions:
-            sheet = Path(sheets) / f"{sheet_name(clip.key, names)}.png"
+        if not options.no_sheets and captions:
+            sheet = Path(options.sheets) / f"{sheet_name(clip.key, names)}.png"
             _write_sheet(sheet, captioner, context, frames, captions)
-        report.clips.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
-    if not report.clips:
-        raise report.skipped[0][1] if report.skipped else DataError("empty-input", "no clip is named", "name videos")
+        found.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
+    if not found:
+        raise skipped[0][1] if skipped else DataError("empty", "no clip is named", "name videos")
     if out is not None:
         with atomic_file(out, "w") as stream:
-            _write_lines(stream, report)
-    return report
+            for predicted in found:
+                stream.write(json.dumps(predicted.to_dict(), ensure_ascii=False) + "\n")
+    return PredictReport(found, skipped)
 
 
 def _clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[Fault]]:
-    """The clips that inputs name, each with a key of its own, and what of lists cannot be used."""
+    """Return the clips that inputs name, each with a key of its own, and what of lists cannot be used."""
     clips: list[Clip] = []
     faults = Faults("skip")
     for given in map(Path, inputs):
@@ -136,20 +143,15 @@ def _clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[Fault]]:
 
 
 def unused(name: str, taken: set[str]) -> str:
-    """A name that is not among those taken, by a number at its end if need be; it is then one of them."""
+    """Return a name that is not among those taken, by a number at its end if need be; it is then one of them."""
     found = next(one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken)
     taken.add(found)
     return found
 
 
 def sheet_name(key: str, taken: set[str]) -> str:
-    """The name of a clip's picture: letters and digits of any script, no folder, not hidden, not one of those taken."""
+    """Return the name of a clip's picture: letters and digits of any script, no folder, not hidden, not one of those taken."""
     return unused(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
-
-
-def _write_lines(stream: IO[str], report: PredictReport) -> None:
-    for clip in report.clips:
-        stream.write(json.dumps(clip.to_dict(), ensure_ascii=False) + "\n")
 
 
 def _write_sheet(file: Path, captioner: VideoCaptioner, context: Any, frames: Any, captions: Sequence[Caption]) -> None:

@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from albertkit.captioning.data.fields import as_span, spanned
+from albertkit.captioning.data.clip import as_span, spanned
 from albertkit.captioning.metrics import CaptionScores, score_captions
-from albertkit.corpus.inputs import ByteStream, find_inputs
+from albertkit.captioning.options import ScoreCaptionsOptions
+from albertkit.data.bad_rows import counted
+from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.lines import not_json
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import DataError
 from albertkit.files import atomic_file, check_new_file, plain_file
-from albertkit.tasks.faults import counted
-from albertkit.tasks.tables.source import not_json
+from albertkit.frame.command import takes
 
 File = str | os.PathLike[str]
 
@@ -49,38 +51,29 @@ class CaptionFile(NamedTuple):
     rows: list[CaptionRow]
 
 
-def score_caption_files(
-    predictions: File, references: Sequence[File], java: bool = True, details: File | None = None
-) -> CaptionScores:
-    """Score a file of captions, by keys that are compared as text, or line by line.
-
-    Args:
-        predictions: One caption a clip, as `read_caption_file` reads it. Of a TSV's captions, the best first, the first counts.
-        references: One or more files. Of plain lines each has one reference for every line of the predictions.
-        java: METEOR and SPICE too, where pycocoevalcap and Java are installed.
-        details: A file for one JSON object a clip: key, caption, references and scores.
-
-    Raises:
-        DataError: ids-mismatch, duplicate-ids, wrong-number, wrong-captions, no-captions, and what reading raises.
-    """
+@takes(ScoreCaptionsOptions)
+def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
+    """Score a file of captions, by keys that are compared as text, or line by line."""
+    predictions, details = options.predictions, options.details
     if details is not None:
         check_new_file(details)
-    given, truths = read_caption_file(predictions), [read_caption_file(file) for file in references]
+    given, truths = read_caption_file(predictions), [read_caption_file(file) for file in options.references]
     for truth in truths:
         if (truth.layout == "lines") != (given.layout == "lines"):
             keyed, bare = (truth, given) if given.layout == "lines" else (given, truth)
             raise DataError(
-                "ids-mismatch", f"`{keyed.path}` has keys, `{bare.path}` is plain lines",
+                "predictions-mismatch",
+                f"`{keyed.path}` has keys, `{bare.path}` is plain lines",
                 "give keys to both, or write both as lines in the same order",
-            )  # fmt: skip
+            )
         if given.layout == "lines" and len(truth.rows) != len(given.rows):
             raise DataError(
-                "wrong-number",
+                "predictions-mismatch",
                 f"`{predictions}` has {counted(len(given.rows), 'line')}, `{truth.path}` has {len(truth.rows):,}",
                 "line n of one belongs to line n of the other",
             )
     candidates, gold = _candidates(given), _references(truths)
-    scores = score_captions(gold, candidates, java=java)
+    scores = score_captions(gold, candidates, java=options.java)
     if details is not None:
         with atomic_file(details, "w") as stream:
             for key, values in scores.each.items():
@@ -97,16 +90,10 @@ def read_caption_file(file: File) -> CaptionFile:
       list, or `caption`.
     - One JSON: a list of such objects (COCO's results), an object with `annotations` (COCO), or of keys and captions.
     - Else plain text, a caption a line.
-
-    Args:
-        file: UTF-8, may be compressed.
-
-    Raises:
-        DataError: not-found, wrong-kind, bad-encoding, broken-json, bad-row, no-captions.
     """
     text = _read(file)
     if not text:
-        raise DataError("no-captions", f"`{file}` is empty", "name a file of captions")
+        raise DataError("bad-label", f"`{file}` is empty", "name a file of captions")
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
     filled = [(number, line) for number, line in lines if line.strip()]
     first = filled[0][1] if filled else ""
@@ -123,9 +110,10 @@ def read_caption_file(file: File) -> CaptionFile:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            "broken-json", f"`{file}` begins as JSON and is not: {error}",
+            "bad-file",
+            f"`{file}` begins as JSON and is not: {error}",
             "write it again; a JSON object a line, or one for the whole file",
-        ) from None  # fmt: skip
+        ) from None
     return CaptionFile(file, "json", list(_json_rows(file, content)))
 
 
@@ -186,7 +174,7 @@ def _record_row(file: File, where: str, record: Any) -> CaptionRow:
 
 
 def _row(file: File, where: str, key: Any, captions: list[Any]) -> CaptionRow:
-    """A row, if it is one: a key of text or a whole number, and at least one caption."""
+    """Return a row, if it is one: a key of text or a whole number, and at least one caption."""
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise _bad(file, where, f"the key is {key!r}, it must be text or a whole number")
     for caption in captions or [None]:
@@ -224,10 +212,10 @@ def _candidates(given: CaptionFile) -> dict[str, str]:
     for key, captions, where in given.rows:
         if given.layout != "tsv" and len(captions) > 1:
             raise DataError(
-                "wrong-captions", f"`{given.path}`, {where}: {len(captions)} captions of clip `{key}`", "leave the best"
+                "bad-row", f"`{given.path}`, {where}: {len(captions)} captions of clip `{key}`", "leave the best"
             )
         if found.setdefault(key, captions[0]) != captions[0]:
-            raise DataError("duplicate-ids", f"`{given.path}`, {where}: clip `{key}` again", "leave one caption")
+            raise DataError("bad-row", f"`{given.path}`, {where}: clip `{key}` again", "leave one caption")
     return found
 
 

@@ -1,57 +1,43 @@
-"""Text for pictures: a font that has the letters, on whatever machine this is, and lines that fit."""
+"""Text for pictures: a font that has the letters, and lines that fit."""
 
-import os
 import unicodedata
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+from bisect import bisect_right
 from typing import Any
 
-# Tried first, because they look alike everywhere; then every font of the system, plain ones before bold ones.
-_PREFERRED = (
+# Pillow looks for these where the system keeps its fonts; the first that has all letters is taken.
+FONTS = (
     "DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "NotoSansKR-Regular.otf", "NanumGothic.ttf",
-    "AppleSDGothicNeo.ttc", "malgun.ttf", "segoeui.ttf",
-)  # fmt: skip
-_FOLDERS = (
-    "/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts",
-    "/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts", "C:/Windows/Fonts",
+    "AppleSDGothicNeo.ttc", "malgun.ttf", "segoeui.ttf", "Arial Unicode.ttf",
 )  # fmt: skip
 _NOT_DRAWN = ("Zs", "Zl", "Zp", "Cf", "Mn", "Me")  # kinds of characters that are nothing by themselves
+_MOST = 1000  # letters that are looked at for one line
 _NO_LETTER = "\U0010fffd"  # what a font draws for it, it draws for every letter that it lacks
 
 
 def clean(text: str) -> str:
-    """A text as one line, without what cannot be drawn: control characters, half characters."""
+    """Return a text as one line, without what cannot be drawn: control characters, half characters."""
     return " ".join("".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split())
 
 
 def font_for(text: str) -> tuple[Any, list[str]]:
-    """The first font of this machine that has all letters of a text, or else the one that has the most.
+    """Return the known font that lacks the fewest letters of a text, and these letters.
 
-    Args:
-        text: Everything that it is to draw.
-
-    Returns:
-        Pillow's font, of which `font_variant(size=…)` makes every size; the characters that it lacks. Hangul, for example,
-        is in Nanum Gothic and Noto Sans CJK, not in DejaVu Sans or the font that comes with Pillow.
+    Of Pillow's font `font_variant(size=…)` makes every size. Hangul, for example, is in Nanum Gothic and Noto Sans CJK.
     """
     from PIL import ImageFont
 
     needed = sorted({c for c in text if unicodedata.category(c) not in _NOT_DRAWN})
-    best: Any = ImageFont.load_default(16)
-    lacking = _lacking(best, needed)
-    own = True  # Pillow's own, which is the last choice
-    for name in _fonts():
-        if not own and not lacking:
-            break
+    found = []
+    for name in FONTS:
         try:
             font = ImageFont.truetype(name, 16)
         except OSError:
-            continue  # not on this machine, or pictures in one size only
-        without = _lacking(font, needed)
-        if (own and len(without) <= len(lacking)) or len(without) < len(lacking):
-            best, lacking, own = font, without, False
-    return best, lacking
+            continue  # not on this machine
+        found.append((font, _lacking(font, needed)))
+        if not found[-1][1]:
+            break
+    own = ImageFont.load_default(16)
+    return min([*found, (own, _lacking(own, needed))], key=lambda one: len(one[1]))
 
 
 def _lacking(font: Any, letters: list[str]) -> list[str]:
@@ -64,24 +50,8 @@ def _drawn(font: Any, letter: str) -> tuple[tuple[int, int], bytes]:
     return mask.size, bytes(mask)
 
 
-def _fonts() -> Iterator[str]:
-    yield from _PREFERRED
-    yield from _system_fonts()
-
-
-@cache
-def _system_fonts() -> list[str]:
-    folders = [Path(os.path.expanduser(folder)) for folder in _FOLDERS]
-    files = [
-        file for folder in folders for file in folder.rglob("*") if file.suffix.lower() in (".ttf", ".otf", ".ttc")
-    ]
-    return [
-        str(file) for file in sorted(files, key=lambda file: ("Regular" not in file.stem, len(file.stem), str(file)))
-    ]
-
-
 def wrapped(text: str, font: Any, width: float) -> list[str]:
-    """Lines no wider than `width` pixels: broken at spaces, and within what is wider than a line by itself."""
+    """Return lines no wider than `width` pixels: broken at spaces, and within what is wider than a line by itself."""
     lines: list[str] = []
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
@@ -89,20 +59,11 @@ def wrapped(text: str, font: Any, width: float) -> list[str]:
             lines[-1] = longer
             continue
         while font.getlength(word) > width and len(word) > 1:
-            end = _fitting(word, font, width)
+            lengths = [font.getlength(word[:end]) for end in range(1, min(len(word), _MOST))]
+            end = max(bisect_right(lengths, width), 1)
+            while end > 1 and unicodedata.combining(word[end]):  # marks stay with the letter that they stand on
+                end -= 1
             lines.append(word[:end])
             word = word[end:]
         lines.append(word)
     return lines
-
-
-def _fitting(word: str, font: Any, width: float) -> int:
-    """How many letters of a word fit, at least one; marks stay with the letter that they stand on."""
-    low, high = 1, len(word)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if font.getlength(word[:middle]) <= width else (low, middle)
-    end = low
-    while end > 1 and unicodedata.combining(word[end]):
-        end -= 1
-    return end

@@ -1,20 +1,20 @@
-"""The command line: one short file a command, no logic. Commands are imported only when they are called."""
+"""The command line: the app of all commands, and `main`. A command is imported only when it is called."""
 
 import logging
 import os
 import signal
 import sys
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 from rich.console import Console
 
 from albertkit import __version__
+from albertkit.cli.commands import COMMANDS
 from albertkit.cli.usage import usage_error
 from albertkit.errors import explain
 from albertkit.training import launch
@@ -42,81 +42,36 @@ embed = App(name="embed", group=_TRAINING, help="Sentence embeddings: train, dis
 caption = App(name="caption", group=_TRAINING, help="Video captioning: prepare clips, train, predict, evaluate, score.")
 export = App(name="export", group=_ANSWERS, help="Export models for other programs to run.")
 migrate = App(name="migrate", group=_MODELS, help="Put ALBERT into SwinBERT's place, and its checkpoints into ours.")
-bench = App(name="bench", group=_LOOKING, help="Measure albertkit and its peers on this machine, in one run.")
-for group in (tokenizer, corpus, embed, caption, export, migrate, bench):
+for group in (tokenizer, corpus, embed, caption, export, migrate):
     app.command(group)
 
 _JOB_OF = {
     **dict.fromkeys(("quickstart", "pretrain", "finetune"), _TRAINING),
     **dict.fromkeys(("convert", "init", "inspect"), _MODELS),
-    **dict.fromkeys(("predict", "serve", "agreement", "exits"), _ANSWERS),
-    **dict.fromkeys(("evaluate", "score", "report", "doctor"), _LOOKING),
+    **dict.fromkeys(("predict", "serve", "compare-precision", "early-exit"), _ANSWERS),
+    **dict.fromkeys(("evaluate", "score", "report", "doctor", "bench"), _LOOKING),
 }
 
-# Group to commands, and of each its module and function. Its docstring is the help.
-_COMMANDS = (
-    (app, {
-        "quickstart": "quickstart:quickstart", "init": "init:init", "pretrain": "pretrain:pretrain",
-        "evaluate": "evaluate:evaluate", "finetune": "finetune:finetune", "predict": "predict:predict",
-        "serve": "serve:serve", "exits": "exits:exits", "agreement": "agreement:agreement", "score": "score:score",
-        "doctor": "doctor:doctor", "convert": "convert:convert", "inspect": "inspect:inspect",
-        "report": "report:report",
-    }),
-    (tokenizer, {
-        "train": "tokenizer:train", "encode": "tokenizer:encode", "convert": "tokenizer:convert",
-        "check": "tokenizer:check", "extend": "vocabulary:extend", "repair": "vocabulary:repair",
-    }),
-    (corpus, {
-        "build": "corpus:build", "inspect": "corpus:inspect", "export": "corpus:export",
-    }),
-    (embed, {
-        "train": "embed_train:train", "distill": "embed_train:distill", "augment": "embed_evaluate:augment",
-        "evaluate": "embed_evaluate:evaluate", "encode": "embed_encode:encode", "map": "embed_evaluate:map",
-    }),
-    (caption, {
-        "prepare": "caption_prepare:prepare", "convert": "caption_convert:convert", "train": "caption_train:train",
-        "predict": "caption_predict:predict", "evaluate": "caption_predict:evaluate", "score": "caption_score:score",
-        "shapes": "caption_shapes:shapes",
-    }),
-    (export, {
-        "onnx": "export:onnx",
-    }),
-    (migrate, {
-        "swinbert": "migrate:swinbert", "swinbert-checkpoint": "migrate:swinbert_checkpoint",
-    }),
-    (bench, {
-        "tokenize": "bench:tokenize", "data": "bench:data", "finetune": "bench:finetune", "embed": "bench:embed",
-        "latency": "bench_inference:latency", "encode": "bench_inference:encode", "serve": "bench_serve:serve",
-        "caption": "bench:caption", "pretrain": "bench:pretrain", "quality": "bench_quality:quality",
-        "bert": "bench_bert:bert", "all": "bench_all:everything",
-    }),
-)  # fmt: skip
-for group, commands in _COMMANDS:
-    for name, place in commands.items():
-        job = {"group": _JOB_OF[name]} if group is app else {}
-        group.command(f"albertkit.cli.{place}", name=name, **cast(Any, job))
+_GROUPS = {"": app, **{group.name[0]: group for group in (tokenizer, corpus, embed, caption, export, migrate)}}
+for command in COMMANDS:
+    first, _, last = command.name.rpartition(" ")
+    job: dict[str, Any] = {} if first else {"group": _JOB_OF[last]}
+    _GROUPS[first].command(f"albertkit.cli.commands:{command.identifier}", name=last, **job)
 
 
-# Which settings a command's --config-file holds.
-_SETTINGS = {
-    "pretrain": ("albertkit.pretraining.settings", "PretrainSettings"),
-    "finetune": ("albertkit.tasks.settings", "FinetuneSettings"),
-    "embed train": ("albertkit.embeddings.learning.settings", "EmbedSettings"),
-    "embed distill": ("albertkit.embeddings.learning.settings", "DistillSettings"),
-    "caption train": ("albertkit.captioning.training.settings", "CaptionSettings"),
-}
+def _settings_class(arguments: list[str]) -> Any:
+    """Return the class of the settings of the command that is called, if it has any."""
+    called = (command for command in COMMANDS if arguments[: command.name.count(" ") + 1] == command.name.split())
+    return next((command.settings for command in called), None)
 
 
 def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
-    command = next((name for name in _SETTINGS if arguments[: name.count(" ") + 1] == name.split()), None)
     for position, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
         path = value or next(iter(arguments[position + 1 :]), "")
-        if flag == "--config-file" and path and command:
-            module, name = _SETTINGS[command]
-            settings = getattr(import_module(module), name).read(Path(path), pipe=True)
-            app.config = Dict(settings, use_commands_as_keys=False)
+        if flag == "--config-file" and path and (settings := _settings_class(arguments)):
+            app.config = Dict(settings.read(Path(path), pipe=True), use_commands_as_keys=False)
 
 
 def _with_streams(arguments: list[str]) -> list[str]:
@@ -138,7 +93,7 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 
 # Whose log people read: which model a run stands for; that loops are compiled.
-_PRINTED = ("model_folder", "tokenizer.compiled")
+_PRINTED = ("model_folder", "jit")
 
 
 class _LogLines(logging.Handler):
@@ -158,11 +113,10 @@ class _LogLines(logging.Handler):
 
 def _read_summaries(arguments: list[str]) -> None:
     """Import the commands of a group whose list is asked for: their docstrings say what each is for."""
-    words = [argument for argument in arguments if not argument.startswith("-")]
-    for group, commands in _COMMANDS:
-        if words == ([] if group is app else list(group.name)):
-            for name in commands:
-                group[name]  # resolves what is registered by its place
+    words = " ".join(argument for argument in arguments if not argument.startswith("-"))
+    if words in _GROUPS:
+        for name in _GROUPS[words]:
+            _GROUPS[words][name]  # resolves what is registered by its place
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From files to a token store: read and encoded here or on many machines, written strictly in order; killed anywhere, it resumes.
+"""Build a token store from files: read and encoded here or on many machines, written strictly in order, resumable.
 
 The bytes depend on the inputs, the tokenizer and `BuildSettings`, not on machines, workers, batches or interruptions.
 """
@@ -7,372 +7,291 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from albertkit.addresses import is_remote
-from albertkit.corpus.inputs import InputFile, find_inputs
-from albertkit.corpus.journal import JOURNAL, Journal
+from albertkit.corpus.encoding import EncodedBatch, encode_here, peak_memory_mb
 from albertkit.corpus.layout import check_layout
-from albertkit.corpus.local import BuildEngine, LocalEngine, Work
-from albertkit.corpus.origin import Origin, other_build, other_store
-from albertkit.corpus.progress import BuildProgress
-from albertkit.corpus.readers import ERRORS
-from albertkit.corpus.reading import BatchNote, Counts, Place
+from albertkit.corpus.options import BuildOptions
+from albertkit.corpus.reading import Batch, Counts, Place, Work
 from albertkit.corpus.remote import remote_manifest, upload_store, working_folder
 from albertkit.corpus.report import BuildReport, warnings_of
-from albertkit.corpus.settings import BuildSettings
-from albertkit.corpus.store import MANIFEST, UNFINISHED, token_dtype
-from albertkit.corpus.workers import EncodedBatch, peak_memory_mb
-from albertkit.corpus.writer import StoreWriter, check_waiting, publish, write_manifest
-from albertkit.errors import AlbertKitError, ConfigError, DataError, near_miss
-from albertkit.files import only_writer, read_json
+from albertkit.corpus.seen import SeenDocuments
+from albertkit.corpus.store_format import KINDS, MANIFEST, UNFINISHED, token_dtype
+from albertkit.corpus.writer import StoreWriter, write_manifest
+from albertkit.data.inputs import find_inputs
+from albertkit.errors import DataError
+from albertkit.files import read_json, sha256_bytes
+from albertkit.frame.command import takes
+from albertkit.frame.job import Job, check_made_from
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.batch import available_cores
 
-ENGINES = ("local", "ray")
 # A worker process costs 1.7 s of processor time before it is as fast as this one (Python, the tokenizer, the compiled
 # engine, an empty word table): two of them took 5.7 s where this process took 2.3 for 41 MB of text.
 _SMALL_BYTES = 100_000_000
+_HASHES = "hashes.bin"  # of all documents, in the order they were written
+_RESULT = (*(f"{kind}-*.bin" for kind in KINDS), "tokenizer/*")
 
 
-def build_store(
-    inputs: Sequence[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    tokenizer: AlbertTokenizer | str | os.PathLike[str],
-    settings: BuildSettings | None = None,
-    *,
-    errors: str = "strict",
-    workers: int | None = None,
-    overwrite: bool = False,
-    progress: bool = False,
-    commit_seconds: float = 10.0,
-    engine: str = "local",
-    address: str | None = None,
-) -> BuildReport:
-    """Make a token store of text files.
+@takes(BuildOptions)
+def build_store(options: BuildOptions) -> BuildReport:
+    """Make a token store of text files. Arguments as `BuildOptions`; `tokenizer` may also be an `AlbertTokenizer`.
 
     Killed at any moment and called again with the same inputs and settings, it goes on from the last commit and ends
     with the same bytes. The work lies in `out/.build` until the store is complete.
 
-    Args:
-        inputs: Files, globs, folders, URLs: `inputs.find_inputs`.
-        out: Folder of the store; new, empty, or holding an unfinished build. An address (`s3://…`): the store is built in a
-            folder below `ALBERTKIT_CACHE` (`~/.cache/albertkit`), uploaded with the manifest last, and removed here.
-        tokenizer: A tokenizer or the folder of one.
-        settings: What decides the bytes; default `BuildSettings()`.
-        errors: What to do about bytes that are not UTF-8: "strict" (an error) or "replace".
-        workers: Processes that split and encode. 0 means threads of this process: the default on two cores, and for
-            less than 100 MB of input; otherwise one a core. With Ray: parts of the inputs at work or waiting at a time, 1 or
-            more; None follows the cores of the cluster.
-        overwrite: Replace another store, or another or a broken unfinished build, that lies in `out`.
-        progress: Show it on stderr.
-        commit_seconds: How often work is made safe.
-        engine: "local" (this machine) or "ray" (the machines of a Ray cluster, which must see the inputs under the same
-            names). The bytes are the same.
-        address: Of the Ray cluster, `host:port`; None: the one this machine is part of, else this machine alone.
-
     Raises:
-        ConfigError: bad-workers, bad-errors, bad-engine, bad-address.
-        MissingExtraError: missing-extra, without Ray.
-        DataError: bad input (`readers.DocumentFile`), lines-are-paragraphs, empty-corpus, folder-not-empty,
-            other-store, other-build.
-        MachineError: disk-full, worker-died, in-use, no-cluster, node-differs.
+        ConfigError: bad-value, unknown-name.
+        MissingExtraError: not-installed, without Ray.
+        DataError: bad input (`readers.DocumentFile`), doubtful, empty, exists, changed.
+        MachineError: disk-full, worker-died, in-use, unreachable, machines-differ, corrupt.
     """
-    settings = settings or BuildSettings()
-    if engine not in ENGINES:
-        raise ConfigError("bad-engine", f"there is no engine `{engine}`", near_miss(engine, ENGINES))
-    least = 0 if engine == "local" else 1
-    if workers is not None and workers < least:
-        hint = "use 0 (this process) or more" if engine == "local" else "use 1 or more"
-        raise ConfigError("bad-workers", f"workers is {workers}", hint)
-    if errors not in ERRORS:
-        raise ConfigError("bad-errors", f"there is no way `{errors}` to treat bad bytes", near_miss(errors, ERRORS))
-    if not isinstance(tokenizer, str | os.PathLike):
-        loaded: Any = tokenizer
-    else:
-        loaded = AlbertTokenizer.from_pretrained(tokenizer)
-    files = find_inputs(inputs)
-    remote = os.fspath(out) if is_remote(out) else None
-    folder = working_folder(remote) / "store" if remote else Path(out)
-    build = _Build(folder, files, loaded, settings, errors, engine)
-    with only_writer(folder):
-        if remote and build.is_at(remote, overwrite):
-            return build.report
-        overwrite = overwrite and not (remote and build.is_whole())  # what is built waits to be uploaded
-        build.run(lambda: _engine(engine, address, workers, files), overwrite, progress, commit_seconds)
-        if remote:
-            build.move_to(remote, progress)
-    return build.report
+    tokenizer = options.tokenizer
+    if isinstance(tokenizer, str | os.PathLike):
+        tokenizer = AlbertTokenizer.from_pretrained(tokenizer)
+    build = _Build(options, Work(find_inputs(options.inputs), options.settings, options.errors, tokenizer))
+    return build.at_address(str(options.out)) if is_remote(options.out) else build.in_folder(Path(options.out))
 
 
-def _engine(engine: str, address: str | None, workers: int | None, files: list[InputFile]) -> BuildEngine:
-    if engine == "ray":
-        from albertkit.corpus.cluster import Cluster
-
-        return Cluster(address, workers)
-    if workers is None:
-        cores = available_cores()
-        # On two cores, the two threads of this process are worth two workers, whatever the size.
-        workers = 0 if cores <= 2 or sum(file.size for file in files) < _SMALL_BYTES else cores
-    return LocalEngine(workers)
-
-
+@dataclass(frozen=True)
 class _Build:
     """One call of `build_store`."""
 
-    def __init__(
-        self, out: Path, files: list[InputFile], tokenizer: Any, settings: BuildSettings, errors: str, engine: str
-    ) -> None:
-        self.out = out
-        self.work = out / UNFINISHED
-        self.files = files
-        self.tokenizer = tokenizer
-        self.settings = settings
-        self.errors = errors
-        self.origin = Origin(files, tokenizer.fingerprint, settings, engine)
-        self.report = BuildReport(str(out), input_files=len(files), engine=engine)
-        self.counts = Counts()
-        self.place = Place()
-        self.text_before = 0
-        self.peaks: dict[Any, float] = {}
-        self.changed: list[str] = []
+    options: BuildOptions
+    work: Work
 
-    def run(self, engine: Callable[[], BuildEngine], overwrite: bool, progress: bool, commit_seconds: float) -> None:
+    def in_folder(self, out: Path) -> BuildReport:
         began = time.perf_counter()
-        if self._finished_before(overwrite):
-            self._fill(read_json(self.out / MANIFEST))
-            return
-        if not (self.work / MANIFEST).exists():  # else only publishing is left
-            workers = engine()
-            try:
-                self._build(workers, overwrite, progress, commit_seconds)
-            finally:
-                workers.close()
-            self.report.workers, self.report.nodes, self.report.retried = (
-                workers.workers,
-                workers.nodes,
-                workers.retried,
-            )
-        publish(self.work, self.out)
-        seconds = time.perf_counter() - began
-        self.peaks[os.getpid()] = peak_memory_mb()
-        self.report.seconds = round(seconds, 3)
-        self.report.mb_per_second = round((self.counts.text_bytes - self.text_before) / 1e6 / seconds, 3)
-        self.report.peak_memory_mb = round(sum(self.peaks.values()), 1)
-        self._fill(read_json(self.out / MANIFEST))
+        report = self._report(str(out))
+        size = sum(file.size for file in self.work.files)
+        with Job(
+            out / UNFINISHED,
+            self._key(),
+            into=out,
+            overwrite=self.options.overwrite,
+            title="building",
+            total=size,
+            unit="bytes",
+            progress=self.options.progress,
+        ) as job:
+            if not job.resumed:
+                if self._is_there(out):
+                    report.already_built = True
+                    return _filled(report, read_json(out / MANIFEST), self._changed_since(out / MANIFEST))
+                check_layout(self.work.files, self.work.settings)
+            report.resumed = job.resumed
+            text = self._encode(job, report) if not job.finished else 0
+            job.publish(MANIFEST, _RESULT)
+        report.seconds = round(time.perf_counter() - began, 3)
+        report.mb_per_second = round(text / 1e6 / report.seconds, 3)
+        return _filled(report, read_json(out / MANIFEST))
 
-    def _build(self, engine: BuildEngine, overwrite: bool, progress: bool, commit_seconds: float) -> None:
-        if not self.work.exists():
-            check_layout(self.files, self.settings)
-        journal = self._open_journal(overwrite)
-        try:
-            self._encode(journal, engine, progress, commit_seconds)
-            self._complete()
-        except AlbertKitError:
-            if not self.writer.totals()["documents"]:  # nothing to resume from
-                shutil.rmtree(self.work)
-                if not any(self.out.iterdir()):
-                    self.out.rmdir()
-            raise
-        finally:
-            journal.close()
+    def at_address(self, url: str) -> BuildReport:
+        """Build the store in a folder below the cache, bring it to an address and remove the folder."""
+        if (found := remote_manifest(url)) is not None and not self.options.overwrite:
+            manifest = json.loads(found)
+            check_made_from(url, _short(manifest.get("made_from")), _short(self._made_from()))
+            report = self._report(url)
+            report.already_built = True
+            return _filled(report, manifest)
+        place = working_folder(url)
+        built = place / "store" / MANIFEST  # by an earlier call, which was interrupted while it uploaded it
+        waiting = built.exists() and read_json(built).get("made_from") == self._made_from()
+        again = replace(self.options, overwrite=self.options.overwrite and not waiting)
+        report = _Build(again, self.work).in_folder(place / "store")
+        upload_store(place / "store", url, self.options.progress)
+        shutil.rmtree(place)
+        report.out, report.already_built = url, False
+        return report
 
-    # --- before -------------------------------------------------------------------------------------------------------
+    def _report(self, out: str) -> BuildReport:
+        return BuildReport(out, input_files=len(self.work.files), engine=self.options.engine)
 
-    def _finished_before(self, overwrite: bool) -> bool:
-        """Whether the very same store is there already; otherwise make sure that this build may use the folder."""
-        if self.work.exists() and not any((self.work / name).exists() for name in (JOURNAL, MANIFEST)):
-            shutil.rmtree(self.work)  # what a kill left between the last step of a build and its cleaning up
-        waiting = self.work / MANIFEST
-        if waiting.exists():
-            self._check_waiting(overwrite)
-        if self.work.exists() or not self.out.exists():
-            return False
-        if (self.out / MANIFEST).exists():
-            if overwrite:
-                return False
-            if read_json(self.out / MANIFEST).get("made_from") == self.origin.of_store():
-                self.report.already_built = True
-                self.changed = self.origin.changed_since(self.out / MANIFEST)
-                return True
-            raise other_store(self.out)
-        if any(self.out.iterdir()):
-            raise DataError(
-                "folder-not-empty", f"`{self.out}` holds other files and no store", "choose a new folder for --out"
-            )
+    # --- what it is made from -----------------------------------------------------------------------------------------
+
+    def _made_from(self) -> dict[str, Any]:
+        """Return what the manifest says of it: by names and sizes, so that copies of the inputs give the same manifest."""
+        files = self.work.files
+        settings = asdict(self.work.settings)
+        if self.work.settings.format != "pairs":
+            del settings["separator"]  # decides nothing
+        return {
+            "input_files": len(files),
+            "input_bytes": sum(file.size for file in files),
+            "first_input": files[0].name,
+            "last_input": files[-1].name,
+            "inputs_sha256": _digest([[file.name, file.size] for file in files]),
+            "tokenizer_fingerprint": self.work.tokenizer.fingerprint,
+            **settings,
+        }
+
+    def _key(self) -> dict[str, Any]:
+        """Return what decides whether a build is taken up: the very files, too, as they are now."""
+        key = _short(self._made_from())
+        key["inputs"] = _digest([[file.path, file.size, file.modified] for file in self.work.files])
+        if self.options.engine != "local":  # engines count places in the inputs differently
+            key["engine"] = self.options.engine
+        return key
+
+    def _is_there(self, out: Path) -> bool:
+        """Return True if the very same store is there; otherwise make sure that this build may use the folder."""
+        if (out / MANIFEST).exists():
+            if not self.options.overwrite:
+                check_made_from(out, _short(read_json(out / MANIFEST).get("made_from")), _short(self._made_from()))
+            return not self.options.overwrite
+        if any(file.name != UNFINISHED for file in out.iterdir()):
+            raise DataError("exists", f"`{out}` holds other files and no store", "choose a new folder for --out")
         return False
 
-    def _check_waiting(self, overwrite: bool) -> None:
-        """Make sure that what is only to be moved to its place was made of these inputs, and is what was written."""
-        try:
-            check_waiting(self.work, self.out)
-            if (before := read_json(self.work / MANIFEST)["made_from"]) != self.origin.of_store():
-                raise other_build(self.out, before, self.origin.of_store())
-            if (self.work / JOURNAL).exists():
-                journal = Journal(self.work / JOURNAL)
-                try:
-                    if (before := journal.fact("made_from")) != self.origin.of_build():
-                        raise other_build(self.out, before or {}, self.origin.of_build())
-                finally:
-                    journal.close()
-        except AlbertKitError:
-            if not overwrite:
-                raise
-            shutil.rmtree(self.work)
-
-    def _open_journal(self, overwrite: bool) -> Journal:
-        """Take up what an earlier call has committed, or begin; with `overwrite`, anew if it cannot be taken up."""
-        try:
-            return self._take_up()
-        except AlbertKitError as error:
-            if not overwrite or error.slug not in ("other-build", "broken-journal", "broken-build"):
-                raise
-            shutil.rmtree(self.work)
-            return self._take_up()
-
-    def _take_up(self) -> Journal:
-        self.work.mkdir(parents=True, exist_ok=True)
-        identity = self.origin.of_build()
-        journal = Journal(self.work / JOURNAL)
-        try:
-            before = journal.fact("made_from")
-            if before not in (None, identity):
-                raise other_build(self.out, before, identity)
-            state = journal.fact("state") if before else None
-            shutil.rmtree(self.work / "tokenizer", ignore_errors=True)  # what lay on a disk may have changed
-            self.tokenizer.save_pretrained(self.work / "tokenizer")
-            shards = state["shards"] if state else []
-            sums = state.get("sums") if state else None
-            self.writer = StoreWriter(self.work, self.tokenizer.vocab_size, self.settings.shard_tokens, shards, sums)
-            if state:
-                self.counts, self.place = Counts(**state["counts"]), Place(**state["place"])
-                self.text_before = self.counts.text_bytes
-                self.report.resumed = True
-            journal.commit(made_from=identity)
-        except BaseException:
-            journal.close()
-            raise
-        return journal
+    def _changed_since(self, manifest: Path) -> list[str]:
+        """Warn where an input has a later date than the store: sizes and names alone do not show another text."""
+        later = [file.path for file in self.work.files if file.modified > manifest.stat().st_mtime_ns]
+        if not later:
+            return []
+        return [
+            f"nothing was built, but {len(later):,} inputs have changed since, or were copied (the first: {later[0]}); if "
+            "their text is another, add --overwrite"
+        ]
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
-    def _encode(self, journal: Journal, engine: BuildEngine, progress: bool, commit_seconds: float) -> None:
-        work = Work(self.files, self.settings, self.errors, self.tokenizer, self.work / "tokenizer")
-        with BuildProgress(sum(file.size for file in self.files), progress) as display:
-            several = f"{len(self.files):,} files in this order: {self.files[0].path} … {self.files[-1].path}"
-            display.say(several if len(self.files) > 1 else f"1 file: {self.files[0].path}")
-            if self.report.resumed:
-                display.say(f"going on after {self.writer.totals()['documents']:,} documents")
-            committed = time.monotonic()
-            results = engine.results(work, self.place, journal)
+    def _encode(self, job: Job, report: BuildReport) -> int:
+        """Read, encode and write all that is left, and the manifest; return the bytes of text that were read."""
+        work, facts = self.work, job.facts
+        work.tokenizer.save_pretrained(job.folder / "tokenizer")
+        counts, place = Counts(**facts.get("counts", {})), Place(**facts.get("place", {}))
+        writer = StoreWriter(job, work.tokenizer.vocab_size, work.settings.shard_tokens, facts.get("shards", []))
+        text_before, began = counts.text_bytes, time.monotonic()
+        peaks: dict[tuple[Any, int], float] = {}
+
+        def commit() -> None:
+            if writer.shards:  # else there is nothing to go on from
+                job.commit(counts=asdict(counts), place=asdict(place), shards=writer.shards)
+
+        if documents := writer.totals()["documents"]:
+            job.progress.say(f"going on after {documents:,} documents")
+        if len(work.files) > 1:
+            first, last = work.files[0].path, work.files[-1].path
+            job.progress.say(f"{len(work.files):,} files in this order: {first} … {last}")
+        with SeenDocuments(job.folder / "seen.sqlite", job.folder / _HASHES) as seen:
+            results = self._results(place, seen, job)
             try:
-                for note, encoded in results:
-                    self._take(note, encoded)
-                    journal.add(note.digests)
-                    if time.monotonic() - committed >= commit_seconds:
-                        self._commit(journal)
-                        committed = time.monotonic()
-                    text = self.counts.text_bytes - self.text_before
-                    documents = self.writer.totals()["documents"]
-                    display.update(engine.stored_bytes, text, documents, engine.describe())
+                for batch, encoded in results:
+                    _count(counts, batch, encoded)
+                    document_sentences = encoded.document_sentences[encoded.document_sentences > 0]
+                    if len(document_sentences):
+                        writer.append(encoded.tokens, encoded.sentence_lengths, document_sentences)
+                    job.write(_HASHES, b"".join(batch.digests))
+                    place = batch.place
+                    node, process, peak = encoded.process
+                    peaks[node, process] = max(peak, peaks.get((node, process), 0.0))
+                    if job.is_due:
+                        commit()
+                    rate = (counts.text_bytes - text_before) / 1e6 / max(time.monotonic() - began, 1e-9)
+                    state = f"{writer.totals()['documents']:,} documents, {rate:.1f} MB/s{self._machines(peaks)}"
+                    job.progress.update(batch.stored_bytes, state)
             except DataError:  # bad input: what came before it is sound and need not be done again
-                self._commit(journal)
-                raise
-            except OSError as error:
-                error.filename = error.filename or str(self.work)
+                commit()
                 raise
             finally:
                 results.close()
-            self._commit(journal)
-        self.writer.close()
+        if not writer.shards:
+            raise _nothing(counts, work)
+        job.discard(_HASHES)
+        commit()
+        write_manifest(job, writer.shards, self._facts(counts, writer.totals()))
+        if self.options.engine == "ray":
+            report.workers, report.nodes = len(peaks), len({node for node, _ in peaks})
+        else:
+            report.workers = self._local_workers()
+        peaks[None, os.getpid()] = peak_memory_mb()
+        report.peak_memory_mb = round(sum(peaks.values()), 1)
+        return counts.text_bytes - text_before
 
-    def _take(self, note: BatchNote, encoded: EncodedBatch) -> None:
-        document_sentences = encoded.document_sentences[encoded.document_sentences > 0]
-        if len(document_sentences):
-            self.writer.append(encoded.tokens, encoded.sentence_lengths, document_sentences)
-        self.counts.add(note.counts)
-        self.counts.empty_documents += int((encoded.document_sentences == 0).sum())
-        self.counts.unknown_tokens += int(encoded.unknown.sum())
-        self.counts.single_sentence_documents += int((document_sentences == 1).sum())
-        self.counts.lines += int(encoded.lines.sum())
-        self.counts.line_tokens += int(encoded.line_tokens.sum())
-        self.counts.unfinished_lines += int(encoded.unfinished.sum())
-        self.place = note.place
-        process, peak = encoded.process
-        self.peaks[process] = max(peak, self.peaks.get(process, 0.0))
+    def _results(
+        self, place: Place, seen: SeenDocuments, job: Job
+    ) -> Generator[tuple[Batch, EncodedBatch], None, None]:
+        if self.options.engine == "ray":
+            from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
 
-    def _commit(self, journal: Journal) -> None:
-        self.writer.sync()
-        files = {"shards": self.writer.shards, "sums": self.writer.sums}
-        journal.commit(state={"counts": asdict(self.counts), "place": asdict(self.place), **files})
+            return encode_on_cluster(self.work, place, seen.is_new, self.options.address, self.options.workers)
+        return encode_here(self.work, place, seen.is_new, job.folder / "tokenizer", self._local_workers())
 
-    # --- after --------------------------------------------------------------------------------------------------------
+    def _local_workers(self) -> int:
+        if self.options.workers is not None:
+            return self.options.workers
+        cores = available_cores()
+        # On two cores, the two threads of this process are worth two workers, whatever the size.
+        return 0 if cores <= 2 or sum(file.size for file in self.work.files) < _SMALL_BYTES else cores
 
-    def _complete(self) -> None:
-        totals = self.writer.totals()
-        if totals["documents"] == 0:
-            raise _nothing(self.counts, self.files, self.settings)
-        counts = asdict(self.counts)
-        if not self.counts.faulty_lines:
-            del counts["faulty_lines"], counts["faults"]
-        facts = {
-            "dtype": token_dtype(self.tokenizer.vocab_size),
-            "vocab_size": self.tokenizer.vocab_size,
-            "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            "counts": {**totals, **counts},
-            "made_from": self.origin.of_store(),
+    def _machines(self, peaks: dict[tuple[Any, int], float]) -> str:
+        if self.options.engine == "local":
+            return ""
+        return f" ({len({node for node, _ in peaks})} nodes, {len(peaks)} workers)"
+
+    def _facts(self, counts: Counts, totals: dict[str, int]) -> dict[str, Any]:
+        counted = asdict(counts)
+        if not counts.faulty_lines:
+            del counted["faulty_lines"], counted["faults"]
+        tokenizer = self.work.tokenizer
+        return {
+            "dtype": token_dtype(tokenizer.vocab_size),
+            "vocab_size": tokenizer.vocab_size,
+            "tokenizer_fingerprint": tokenizer.fingerprint,
+            "counts": {**totals, **counted},
+            "made_from": self._made_from(),
         }
-        write_manifest(self.work, self.writer.shards, facts)
-
-    def _fill(self, manifest: dict[str, Any]) -> None:
-        for name, value in manifest["counts"].items():
-            if hasattr(self.report, name):
-                setattr(self.report, name, value)
-        self.report.shards = len(manifest["shards"])
-        self.report.warnings = [*warnings_of(manifest["counts"]), *self.changed]
-
-    # --- a store that is to lie elsewhere -----------------------------------------------------------------------------
-
-    def is_at(self, url: str, overwrite: bool) -> bool:
-        """Whether the very same store is at an address already; otherwise make sure that this build may go there."""
-        self.report.out = url
-        found = remote_manifest(url)
-        if found is None or overwrite:
-            return False
-        manifest = json.loads(found)
-        if manifest.get("made_from") != self.origin.of_store():
-            raise other_store(url)
-        self.report.already_built = True
-        self._fill(manifest)
-        return True
-
-    def is_whole(self) -> bool:
-        """Whether the store has been built here, by an earlier call that was interrupted while it uploaded it."""
-        manifest = self.out / MANIFEST
-        return manifest.exists() and read_json(manifest).get("made_from") == self.origin.of_store()
-
-    def move_to(self, url: str, progress: bool) -> None:
-        """Bring the whole store to an address, and remove it here."""
-        with BuildProgress(0, progress) as display:
-            upload_store(self.out, url, display.say)
-        self.report.already_built = False
-        shutil.rmtree(self.out.parent)
 
 
-def _nothing(counts: Counts, files: list[InputFile], settings: BuildSettings) -> DataError:
-    """Why there is nothing to store."""
+def _digest(value: Any) -> str:
+    return sha256_bytes(json.dumps(value).encode())
+
+
+def _short(made_from: Any) -> Any:
+    """Name what was made differently as the user knows it: inputs, tokenizer, and the settings by their names."""
+    if not isinstance(made_from, dict):
+        return made_from
+    rest = {name: value for name, value in made_from.items() if "input" not in name and "tokenizer" not in name}
+    return {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint"), **rest}
+
+
+def _count(counts: Counts, batch: Batch, encoded: EncodedBatch) -> None:
+    counts.add(batch.counts)
+    counts.add(Counts(faults=[f"{name}:{line}" for name, line in batch.faults]))
+    counts.empty_documents += int((encoded.document_sentences == 0).sum())
+    counts.unknown_tokens += int(encoded.unknown.sum())
+    counts.single_sentence_documents += int((encoded.document_sentences == 1).sum())
+    counts.lines += int(encoded.lines.sum())
+    counts.line_tokens += int(encoded.line_tokens.sum())
+    counts.unfinished_lines += int(encoded.unfinished.sum())
+
+
+def _filled(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str] = ()) -> BuildReport:
+    """Fill a report with the counts of a manifest."""
+    for name, value in manifest["counts"].items():
+        if hasattr(report, name):
+            setattr(report, name, value)
+    report.shards = len(manifest["shards"])
+    report.warnings = (*warnings_of(manifest["counts"]), *changed)
+    return report
+
+
+def _nothing(counts: Counts, work: Work) -> DataError:
+    """Return the error that says why there is nothing to store."""
     if counts.faulty_lines:
         return DataError(
-            "no-pairs",
-            f"none of {counts.faulty_lines:,} lines has two sentences with `{settings.separator}` between them; the first: "
+            "too-little-data",
+            f"none of {counts.faulty_lines:,} lines has two sentences with `{work.settings.separator}` between them; the first: "
             f"{counts.faults[0]}",
             "name what divides them with --separator, or read the lines with --format paragraphs",
         )
-    named = f"`{files[0].path}`" if len(files) == 1 else f"{len(files):,} files"
+    named = f"`{work.files[0].path}`" if len(work.files) == 1 else f"{len(work.files):,} files"
     return DataError(
-        "empty-corpus", f"no document with text in {named} ({counts.empty_files:,} without a byte)",
+        "empty",
+        f"no document with text in {named} ({counts.empty_files:,} without a byte)",
         "check the inputs, --format and --field",
-    )  # fmt: skip
+    )

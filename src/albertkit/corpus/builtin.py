@@ -49,9 +49,6 @@ def builtin_documents() -> Iterator[list[str]]:
 
     Yields:
         The sentences of a document. The same Python version gives the same documents.
-
-    Raises:
-        MachineError: no-builtin-text, if Python came without its sources.
     """
     library = Path(sysconfig.get_paths()["stdlib"])
     some = False
@@ -61,7 +58,7 @@ def builtin_documents() -> Iterator[list[str]]:
             yield sentences
     if not some:
         raise MachineError(
-            "no-builtin-text", f"this Python came without the sources of its library (`{library}`)",
+            "not-installed", f"this Python came without the sources of its library (`{library}`)",
             "give text of your own",
         )  # fmt: skip
 

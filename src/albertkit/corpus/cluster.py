@@ -1,7 +1,6 @@
-"""A build on many machines, by Ray: workers read, split and encode parts; the driver puts the results in order.
+"""Build a store on many machines, with Ray: tasks read, split and encode parts of the inputs; the results are taken in order.
 
-A part that is lost with its worker or its machine is sent again from where its results ended. Ray's own retries are off, so
-that each is counted, and one that kills whatever takes it is named.
+A part that is lost with its worker or its machine is computed again by Ray.
 """
 
 import logging
@@ -9,10 +8,10 @@ import os
 import secrets
 import shutil
 import tempfile
-import time
 from collections import deque
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
@@ -20,31 +19,60 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.corpus.journal import Journal
-from albertkit.corpus.local import Work
-from albertkit.corpus.parts import EncodedPart, Part, encode_part, plan_parts
-from albertkit.corpus.reading import DIGEST_BYTES, BatchNote, Place
+from albertkit.corpus.encoding import EncodedBatch, encode_documents
+from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
 from albertkit.corpus.settings import BuildSettings
-from albertkit.corpus.workers import EncodedBatch
+from albertkit.data.inputs import InputFile
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.tokenizer.batch import available_cores
 
 # Parts sent for each core: one in its hands, and one that waits for a core or, finished, for its turn to be written.
 _SENT = 2
 _TRIES = 4
-_LOOK_SECONDS = 1.0
-# What decides the bytes of a store beside the settings.
+# What decides the bytes of a store besides the settings.
 _PACKAGES = ("albertkit", "sentencepiece", "sentencex", "tokenizers", "kiwipiepy")
+# About 1.5 s of work on a core: 1,000 times what it costs to send a task. Results of two for each core lie in memory: 2 x 8 MB.
+PART_BYTES = 1 << 24
+_PART_FILES = 1000
+_WHOLE = (".gz", ".xz", ".zst", ".parquet", ".pq")
 
 
-@dataclass(frozen=True)
-class Job:
-    """What every worker is given once."""
+def plan_parts(files: list[InputFile], place: Place, settings: BuildSettings) -> Iterator[Part]:
+    """Cut the inputs, from a place on, into parts of about `PART_BYTES`, by names and sizes alone.
 
-    settings: BuildSettings
-    errors: str
-    tokenizer: Any
-    versions: dict[str, str]
+    Args:
+        files: All inputs.
+        place: Where to begin.
+        settings: Format.
+    """
+    number, start, skip, lines = place.file, place.offset, place.document, place.lines
+    while number < len(files):
+        file = files[number]
+        if start or skip or file.size > PART_BYTES or not file.size:
+            whole = settings.format == "parquet" or file.name.lower().endswith(_WHOLE) or not file.size
+            while not whole and start + PART_BYTES < file.size:
+                first_line = lines + 1 if (number, start) == (place.file, place.offset) else 1
+                yield Part((file,), number, start, start + PART_BYTES, skip, first_line)
+                start, skip = start + PART_BYTES, 0
+            yield Part((file,), number, start, None, skip)
+            number, start, skip = number + 1, 0, 0
+            continue
+        last, size = number, 0
+        while (
+            last < len(files)
+            and last - number < _PART_FILES
+            and files[last].size > 0
+            and (last == number or size + _text_bytes(files[last]) <= PART_BYTES)
+        ):
+            size += _text_bytes(files[last])
+            last += 1
+        yield Part(tuple(files[number:last]), number)
+        number = last
+
+
+def _text_bytes(file: InputFile) -> int:
+    """About how much text a small file holds: packed text is three to four times as long."""
+    return file.size * (4 if file.name.lower().endswith(_WHOLE) else 1)
 
 
 def package_versions() -> dict[str, str]:
@@ -59,19 +87,20 @@ def package_versions() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _job(reference: Any) -> Job:
+def _work(reference: Any) -> Work:
+    """Fetch what every worker is given once, and compare the packages with those of the driver."""
     import ray
 
-    job = ray.get(reference)
+    work, versions = ray.get(reference)
     here = package_versions()
-    for name, wanted in job.versions.items():
+    for name, wanted in versions.items():
         if here[name] != wanted:
             raise MachineError(
-                "node-differs",
+                "machines-differ",
                 f"the node `{_node_name()}` has {name} {here[name] or '(none)'}, the driver {wanted or '(none)'}",
                 "install the same on every node: pip install -c constraints.txt 'albertkit[cluster]'",
             )
-    return job
+    return work
 
 
 def _node_name() -> str:
@@ -80,205 +109,103 @@ def _node_name() -> str:
     return ray.util.get_node_ip_address()
 
 
-def _encode_part(part: Part, reference: list[Any]) -> Iterator[Any]:
-    """The task: first who does it (node, process), then the results."""
+def _encode_part(part: Part, reference: list[Any]) -> Iterator[tuple[Batch, EncodedBatch]]:
+    """Read and encode a part; its duplicates are still among the documents."""
     import ray
 
-    name = ray.get_runtime_context().get_node_id(), os.getpid()
-    yield name
+    node = ray.get_runtime_context().get_node_id()
     try:
-        job = _job(reference[0])
-        for result in encode_part(part, job.settings, job.errors, job.tokenizer):
-            result.encoded.process = name, result.encoded.process[1]
-            yield result
+        work = _work(reference[0])
+        for batch in read_batches(part, work, lambda _: True):
+            encoded = encode_documents(batch.texts, batch.rules, work.tokenizer, work.settings.language)
+            encoded.process = node, *encoded.process[1:]
+            yield replace(batch, texts=[], rules=[]), encoded
     except OSError as error:
         path = error.filename or part.files[0].path
         raise DataError(
-            "not-on-node", f"the node `{_node_name()}` cannot read `{path}`: {error.strerror or error}",
+            "machines-differ",
+            f"the node `{_node_name()}` cannot read `{path}`: {error.strerror or error}",
             "keep the inputs where every node sees them under this name: a shared folder, or s3://…",
-        ) from None  # fmt: skip
+        ) from None
 
 
-class _Sent:
-    """A part that was sent, its results, and who works on it."""
-
-    def __init__(self, part: Part, stream: Any) -> None:
-        self.part = part
-        self.stream = stream
-        self.tries = 1
-        self.worker: tuple[str, int] | None = None
-        self.failure: Any = None  # a result that is none: looked at when the turn of the part comes
-
-
-class Cluster:
-    """Reads and encodes the inputs of a build on all machines of a Ray cluster.
+def encode_on_cluster(
+    work: Work, place: Place, is_new: Callable[[bytes], bool], address: str | None, limit: int | None
+) -> Generator[tuple[Batch, EncodedBatch], None, None]:
+    """Read and encode on all machines of a Ray cluster. Batches come in order.
 
     Args:
+        work: What to read, and how.
+        place: Where to begin.
+        is_new: As `read_batches`.
         address: `host:port` of the cluster, "auto" for the one this machine is part of; None for that one if there is one,
             else this machine alone.
         limit: Parts sent at a time; None follows the number of cores.
-
-    Attributes:
-        nodes: Machines alive.
-        workers: Worker processes that have worked.
-        retried: Parts that were lost and sent again.
     """
-
-    def __init__(self, address: str | None, limit: int | None) -> None:
-        self._ray, self._folder = _connect(address)
-        self._limit = limit
-        self.nodes = self.workers = self.cores = self.retried = self.stored_bytes = 0
-        self._alive: set[str] = set()
-        self._workers: set[tuple[str, int]] = set()
-        self._looked = 0.0
-
-    def describe(self) -> str:
-        """Nodes, workers and retries, for the display."""
-        parts = f"{self.nodes} node{'s' * (self.nodes != 1)}, {self.workers} worker{'s' * (self.workers != 1)}"
-        return f"{parts}, {self.retried} retried"
-
-    def close(self) -> None:
-        """Leave the cluster, if it was joined here."""
-        if self._folder is not None:
-            self._ray.shutdown()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def results(
-        self, work: Work, place: Place, journal: Journal
-    ) -> Generator[tuple[BatchNote, EncodedBatch], None, None]:
-        """See `BuildEngine`.
-
-        Raises:
-            DataError: From reading; not-on-node.
-            MachineError: worker-died, node-differs.
-        """
+    with _cluster(address) as ray:
         before = list(accumulate((file.size for file in work.files), initial=0))
         parts, lines = plan_parts(work.files, place, work.settings), place.lines
-        job = Job(work.settings, work.errors, work.tokenizer, package_versions())
-        reference = [self._ray.put(job)]  # in a list: Ray would hand the object itself to every task
-        task = self._ray.remote(_encode_part).options(num_cpus=1, max_retries=0, num_returns="streaming")
-        sent: deque[_Sent] = deque()
+        reference = [
+            ray.put((replace(work, files=[]), package_versions()))
+        ]  # in a list: Ray would hand the object itself over
+        task = ray.remote(_encode_part).options(num_cpus=1, max_retries=_TRIES - 1, num_returns="streaming")
+        sent: deque[tuple[Part, Any]] = deque()
         try:
             while True:
-                self._look(sent, task, reference)
-                while len(sent) < (self._limit or max(_SENT * self.cores, 2)) and (part := next(parts, None)):
-                    sent.append(_Sent(part, task.remote(part, reference)))
+                cores = int(ray.cluster_resources().get("CPU", 0))
+                while len(sent) < (limit or max(_SENT * cores, 2)) and (part := next(parts, None)):
+                    sent.append((part, task.remote(part, reference)))
                 if not sent:
                     return
-                result = self._next(sent[0], task, reference, lines)
-                if result is None:
-                    continue
-                part = sent[0].part
-                note = _note(part, result, lines)
-                if result.end:
-                    lines = note.place.lines
-                    sent.popleft()
-                else:
-                    sent[0].part = replace(part, skip=result.documents)
-                self.stored_bytes = before[note.place.file] + note.place.offset
-                yield note, _without_duplicates(note, result, journal)
+                part, stream = sent[0]
+                for batch, encoded in _results(ray, part, stream, work, lines):
+                    known_lines = lines if part.start and part.first_line == 1 else 0
+                    batch.faults = [(name, number + known_lines) for name, number in batch.faults]
+                    if batch.is_last:
+                        lines = lines + batch.lines if part.end is not None else 0
+                    batch.place.lines = lines
+                    batch.stored_bytes = before[batch.place.file] + batch.place.offset
+                    yield batch, _without_duplicates(batch, encoded, is_new)
+                sent.popleft()
         finally:
-            for waiting in sent:
-                self._ray.cancel(waiting.stream, force=True)
-
-    def _next(self, head: _Sent, task: Any, reference: list[Any], lines: int) -> EncodedPart | None:
-        """The next result of the part whose turn it is; None if there is none yet."""
-        try:
-            if head.failure is None and not self._ray.wait([head.stream], timeout=_LOOK_SECONDS)[0]:
-                return None
-            value = self._ray.get(head.failure or next(head.stream))
-        except self._ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, DataError) and head.part.start and head.part.first_line == 1 and lines:
-                # Only now is it known how many lines come before: the same error again, with the right number.
-                head.part = replace(head.part, first_line=lines + 1)
-                head.failure, head.stream = None, task.remote(head.part, reference)
-                return None
-            if isinstance(cause, AlbertKitError):
-                raise cause from None
-            raise
-        except (self._ray.exceptions.RayError, StopIteration) as error:
-            self._send_again(head, task, reference, error)
-            return None
-        if isinstance(value, EncodedPart):
-            return value
-        self._met(head, value)
-        return None
-
-    def _met(self, sent: _Sent, worker: tuple[str, int]) -> None:
-        sent.worker = worker
-        self._workers.add(worker)
-        self.workers = len(self._workers)
-
-    def _send_again(self, sent: _Sent, task: Any, reference: list[Any], error: BaseException | None = None) -> None:
-        if sent.tries >= _TRIES:
-            first = sent.part.files[0].path
-            raise MachineError(
-                "worker-died",
-                f"{_TRIES} workers died of the same part of the inputs: bytes from {sent.part.start:,} on of `{first}`"
-                f"{f' and {len(sent.part.files) - 1:,} files after it' * (len(sent.part.files) > 1)}"
-                f" ({type(error).__name__ if error else 'the node was lost'})",
-                "run the same command again to go on; if memory ran out, give each worker more",
-            )
-        sent.tries += 1
-        self.retried += 1
-        sent.worker, sent.failure, sent.stream = None, None, task.remote(sent.part, reference)
-
-    def _look(self, sent: deque[_Sent], task: Any, reference: list[Any]) -> None:
-        """Once a second: which nodes are there, who works on what, what is lost."""
-        if time.monotonic() - self._looked < _LOOK_SECONDS:
-            return
-        self._looked = time.monotonic()
-        alive = [node for node in self._ray.nodes() if node["Alive"]]
-        self._alive, self.nodes = {node["NodeID"] for node in alive}, len(alive)
-        self.cores = int(sum(node["Resources"].get("CPU", 0) for node in alive))
-        for waiting in sent:
-            if waiting.worker is None and waiting is not sent[0]:
-                self._greet(waiting)
-            if waiting.worker is not None and waiting.worker[0] not in self._alive:
-                self._send_again(waiting, task, reference)
-
-    def _greet(self, waiting: _Sent) -> None:
-        """Learn who works on a part that has begun."""
-        if waiting.failure is not None or not self._ray.wait([waiting.stream], timeout=0)[0]:
-            return
-        try:
-            reference = next(waiting.stream)
-        except StopIteration:  # it ended without a word: `_next` sends it again when its turn comes
-            return
-        try:
-            self._met(waiting, self._ray.get(reference))
-        except self._ray.exceptions.RayError:
-            waiting.failure = reference
+            for _, stream in sent:
+                ray.cancel(stream, force=True)
 
 
-def _note(part: Part, result: EncodedPart, lines: int) -> BatchNote:
-    counts = result.counts
-    before = lines if part.start and part.first_line == 1 else 0
-    counts.faults = [f"{name}:{number + before}" for name, number in result.faults]
-    place = part.next_place(lines + result.lines) if result.end else part.place(result.documents, lines)
-    return BatchNote(place, counts, [])
+def _results(ray: Any, part: Part, stream: Any, work: Work, lines: int) -> Iterator[tuple[Batch, EncodedBatch]]:
+    """Yield the results of a part, and state what went wrong with it as one of our errors."""
+    try:
+        for reference in stream:
+            yield ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, DataError) and part.start and part.first_line == 1 and lines:
+            # Only now is it known how many lines come before: the same error again, with the right number.
+            deque(read_batches(replace(part, first_line=lines + 1), work, lambda _: True), maxlen=0)
+        if isinstance(cause, AlbertKitError):
+            raise cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        more = f" and {len(part.files) - 1:,} files after it" * (len(part.files) > 1)
+        raise MachineError(
+            "worker-died",
+            f"{_TRIES} workers died of the same part of the inputs: bytes from {part.start:,} on of "
+            f"`{part.files[0].path}`{more} ({type(error).__name__})",
+            "run the same command again to go on; if memory ran out, give each worker more",
+        ) from None
 
 
-def _without_duplicates(note: BatchNote, result: EncodedPart, journal: Journal) -> EncodedBatch:
-    """The documents not seen before; the others are counted."""
-    data = result.digests
-    digests = [data[start : start + DIGEST_BYTES] for start in range(0, len(data), DIGEST_BYTES)]
-    seen = journal.known(digests)
-    wanted = np.ones(len(digests), bool)
-    for number, digest in enumerate(digests):
-        if digest in seen:
-            wanted[number] = False
-        else:
-            seen.add(digest)
-            note.digests.append(digest)
-    note.counts.duplicate_documents += len(wanted) - len(note.digests)
-    return result.encoded.keep(wanted)
+def _without_duplicates(batch: Batch, encoded: EncodedBatch, is_new: Callable[[bytes], bool]) -> EncodedBatch:
+    """Keep the documents that are new, and count the others."""
+    wanted = np.array([is_new(digest) for digest in batch.digests], bool)
+    batch.counts.duplicate_documents += int((~wanted).sum())
+    batch.digests = [digest for digest, new in zip(batch.digests, wanted.tolist(), strict=True) if new]
+    return encoded.keep(wanted)
 
 
-def _connect(address: str | None) -> tuple[Any, str | None]:
-    """Ray; and, if it was joined here, the folder of a cluster of this machine alone ("" if it was there before), else None."""
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """Join a cluster, or start one on this machine; yield Ray. What was joined or started here is left at the end."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network unless told not to
     os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # 15 s are too few on a machine that is busy
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns that it will change something
@@ -287,29 +214,43 @@ def _connect(address: str | None) -> tuple[Any, str | None]:
     except ImportError:
         raise MissingExtraError.of("ray", "cluster", "building a store on many machines") from None
     if ray.is_initialized():
-        return ray, None
+        yield ray
+        return
     if address and address.startswith("ray://"):
         raise ConfigError(
-            "bad-address", f"`{address}`: a build does not run through Ray's client",
+            "bad-value",
+            f"`{address}`: a build does not run through Ray's client",
             "run the command on a machine of the cluster, with --address auto",
-        )  # fmt: skip
+        )
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         ray.init(address or "auto", **quiet)
-        return ray, ""
+        folder = ""
     except (ConnectionError, ValueError, RuntimeError) as error:
         if address:
             raise MachineError(
-                "no-cluster", f"no Ray cluster at `{address}`: {str(error).splitlines()[0]}",
+                "unreachable",
+                f"no Ray cluster at `{address}`: {str(error).splitlines()[0]}",
                 "start one (docs/scale.md); if it asks for a token, export RAY_AUTH_MODE=token",
-            ) from None  # fmt: skip
+            ) from None
+        folder = _start(ray, quiet)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(ray: Any, options: dict[str, Any]) -> str:
+    """Start a cluster of this machine alone and return its folder."""
     # Ray keeps sockets in its folder, whose paths may have 107 characters: 62 of them are Ray's own.
     parent = tempfile.gettempdir()
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or Ray leaves one in the home folder
     folder = tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= 30 else "/tmp")
     try:
-        ray.init(num_cpus=available_cores(), include_dashboard=False, _temp_dir=folder, **quiet)
+        ray.init(num_cpus=available_cores(), include_dashboard=False, _temp_dir=folder, **options)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return ray, folder
+    return folder

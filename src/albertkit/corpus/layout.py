@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from albertkit.addresses import is_remote
-from albertkit.corpus.inputs import InputFile
 from albertkit.corpus.readers import DocumentFile
 from albertkit.corpus.sentences import split_sentences
 from albertkit.corpus.settings import BuildSettings
+from albertkit.data.inputs import InputFile
 from albertkit.errors import DataError
 
 _FILES = 5
@@ -63,9 +63,6 @@ def line_layout(files: Sequence[InputFile], format: str | None = None, language:
 
     Returns:
         What the lines are like; None if there is too little plain text to tell.
-
-    Raises:
-        DataError: What opening a file raises.
     """
     lines: list[str] = []
     first, blank = "", False
@@ -101,11 +98,7 @@ def line_layout(files: Sequence[InputFile], format: str | None = None, language:
 
 
 def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
-    """Make sure that lines of plain text are sentences, unless the settings say what a line is.
-
-    Raises:
-        DataError: lines-are-paragraphs.
-    """
+    """Make sure that lines of plain text are sentences, unless the settings say what a line is."""
     if settings.sentences is not None or settings.format not in (None, "text"):
         return
     found = line_layout(files, settings.format, settings.language)
@@ -113,7 +106,7 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
         return
     ways = ["`--format paragraphs` if each line is a document", "`--sentences split` if blank lines end documents"]
     raise DataError(
-        "lines-are-paragraphs",
+        "doubtful",
         f"`{found.file}`: a line of plain text is taken for one sentence, but a line here has {found.sentences:.1f} "
         f"sentences and {found.characters:,.0f} characters on average; most of such a line is never trained on",
         f"add {', '.join(ways[:: -1 if found.blank_lines else 1])}, or `--sentences lines` if a line is one sentence",

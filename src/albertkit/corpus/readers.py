@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import IO, Any
 
-from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
+from albertkit.corpus.options import ERRORS
 from albertkit.corpus.ranges import document_bounds
+from albertkit.corpus.settings import FORMATS, SEPARATOR
+from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
 from albertkit.errors import ConfigError, DataError, MissingExtraError, near_miss
 
-FORMATS = ("text", "jsonl", "parquet", "wiki", "paragraphs", "pairs")
-SEPARATOR = ";$;"  # between the sentences of a line of `pairs`
 FAULTS_NAMED = 20  # faulty lines whose place is kept
-ERRORS = ("strict", "replace")
 
 # A document is handled whole by one worker. Plain text without a single blank line would be one document of any size,
 # so it is cut, and the cuts are counted.
@@ -72,12 +71,6 @@ class DocumentFile:
         lines: Lines read, when all documents have been.
         faulty_lines: Lines of pairs, read so far, with fewer than two sentences; they are passed over.
         faults: Numbers of the first of them, at most `FAULTS_NAMED`.
-
-    Raises:
-        ConfigError: bad-format, bad-errors.
-        DataError: bad-encoding, mojibake-text, binary-file, truncated-file, broken-archive, wrong-field, bad-json, broken-wiki,
-            broken-parquet or line-too-long, with the place.
-        MissingExtraError: missing-extra, for Parquet without pyarrow.
     """
 
     def __init__(
@@ -94,7 +87,7 @@ class DocumentFile:
         for name, value, known in (("format", format, (*FORMATS, None)), ("errors", errors, ERRORS)):
             if value not in known:
                 raise ConfigError(
-                    f"bad-{name}", f"there is no {name} `{value}`", near_miss(str(value), filter(None, known))
+                    "unknown-name", f"there is no {name} `{value}`", near_miss(str(value), filter(None, known))
                 )
         self.file = file
         self.field = field
@@ -125,9 +118,10 @@ class DocumentFile:
             )
         if b"\0" in head or head.startswith(b"%PDF"):
             raise DataError(
-                "binary-file", f"`{self.file.path}` is binary, not text",
+                "wrong-kind",
+                f"`{self.file.path}` is binary, not text",
                 "leave it out of the inputs, or name its format with --format",
-            )  # fmt: skip
+            )
         check_mojibake(head, self.file.path)
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if start.startswith(b"<doc "):
@@ -192,9 +186,10 @@ class DocumentFile:
             if len(rest) > LINE_BYTES:
                 line = number + block.count(b"\n")
                 raise DataError(
-                    "line-too-long", f"`{self.file.path}`: line {line:,} is longer than {LINE_BYTES:,} bytes",
+                    "bad-row",
+                    f"`{self.file.path}`: line {line:,} is longer than {LINE_BYTES:,} bytes",
                     "break it into documents or lines",
-                )  # fmt: skip
+                )
             if block:
                 text, first = self._decode(block, number, offset)
                 fault = fault or first
@@ -277,11 +272,11 @@ class DocumentFile:
                 record = json.loads(line)
             except (json.JSONDecodeError, RecursionError) as error:
                 raise DataError(
-                    "bad-json", f"{place}: not JSON: {error}", "JSONL has one whole object on every line"
+                    "bad-row", f"{place}: not JSON: {error}", "JSONL has one whole object on every line"
                 ) from None
             if not isinstance(record, dict):
                 raise DataError(
-                    "bad-json", f"{place}: a {type(record).__name__}, not an object", "one object on every line"
+                    "bad-row", f"{place}: a {type(record).__name__}, not an object", "one object on every line"
                 )
             yield "\n".join(filter(None, (self._string(value, place) for value in self._values(record, place)))), False
 
@@ -295,15 +290,16 @@ class DocumentFile:
             for value in found:
                 if not isinstance(value, dict) or name not in value:
                     known = value if isinstance(value, dict) else {}
-                    raise DataError("wrong-field", f"{place}: no field `{self.field}`", _field_hint(name, known))
+                    raise DataError("missing-column", f"{place}: no field `{self.field}`", _field_hint(name, known))
             found = [value[name] for value in found]
             if step.endswith("[]"):
                 lists = [value for value in found if isinstance(value, list)]
                 if len(lists) < len(found):
                     raise DataError(
-                        "wrong-field", f"{place}: `{name}` of `{self.field}` is not a list",
+                        "missing-column",
+                        f"{place}: `{name}` of `{self.field}` is not a list",
                         f"name it without []: --field {self.field.replace(step, name, 1)}",
-                    )  # fmt: skip
+                    )
                 found = [item for items in lists for item in items]
         return found
 
@@ -313,16 +309,17 @@ class DocumentFile:
         if not isinstance(value, str):
             kind = type(value).__name__
             raise DataError(
-                "wrong-field", f"{place}: field `{self.field}` is a {kind}, not text", "name another with --field"
+                "missing-column", f"{place}: field `{self.field}` is a {kind}, not text", "name another with --field"
             )
         # JSON can spell half a character (a lone surrogate, "\\ud800"); no tokenizer takes it
         if halves := len(_SURROGATE.findall(value)):
             self.bad_bytes += halves
             if self.errors == "strict":
                 raise DataError(
-                    "bad-encoding", f"{place}: {halves:,} lone surrogates (half characters) in field `{self.field}`",
+                    "bad-encoding",
+                    f"{place}: {halves:,} lone surrogates (half characters) in field `{self.field}`",
                     "go on with `--errors replace`, which counts them",
-                )  # fmt: skip
+                )
             value = _SURROGATE.sub("\ufffd", value)
         return value.strip()
 
@@ -344,18 +341,20 @@ class DocumentFile:
             elif line:
                 if lines is None:
                     raise DataError(
-                        "broken-wiki", f"`{self.file.path}`, line {number:,}: text outside of <doc …> and </doc>",
+                        "bad-file",
+                        f"`{self.file.path}`, line {number:,}: text outside of <doc …> and </doc>",
                         "if it is not WikiExtractor's output, say --format text",
-                    )  # fmt: skip
+                    )
                 lines.append(line)
                 size += len(line)
                 if size > LINE_BYTES:
                     break
         if lines is not None:
             raise DataError(
-                "broken-wiki", f"`{self.file.path}`: the document that begins at line {start:,} has no </doc>",
+                "bad-file",
+                f"`{self.file.path}`: the document that begins at line {start:,} has no </doc>",
                 "the file may be cut off: copy it again; if it is not WikiExtractor's output, say --format text",
-            )  # fmt: skip
+            )
 
     def _parquet(self) -> Iterator[tuple[str, bool]]:
         try:
@@ -367,7 +366,7 @@ class DocumentFile:
 
         def broken(error: Exception) -> DataError:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            return DataError("broken-parquet", f"`{self.file.path}`: {reason}", "copy or download it again")
+            return DataError("corrupt", f"`{self.file.path}`: {reason}", "copy or download it again")
 
         with tempfile.TemporaryFile() as spool:
             source = self._seekable(spool)
@@ -379,7 +378,7 @@ class DocumentFile:
             if self.field not in schema.names:
                 known = dict.fromkeys(schema.names)
                 raise DataError(
-                    "wrong-field", f"`{self.file.path}`: no column `{self.field}`", _field_hint(self.field, known)
+                    "missing-column", f"`{self.file.path}`: no column `{self.field}`", _field_hint(self.field, known)
                 )
             kinds = {schema.field(number).type for number in schema.get_all_field_indices(self.field)}
             kind = kinds.pop()
@@ -387,7 +386,7 @@ class DocumentFile:
                 arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_binary(kind)
             ):
                 raise DataError(
-                    "wrong-field",
+                    "missing-column",
                     f"`{self.file.path}`: column `{self.field}` is {kind}, not text",
                     "name another with --field",
                 )
@@ -437,9 +436,6 @@ def read_documents(
         field: JSONL field or Parquet column; `a.b` for a field of a field, `a[].b` for that of every item of a list (JSONL).
         errors: "strict" or "replace".
         separator: Between the sentences of a line of pairs.
-
-    Raises:
-        ConfigError, DataError, MissingExtraError: See `find_inputs` and `DocumentFile`.
     """
     for file in find_inputs(inputs):
         yield from DocumentFile(file, format, field, errors, separator)

@@ -1,32 +1,46 @@
-"""The reader of a build: documents of all files in order, without duplicates, in batches, from any place on."""
+"""Read the documents of a build: files in order, from any place on, without duplicates, in batches of about 1 MB of text."""
 
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import Any
 
-from albertkit.corpus.inputs import InputFile
 from albertkit.corpus.readers import FAULTS_NAMED, Document, DocumentFile
+from albertkit.corpus.seen import DIGEST_BYTES
 from albertkit.corpus.sentences import line_rule
-from albertkit.corpus.workers import Batch
-
-if TYPE_CHECKING:
-    from albertkit.corpus.settings import BuildSettings
+from albertkit.corpus.settings import BuildSettings
+from albertkit.data.inputs import InputFile
 
 BATCH_CHARACTERS = 1 << 20
 # Documents of a few words make batches short in text and long in work: 20,000 empty-ish ones take as long as 1 MB.
 BATCH_DOCUMENTS = 20_000
-DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Work:
+    """Inputs of an encoding, and how they are read.
+
+    Attributes:
+        files: All inputs.
+        settings: Format, field, sentences.
+        errors: "strict" or "replace".
+        tokenizer: An `AlbertTokenizer`.
+    """
+
+    files: list[InputFile]
+    settings: BuildSettings
+    errors: str
+    tokenizer: Any
 
 
 @dataclass
 class Place:
     """The next document to read.
 
-    Args:
+    Attributes:
         file: Number of its file.
         document: Its number among the documents from `offset` on.
-        offset: Where a range of bytes of the file begins (`parts`); 0 in a build on one machine.
+        offset: Where a range of bytes of the file begins; 0 in a build on one machine.
         lines: Lines of the file before `offset`.
     """
 
@@ -36,9 +50,29 @@ class Place:
     lines: int = 0
 
 
+@dataclass(frozen=True)
+class Part:
+    """Consecutive input files, or a range of bytes of one.
+
+    Attributes:
+        files: The files.
+        first: Number of the first.
+        start, end: Range of bytes of a single file (`ranges`); 0 and None: all of it.
+        skip: Documents of the first file that were read before.
+        first_line: Number of the first line of the range; 1 if unknown.
+    """
+
+    files: tuple[InputFile, ...]
+    first: int
+    start: int = 0
+    end: int | None = None
+    skip: int = 0
+    first_line: int = 1
+
+
 @dataclass
 class Counts:
-    """What a build counts beside documents, sentences and tokens; names as in `BuildReport`."""
+    """Counters of a build besides documents, sentences and tokens; names as in `BuildReport`."""
 
     empty_documents: int = 0
     duplicate_documents: int = 0
@@ -63,121 +97,84 @@ class Counts:
 
 
 @dataclass
-class BatchNote:
-    """What is to be booked when a batch has been written.
+class Batch:
+    """About 1 MB of text.
 
-    Args:
+    Attributes:
+        texts: The documents.
+        rules: What a line is, for each document (`sentences.line_rule`).
+        digests: Hash of each document, `DIGEST_BYTES` long.
+        counts: What was counted since the batch before.
+        faults: (name of the file, line in the part) of faulty lines.
         place: Where the next batch begins.
-        counts: What the reader counted since the batch before.
-        digests: Hashes of the documents in the batch.
+        stored_bytes: Of the part, as stored, read so far.
+        lines: Of the part, read so far; only in its last batch.
+        is_last: No batch of the part follows.
     """
 
-    place: Place
-    counts: Counts
-    digests: list[bytes]
+    texts: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    faults: list[tuple[str, int]] = field(default_factory=list)
+    place: Place = field(default_factory=Place)
+    stored_bytes: int = 0
+    lines: int = 0
+    is_last: bool = False
+
+    def take(self, document: Document, rule: str, is_new: Callable[[bytes], bool]) -> int:
+        """Add a document that has text and is new; return its number of characters."""
+        self.counts.cut_documents += document.cut
+        if not document.text:
+            self.counts.empty_documents += 1
+            return 0
+        encoded = document.text.encode("utf-8")
+        self.counts.characters += len(document.text)
+        self.counts.text_bytes += len(encoded)
+        digest = hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
+        if not is_new(digest):
+            self.counts.duplicate_documents += 1
+            return 0
+        self.texts.append(document.text)
+        self.rules.append(rule)
+        self.digests.append(digest)
+        return len(document.text)
 
 
-class Reader:
-    """Streams the documents of a build.
+def read_batches(part: Part, work: Work, is_new: Callable[[bytes], bool]) -> Iterator[Batch]:
+    """Yield batches of new documents; the last may be empty and carry only counts.
 
     Args:
-        files: All inputs.
-        place: Where to begin.
-        settings: Format, field, sentences.
-        errors: "strict" or "replace".
-        seen: Whether a hash belongs to a document written before.
+        part: What to read.
+        work: How.
+        is_new: Whether a hash belongs to a document that was not read before.
     """
-
-    def __init__(
-        self,
-        files: list[InputFile],
-        place: Place,
-        settings: "BuildSettings",
-        errors: str,
-        seen: Callable[[bytes], bool],
-    ) -> None:
-        self._files = files
-        self._place = place
-        self._settings = settings
-        self._errors = errors
-        self._seen = seen
-        self._pending: set[bytes] = set()  # in batches read but not yet written: bounded by the batches in flight
-        self._finished_bytes = sum(file.size for file in files[: place.file])
-        self._open: DocumentFile | None = None
-
-    def written(self, digests: list[bytes]) -> None:
-        """These hashes are now known to `seen`."""
-        self._pending.difference_update(digests)
-
-    def stored_bytes(self) -> int:
-        """Bytes of the inputs read so far, as stored."""
-        return self._finished_bytes + (self._open.position() if self._open else 0)
-
-    def batches(self) -> Iterator[Batch]:
-        """Batches with a `BatchNote` each; the last may be empty and carry only counts."""
-        self._begin(Place(self._place.file, self._place.document))
-        for number in range(self._place.file, len(self._files)):
-            skip = self._place.document if number == self._place.file else 0
-            with_rule = self._open_file(number)
-            if with_rule is not None:
-                documents, rule = with_rule
-                for document in documents:
-                    if document.ordinal < skip:
-                        continue
-                    self._put(document, rule)
-                    self._note.place = Place(number, document.ordinal + 1)
-                    if self._size >= BATCH_CHARACTERS or len(self._batch.texts) >= BATCH_DOCUMENTS:
-                        yield self._batch
-                        self._begin(self._note.place)
-                self._note.counts.bad_bytes += documents.bad_bytes
-                self._count_faults(documents)
-            self._open = None
-            self._finished_bytes += self._files[number].size
-            self._note.place = Place(number + 1, 0)
-        yield self._batch
-
-    def _begin(self, place: Place) -> None:
-        self._note = BatchNote(Place(place.file, place.document), Counts(), [])
-        self._batch = Batch(note=self._note)
-        self._size = 0
-
-    def _open_file(self, number: int) -> tuple[DocumentFile, str] | None:
-        how = self._settings
-        file = DocumentFile(self._files[number], how.format, how.field, self._errors, how.separator)
-        if file.empty:
-            file.close()
-            self._note.counts.empty_files += 1
-            return None
-        self._open = file
-        return file, line_rule(self._settings.sentences, file.format)
-
-    def _count_faults(self, documents: DocumentFile) -> None:
-        name = documents.file.name
-        found = Counts(faulty_lines=documents.faulty_lines, faults=[f"{name}:{number}" for number in documents.faults])
-        self._note.counts.add(found)
-
-    def _put(self, document: Document, rule: str) -> None:
-        counts = self._note.counts
-        digest = count_document(document, counts)
-        if digest is None:
-            return
-        if digest in self._pending or self._seen(digest):
-            counts.duplicate_documents += 1
-            return
-        self._pending.add(digest)
-        self._note.digests.append(digest)
-        self._batch.texts.append(document.text)
-        self._batch.rules.append(rule)
-        self._size += len(document.text)
-
-
-def count_document(document: Document, counts: Counts) -> bytes | None:
-    """Count a document; its hash, `DIGEST_BYTES` long, or None if it has no text."""
-    counts.cut_documents += document.cut
-    if not document.text:
-        counts.empty_documents += 1
-        return None
-    encoded = document.text.encode("utf-8")
-    counts.characters += len(document.text)
-    counts.text_bytes += len(encoded)
-    return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
+    how, batch, size, stored = work.settings, Batch(), 0, 0
+    lines = 0
+    for number, file in enumerate(part.files, part.first):
+        skip = part.skip if number == part.first else 0
+        source = DocumentFile(
+            file, how.format, how.field, work.errors, how.separator, part.start, part.end, part.first_line
+        )
+        if source.empty:
+            source.close()
+            batch.counts.empty_files += 1
+        else:
+            rule = line_rule(how.sentences, source.format)
+            for document in source:
+                if document.ordinal < skip:
+                    continue
+                size += batch.take(document, rule, is_new)
+                if size >= BATCH_CHARACTERS or len(batch.texts) >= BATCH_DOCUMENTS:
+                    batch.place = Place(number, document.ordinal + 1, part.start)
+                    batch.stored_bytes = stored + source.position()
+                    yield batch
+                    batch, size = Batch(), 0
+            batch.counts.bad_bytes += source.bad_bytes
+            batch.counts.faulty_lines += source.faulty_lines
+            batch.faults += [(file.name, line) for line in source.faults]
+            lines = source.lines
+        stored += file.size
+    batch.place = Place(part.first + len(part.files)) if part.end is None else Place(part.first, 0, part.end)
+    batch.stored_bytes, batch.lines, batch.is_last = stored, lines, True
+    yield batch

@@ -6,7 +6,6 @@ A folder with a manifest is a whole store, there as here. What is killed half-wa
 import json
 import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from typing import Any
 from filelock import FileLock
 
 from albertkit.addresses import cache_folder, file_system, reaching
-from albertkit.corpus.store import KINDS, MANIFEST
+from albertkit.corpus.store_format import KINDS, MANIFEST
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, read_json, remove_leftovers, sha256_bytes, sha256_file, write_json
+from albertkit.files import atomic_file, read_json, remove_leftovers, sha256_bytes, sha256_file
+from albertkit.frame.job import Job
 
-_UPLOADED = "uploaded.json"
 _PARTIAL = ".partial-"
 _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\Z")
 
@@ -36,11 +35,7 @@ def _last_name(url: str) -> str:
 
 
 def remote_manifest(url: str) -> bytes | None:
-    """The manifest of the store at an address; None if there is no store.
-
-    Raises:
-        DataError: folder-not-empty, if there is no store but something else.
-    """
+    """The manifest of the store at an address; None if there is no store."""
     system, root = file_system(url)
     with reaching(url):
         with suppress(FileNotFoundError):
@@ -49,9 +44,10 @@ def remote_manifest(url: str) -> bytes | None:
             foreign = [name for name in _names(system, root) if not _NAME.match(name) and _PARTIAL not in name]
             if foreign:
                 raise DataError(
-                    "folder-not-empty", f"`{url}` holds other files and no store, such as `{foreign[0]}`",
+                    "exists",
+                    f"`{url}` holds other files and no store, such as `{foreign[0]}`",
                     "choose a new folder for --out",
-                )  # fmt: skip
+                )
     return None
 
 
@@ -60,21 +56,29 @@ def _names(system: Any, root: str) -> list[str]:
     return [name.removeprefix(start) for name in system.find(root)]
 
 
-def upload_store(folder: Path, url: str, say: Callable[[str], None]) -> None:
+def upload_store(folder: Path, url: str, progress: bool) -> None:
     """Bring a store to an address. A store that lies there loses its manifest first and is replaced.
 
     Args:
         folder: A whole store. What has been uploaded is noted beside it, for the next call after an interruption.
         url: Address of its folder.
-        say: Shows a line.
+        progress: Show it on stderr.
     """
     system, root = file_system(url)
     files = read_json(folder / MANIFEST)["files"]
-    note = folder.parent / _UPLOADED
-    fingerprint = sha256_file(folder / MANIFEST)
-    noted = read_json(note) if note.exists() else {}
-    uploaded = noted["names"] if noted.get("store") == fingerprint else []
-    with reaching(url):
+    key = {"store": sha256_file(folder / MANIFEST)}
+    with (
+        Job(
+            folder.parent / "upload",
+            key,
+            overwrite=True,
+            title=f"uploading to {url}",
+            total=len(files),
+            unit="files",
+            progress=progress,
+        ) as job,
+        reaching(url),
+    ):
         system.invalidate_cache()
         if system.exists(f"{root}/{MANIFEST}"):
             system.rm_file(f"{root}/{MANIFEST}")
@@ -83,12 +87,12 @@ def upload_store(folder: Path, url: str, say: Callable[[str], None]) -> None:
         for name in there - set(files):  # of a larger store that lay there, or cut off
             if _NAME.match(name) or _PARTIAL in name:
                 system.rm_file(f"{root}/{name}")
-        left = [name for name in files if name not in uploaded or name not in there]
-        say(f"uploading {len(left):,} files, {sum(files[name]['bytes'] for name in left) / 1e6:,.1f} MB, to {url}")
-        for name in left:
+        for name in files:
+            if name in there and job.is_done(name):
+                continue
             system.put_file(str(folder / name), f"{root}/{name}")
-            uploaded.append(name)
-            write_json(note, {"store": fingerprint, "names": uploaded})
+            job.mark(name)
+            job.progress.update(job.progress.done + 1)
         system.put_file(str(folder / MANIFEST), f"{root}/{_PARTIAL}{MANIFEST}")
         system.mv(f"{root}/{_PARTIAL}{MANIFEST}", f"{root}/{MANIFEST}")
 
@@ -101,10 +105,6 @@ def fetch_store(url: str) -> Path:
 
     A copy is found by the manifest, which is read every time: when the store at the address is replaced, it is fetched anew.
     Of several processes that ask at once, one fetches and the others wait.
-
-    Raises:
-        DataError: not-a-store; broken-store, if a file is not what the manifest says.
-        MachineError: cannot-reach, disk-full.
     """
     system, root = file_system(url)
     try:
@@ -114,7 +114,7 @@ def fetch_store(url: str) -> Path:
         if error.slug != "not-found":
             raise
         raise DataError(
-            "not-a-store", f"`{url}` holds no {MANIFEST}", f"make a store with `albertkit corpus build … --out {url}`"
+            "wrong-kind", f"`{url}` holds no {MANIFEST}", f"make a store with `albertkit corpus build … --out {url}`"
         ) from None
     files = _files_of(data, url)
     folder = cache_folder() / "stores" / f"{_last_name(url)}-{sha256_bytes(data)[:16]}"
@@ -138,7 +138,7 @@ def _files_of(data: bytes, url: str) -> dict[str, dict[str, Any]]:
             if not _NAME.match(name) or not isinstance(entry["bytes"], int) or len(entry["sha256"]) != 64:
                 raise ValueError(name)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError("not-a-store", f"`{url}/{MANIFEST}` is no manifest of a store", "check the address") from None
+        raise DataError("wrong-kind", f"`{url}/{MANIFEST}` is no manifest of a store", "check the address") from None
     return files
 
 
@@ -151,9 +151,10 @@ def _fetch(system: Any, remote: str, target: Path, entry: dict[str, Any], url: s
             system.get_file(remote, str(partial))
         if sha256_file(partial) != entry["sha256"]:
             raise DataError(
-                "broken-store", f"`{url}` is not what was written (sha256 differs)",
+                "corrupt",
+                f"`{url}` is corrupted: sha256 mismatch",
                 "run it again if the store was being replaced; else upload it again, or build it anew with --overwrite",
-            )  # fmt: skip
+            )
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)

@@ -1,12 +1,15 @@
 """What a build did, and what a person should know of it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
 
 
 @dataclass
-class BuildReport:
+class BuildReport(Result):
     """What a build did.
 
     Args:
@@ -28,7 +31,6 @@ class BuildReport:
         engine: "local" or "ray".
         workers: Worker processes; 0 is this one.
         nodes: Machines at the end of this run.
-        retried: Parts of the inputs that were lost with their worker or machine and done again.
         resumed: An interrupted build was taken up.
         already_built: The same store lay there; nothing was done.
         warnings: What a person should know.
@@ -57,14 +59,14 @@ class BuildReport:
     engine: str = "local"
     workers: int = 0
     nodes: int = 1
-    retried: int = 0
     resumed: bool = False
     already_built: bool = False
-    warnings: list[str] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, for JSON."""
-        return asdict(self)
+    def sections(self) -> list[Section]:
+        """Return the facts, without those that are usual; the first faulty lines are in a warning."""
+        usual = {"engine": "local", "nodes": 1, "faults": self.faults, "warnings": self.warnings}
+        return [Facts({name: value for name, value in vars(self).items() if value and usual.get(name) != value})]
 
 
 _LONG_LINE = 60  # tokens; sentences of English Wikipedia have 29 on average

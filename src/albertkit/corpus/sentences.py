@@ -15,8 +15,6 @@ from sentencex import segment
 
 from albertkit.errors import MissingExtraError
 
-SENTENCES = ("lines", "split", "kiwi")
-
 # sentencex looks for an enclosing quotation around every ideographic full stop, over the whole text: 12 MB/s on 1,000
 # characters without a space, 0.9 on 16,000. Chinese and Japanese lines beyond this many characters go in pieces of it.
 _IDEOGRAPHIC_WINDOW = 500
@@ -55,9 +53,6 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
         text: The document.
         rule: What a line is: see `line_rule`.
         language: Two-letter code; decides which abbreviations are known. "en" serves Korean, Chinese and Japanese too.
-
-    Raises:
-        MissingExtraError: missing-extra, for "kiwi" without kiwipiepy.
     """
     if rule == "wrapped":
         text = _unwrapped(_IDEOGRAPHIC_WRAP.sub("", text))

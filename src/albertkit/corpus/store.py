@@ -1,13 +1,5 @@
-"""The token store: memory-mapped shards of tokens with the boundaries of sentences and documents, written once.
+"""Read a token store: memory-mapped shards of tokens with the boundaries of sentences and documents (`store_format`)."""
 
-manifest.json          format version, counts, dtype, tokenizer fingerprint, settings, size and sha256 of every file
-tokens-00000.bin       uint16 up to 65,536 pieces, else uint32; little-endian, no header
-sentences-00000.bin    uint32 [sentences + 1], offsets into the tokens of the shard
-documents-00000.bin    uint32 [documents + 1], offsets into the sentences of the shard
-tokenizer/             the tokenizer the ids belong to
-"""
-
-import json
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,24 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from albertkit.corpus.remote import fetch_store
+from albertkit.corpus.store_format import FORMAT_VERSION, MANIFEST, UNFINISHED, is_signed, shard_file
 from albertkit.errors import DataError
-from albertkit.files import read_json, sha256_bytes, sha256_file
+from albertkit.files import read_json, sha256_file
 from albertkit.tokenizer import AlbertTokenizer
-
-FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
-UNFINISHED = ".build"  # in the folder of a store: what a build works in
-KINDS = ("tokens", "sentences", "documents")
-
-
-def shard_file(kind: str, shard: int) -> str:
-    """Name of a shard's file; kind is tokens, sentences or documents."""
-    return f"{kind}-{shard:05d}.bin"
-
-
-def token_dtype(vocab_size: int) -> str:
-    """The smallest type that holds every id: "uint16" or "uint32"."""
-    return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
 def document_hash(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -56,19 +35,6 @@ def document_hash(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     step = np.uint64(0x9E3779B97F4A7C15)
     start = mix(np.array([seed % (1 << 64)], np.uint64) + step)
     return mix(start + (numbers + np.uint64(1)) * step)
-
-
-def signed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest with the sha256 of itself."""
-    return {**manifest, "sha256": sha256_bytes(json.dumps(manifest).encode())}
-
-
-def is_signed(manifest: Any) -> bool:
-    """Whether a manifest says what its sha256 is of; that of an earlier albertkit has none."""
-    if not isinstance(manifest, dict) or "sha256" not in manifest:
-        return False
-    rest = {name: value for name, value in manifest.items() if name != "sha256"}
-    return signed(rest)["sha256"] == manifest["sha256"]
 
 
 class TokenStore:
@@ -121,11 +87,9 @@ class TokenStore:
             folder: Its folder; or an address (`s3://…`), of which a local copy is made once (`remote.fetch_store`).
 
         Raises:
-            DataError: not-found, not-a-store, unfinished-store or broken-store.
+            DataError: not-found, wrong-kind, unfinished or corrupt.
         """
         if "://" in os.fspath(folder):
-            from albertkit.corpus.remote import fetch_store  # not above: it imports this file
-
             folder = fetch_store(os.fspath(folder))
         path = Path(folder)
         build = f"albertkit corpus build INPUTS --tokenizer DIR --out {path}"
@@ -134,23 +98,25 @@ class TokenStore:
         if not (path / MANIFEST).is_file():
             if (path / UNFINISHED).is_dir():
                 raise DataError(
-                    "unfinished-store",
+                    "unfinished",
                     f"the build of `{path}` has not finished",
                     "run the same build command again to go on",
                 )
-            raise DataError("not-a-store", f"`{path}` holds no {MANIFEST}", f"make a store with `{build}`")
+            raise DataError("wrong-kind", f"`{path}` holds no {MANIFEST}", f"make a store with `{build}`")
         manifest = read_json(path / MANIFEST, "store manifest")
         version = manifest.get("albertkit_store") if isinstance(manifest, dict) else None
         if version != FORMAT_VERSION:
             raise DataError(
-                "not-a-store", f"`{path / MANIFEST}` is not of store format {FORMAT_VERSION} (it says {version!r})",
+                "wrong-kind",
+                f"`{path / MANIFEST}` is not of store format {FORMAT_VERSION} (it says {version!r})",
                 f"make a store with `{build}`",
-            )  # fmt: skip
-        if "sha256" in manifest and not is_signed(manifest):
+            )
+        if not is_signed(manifest):
             raise DataError(
-                "broken-store", f"`{path / MANIFEST}` is not what was written (its sha256 differs)",
+                "corrupt",
+                f"`{path / MANIFEST}` is corrupted: sha256 mismatch",
                 f"copy the store again, or rebuild it: `{build} --overwrite`",
-            )  # fmt: skip
+            )
         hint = f"copy the store again, or rebuild it: `{build}`"
         try:
             for name, entry in manifest["files"].items():
@@ -160,12 +126,12 @@ class TokenStore:
                 size = file.stat().st_size if file.is_file() else None
                 if size != entry["bytes"]:
                     found = "is missing" if size is None else f"has {size:,} bytes instead of {entry['bytes']:,}"
-                    raise DataError("broken-store", f"`{file}` {found}", hint)
+                    raise DataError("corrupt", f"`{file}` {found}", hint)
             return cls(path, manifest)
         except DataError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DataError("broken-store", f"`{path / MANIFEST}` is not what a build writes: {error}", hint) from None
+            raise DataError("corrupt", f"`{path / MANIFEST}` is not what a build writes: {error}", hint) from None
 
     def _map(self, kind: str, shard: int, dtype: str) -> NDArray[Any]:
         file = self.folder / shard_file(kind, shard)
@@ -191,7 +157,7 @@ class TokenStore:
             most: Bytes that are read; files are then left out from the first one on that would be too much.
 
         Raises:
-            DataError: broken-store, with the file.
+            DataError: corrupt, with the file.
         """
         read = 0
         for name, entry in sorted(self.manifest["files"].items(), key=lambda file: file[1]["bytes"]):
@@ -200,9 +166,10 @@ class TokenStore:
                 return
             if sha256_file(self.folder / name) != entry.get("sha256"):
                 raise DataError(
-                    "broken-store", f"`{self.folder / name}` is not what was written (sha256 differs)",
+                    "corrupt",
+                    f"`{self.folder / name}` is corrupted: sha256 mismatch",
                     "copy the store again, or build it anew with --overwrite",
-                )  # fmt: skip
+                )
 
     def tokenizer(self) -> AlbertTokenizer:
         """The tokenizer saved beside the shards.
@@ -230,7 +197,7 @@ class TokenStore:
                 f"{self.tokenizer_fingerprint[:12]}) than this one ({tokenizer.vocab_size:,} pieces, "
                 f"{tokenizer.fingerprint[:12]})",
                 f"use the one in `{self.folder / 'tokenizer'}`, or build the store anew with yours",
-            )  # fmt: skip
+            )
 
     @property
     def fingerprint(self) -> str:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
+from albertkit.data.features import Features
+from albertkit.data.stream import cut_by_tokens
+from albertkit.embeddings.folder import SENTENCE_EMBEDDING, EncoderParts, has_vectors, read_encoder, write_encoder
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision
+from albertkit.engines.onnx_model import OnnxModel
 from albertkit.errors import ConfigError, near_miss
 from albertkit.model import AlbertModel, PackedBatch
-from albertkit.tasks.features import Features
-from albertkit.tasks.stream import cut_by_tokens
 from albertkit.tasks.texts.features import text_features
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -43,7 +46,7 @@ class SentenceEncoder(nn.Module):
             and `truncate_dim` are applied, whatever else there is, is kept.
 
     Raises:
-        ConfigError: unknown-pooling; bad-settings if the projection does not fit.
+        ConfigError: unknown-name; bad-value if the projection does not fit.
     """
 
     def __init__(
@@ -68,9 +71,10 @@ class SentenceEncoder(nn.Module):
         pooled = self.config.hidden_size * len(check_pooling(pooling))
         if projection is not None and projection.linear.in_features != pooled:
             raise ConfigError(
-                "bad-settings", f"the projection takes {projection.linear.in_features} numbers, the pooling gives {pooled}",
+                "bad-value",
+                f"the projection takes {projection.linear.in_features} numbers, the pooling gives {pooled}",
                 f"make it with {pooled} inputs",
-            )  # fmt: skip
+            )
 
     @property
     def config(self) -> AlbertConfig:
@@ -89,7 +93,7 @@ class SentenceEncoder(nn.Module):
         """Return the text that is put before every text: the default prompt of the settings, "" if there is none.
 
         Raises:
-            ConfigError: bad-settings if the settings have no prompt of that name.
+            ConfigError: bad-value if the settings have no prompt of that name.
         """
         if self._prompt is not None:
             return self._prompt
@@ -100,7 +104,7 @@ class SentenceEncoder(nn.Module):
         prompts = self.settings.get("prompts") or {}
         if name not in prompts:
             hint = near_miss(name, prompts) if prompts else "leave the name out: the model has no prompts"
-            raise ConfigError("bad-settings", f"there is no prompt `{name}`", hint)
+            raise ConfigError("bad-value", f"there is no prompt `{name}`", hint)
         return prompts[name]
 
     def with_prompt(self, name: str | None = None, prompt: str | None = None) -> "SentenceEncoder":
@@ -111,7 +115,7 @@ class SentenceEncoder(nn.Module):
             prompt: The prompt itself, in place of a named one.
 
         Raises:
-            ConfigError: bad-settings if there is no such prompt; conflicting-options if both are given.
+            ConfigError: bad-value if there is no such prompt; conflicting-options if both are given.
         """
         if name is None and prompt is None:
             return self
@@ -125,14 +129,15 @@ class SentenceEncoder(nn.Module):
         """What the model sees of texts: a sequence each, in their order.
 
         Raises:
-            ConfigError: bad-settings if `max_length` exceeds the model's positions.
+            ConfigError: bad-value if `max_length` exceeds the model's positions.
         """
         positions = self.config.max_position_embeddings
         if self.max_length > positions:
             raise ConfigError(
-                "bad-settings", f"length {self.max_length} exceeds the {positions} positions of the model",
+                "bad-value",
+                f"length {self.max_length} exceeds the {positions} positions of the model",
                 f"use at most {positions}",
-            )  # fmt: skip
+            )
         if self.prompt:
             texts = [self.prompt + text for text in texts]
         if self.lower_case:  # character by character, as tokenizers' Lowercase: no final sigma
@@ -208,7 +213,7 @@ class SentenceEncoder(nn.Module):
             fp32 [E, dimension], in the order of the texts; of one text [dimension].
 
         Raises:
-            ConfigError: bad-argument if these are no texts, bad-value, bad-precision, bad-settings, conflicting-options.
+            ConfigError: bad-value if these are no texts, bad-value, unknown-name, conflicting-options.
         """
         listed = [texts] if isinstance(texts, str) else _listed(texts)
         if batch_size is not None and batch_size < 1:
@@ -226,9 +231,14 @@ class SentenceEncoder(nn.Module):
                 stacklevel=2,
             )
         vectors = encoder.vectors_of(
-            features, engine, batch_tokens, dimension if truncate_dim is None else truncate_dim,
-            normalize or normalize_embeddings, batch_size=batch_size, show_progress=show_progress or bool(show_progress_bar),
-        )  # fmt: skip
+            features,
+            engine,
+            batch_tokens,
+            dimension if truncate_dim is None else truncate_dim,
+            normalize or normalize_embeddings,
+            batch_size=batch_size,
+            show_progress=show_progress or bool(show_progress_bar),
+        )
         found: Any = vectors[0] if isinstance(texts, str) else vectors
         if convert_to_tensor:
             return torch.from_numpy(found).to(self.albert.device)
@@ -329,14 +339,14 @@ class SentenceEncoder(nn.Module):
             The model in fp32 on the CPU, in evaluation mode.
 
         Raises:
-            CheckpointError: broken-encoder, unknown-module, unknown-activation, vocab-mismatch; no-weights, weights-mismatch,
+            CheckpointError: bad-file, unsupported, wrong-tokenizer; missing-file, weights-mismatch,
                 no-tokenizer and what else loading raises.
-            ConfigError: unknown-pooling, bad-settings; conflicting-options if the folder has another pooling.
-            DataError: not-found, broken-json. MachineError: hub-unreachable.
+            ConfigError: unknown-name, bad-value; conflicting-options if the folder has another pooling.
+            DataError: not-found, bad-file. MachineError: unreachable.
         """
-        from albertkit.embeddings.folder import load_encoder
-
-        return load_encoder(folder, pooling)
+        parts = read_encoder(folder, pooling)
+        kind = ExportedEncoder if has_vectors(parts.albert) else SentenceEncoder
+        return kind(**vars(parts)).eval()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a checkpoint folder that sentence-transformers loads; each file whole or not at all.
@@ -344,9 +354,21 @@ class SentenceEncoder(nn.Module):
         Args:
             folder: Made if missing. Modules that an encoder of another shape left there are removed, other files stay.
         """
-        from albertkit.embeddings.folder import save_encoder
+        write_encoder(folder, EncoderParts(**{field.name: getattr(self, field.name) for field in fields(EncoderParts)}))
 
-        save_encoder(folder, self)
+
+class ExportedEncoder(SentenceEncoder):
+    """An encoder over ONNX Runtime whose graph holds pooling, projection and length 1."""
+
+    @property
+    def dimension(self) -> int:
+        """D, numbers of a vector."""
+        model: OnnxModel = self.albert  # type: ignore[assignment]
+        return next(output.shape[1] for output in model.session.get_outputs() if output.name == SENTENCE_EMBEDDING)
+
+    def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
+        model: OnnxModel = self.albert  # type: ignore[assignment]
+        return model.run(batch)[SENTENCE_EMBEDDING]
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
@@ -365,21 +387,18 @@ def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarr
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
-    """The texts, if they are texts and can be counted.
-
-    Raises:
-        ConfigError: bad-argument.
-    """
+    """The texts, if they are texts and can be counted."""
     if isinstance(texts, Mapping | set | frozenset | bytes) or not hasattr(texts, "__len__"):
         raise ConfigError(
-            "bad-argument", f"a {type(texts).__name__} is no list of texts",
+            "bad-value",
+            f"a {type(texts).__name__} is no list of texts",
             "give a list; for texts that do not fit into memory there is `encode_file`",
-        )  # fmt: skip
+        )
     listed = list(texts)
     for number, text in enumerate(listed):
         if not isinstance(text, str):
             raise ConfigError(
-                "bad-argument",
+                "bad-value",
                 f"text {number} is a {type(text).__name__}, not a str",
                 "leave it out, or use an empty text",
             )

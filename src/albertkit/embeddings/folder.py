@@ -7,24 +7,24 @@ read; what is written, sentence-transformers 2 and later read.
 
 import re
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from albertkit.checkpoints import load_checkpoint, read_tensors, save_checkpoint, write_tensors
-from albertkit.checkpoints.own_tokenizer import own_tokenizer
-from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.exported import SENTENCE_EMBEDDING, ExportedEncoder
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling
-from albertkit.engines.onnx_model import REPORT, is_onnx_folder, load_onnx
+from albertkit.engines.onnx_model import REPORT, OnnxModel, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, sync_folder, write_json
 from albertkit.model import AlbertModel
+from albertkit.model.folder import read_tensors, write_tensors
 from albertkit.model_folder import local_folder, or_model_of_run
 from albertkit.tokenizer import AlbertTokenizer
 
 MODULES = "modules.json"
+SENTENCE_EMBEDDING = "sentence_embedding"  # an output of an exported graph that holds all modules
 _LENGTHS = "sentence_bert_config.json"
 _SETTINGS = "config_sentence_transformers.json"
 _TYPES = "sentence_transformers.models"
@@ -38,6 +38,21 @@ _FLAGS = {
 }  # fmt: skip
 
 
+@dataclass
+class EncoderParts:
+    """Parts of an encoder, read from a folder; the fields are the arguments of `SentenceEncoder`."""
+
+    albert: AlbertModel
+    tokenizer: AlbertTokenizer
+    pooling: Poolings = "mean"
+    max_length: int = 128
+    projection: Projection | None = None
+    normalize: bool = False
+    include_prompt: bool = True
+    lower_case: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
 def is_encoder_folder(folder: Path) -> bool:
     """Return whether a folder is one of sentence-transformers', or a run that left one."""
     path = or_model_of_run(folder)
@@ -46,51 +61,61 @@ def is_encoder_folder(folder: Path) -> bool:
     return read_json(path / REPORT, "report of the export").get("model_class") == "SentenceEncoder"
 
 
-def load_encoder(folder: str | Path, pooling: Poolings | None = None) -> SentenceEncoder:
+def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> EncoderParts:
     """Read a sentence-transformers folder, or a plain checkpoint; see `SentenceEncoder.from_pretrained`."""
     path = local_folder(folder)
     if (path / MODULES).exists():
-        encoder = _load_modules(path)
-        if pooling is not None and check_pooling(pooling) != check_pooling(encoder.pooling):
+        parts = _read_modules(path)
+        if pooling is not None and check_pooling(pooling) != check_pooling(parts.pooling):
             raise ConfigError(
-                "conflicting-options", f"`{path}` has {encoder.pooling} pooling, asked for is {pooling}",
+                "conflicting-options",
+                f"`{path}` has {parts.pooling} pooling, asked for is {pooling}",
                 "leave the pooling out; to train another one, start from the checkpoint it was made of",
-            )  # fmt: skip
-        return encoder
+            )
+        return parts
     if is_onnx_folder(path):
-        return _load_exported(path, pooling)
+        return _read_exported(path, pooling)
     albert, tokenizer = _load_albert(path)
-    length = min(128, albert.config.max_position_embeddings)
-    return SentenceEncoder(albert, tokenizer, pooling or "mean", length).eval()
+    return EncoderParts(albert, tokenizer, pooling or "mean", min(128, albert.config.max_position_embeddings))
+
+
+def has_vectors(model: AlbertModel) -> bool:
+    """Return whether a model is an exported graph that gives sentence vectors."""
+    if not isinstance(model, OnnxModel):
+        return False
+    return any(output.name == SENTENCE_EMBEDDING for output in model.session.get_outputs())
 
 
 def _load_albert(path: Path) -> tuple[AlbertModel, AlbertTokenizer]:
-    albert = load_checkpoint(path, AlbertModel, allow_missing=("pooler",))
+    albert = AlbertModel.from_pretrained(path, strict=True, allow_missing=("pooler",))
     return albert, own_tokenizer(path, albert.config)
 
 
-def _load_exported(path: Path, pooling: Poolings | None) -> SentenceEncoder:
-    """An encoder over ONNX Runtime: with the exported vectors where there are such, else pooled states."""
+def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
+    """Read an encoder for ONNX Runtime: with the exported vectors where there are such, else pooled states."""
     model = load_onnx(path)
     if not isinstance(model, AlbertModel):
         raise CheckpointError(
-            "no-task", f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
+            "wrong-model",
+            f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
             "export a sentence encoder: albertkit export onnx ENCODER OUT",
-        )  # fmt: skip
+        )
     tokenizer = own_tokenizer(path, model.config)
     longest = min(128, model.config.max_position_embeddings)
-    exported = [output for output in model.session.get_outputs() if output.name == SENTENCE_EMBEDDING]
-    if not exported:
-        return SentenceEncoder(model, tokenizer, pooling or "mean", longest).eval()
+    if not has_vectors(model):
+        return EncoderParts(model, tokenizer, pooling or "mean", longest)
     lengths, settings = _Config(path / _LENGTHS, optional=True), _Config(path / _SETTINGS, optional=True)
     longest = min(lengths.get("max_seq_length", int | None, None) or longest, model.config.max_position_embeddings)
-    return ExportedEncoder(
-        model, tokenizer, max_length=longest, lower_case=bool(lengths.get("do_lower_case", bool, False)),
+    return EncoderParts(
+        model,
+        tokenizer,
+        max_length=longest,
+        lower_case=bool(lengths.get("do_lower_case", bool, False)),
         settings={name: value for name, value in settings.values.items() if name != "__version__"},
-    ).eval()  # fmt: skip
+    )
 
 
-def _load_modules(path: Path) -> SentenceEncoder:
+def _read_modules(path: Path) -> EncoderParts:
     modules = _modules(path)
     own = modules["Transformer"]
     albert, tokenizer = _load_albert(own)
@@ -105,7 +130,7 @@ def _load_modules(path: Path) -> SentenceEncoder:
         raise settings.broken(f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})")
     settings.get("truncate_dim", int | None, None)
     longest = min(longest, albert.config.max_position_embeddings)  # beyond, sentence-transformers fails
-    return SentenceEncoder(
+    return EncoderParts(
         albert,
         tokenizer,
         _pooling(pooling),
@@ -115,7 +140,7 @@ def _load_modules(path: Path) -> SentenceEncoder:
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=bool(lengths.get("do_lower_case", bool, False)),
         settings={name: value for name, value in settings.values.items() if name != "__version__"},
-    ).eval()
+    )
 
 
 class _Config:
@@ -133,11 +158,7 @@ class _Config:
             raise self.broken("it holds no object")
 
     def get(self, name: str, kind: Any, *default: Any) -> Any:
-        """A value of a kind, or its default where there is none.
-
-        Raises:
-            CheckpointError: broken-encoder.
-        """
+        """A value of a kind, or its default where there is none."""
         if name not in self.values and default:
             return default[0]
         value = self.values.get(name)
@@ -147,7 +168,7 @@ class _Config:
 
     def broken(self, reason: str) -> CheckpointError:
         """The error that says what is wrong."""
-        return CheckpointError("broken-encoder", f"`{self.file}`: {reason}", "copy the folder again, or save it anew")
+        return CheckpointError("bad-file", f"`{self.file}`: {reason}", "copy the folder again, or save it anew")
 
 
 def _modules(path: Path) -> dict[str, Path]:
@@ -156,26 +177,28 @@ def _modules(path: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for module in listing if isinstance(listing, list) else [None]:
         if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
-            raise CheckpointError("broken-encoder", f"`{path / MODULES}` is no list of modules", "copy it again")
+            raise CheckpointError("bad-file", f"`{path / MODULES}` is no list of modules", "copy it again")
         kind = module["type"].rpartition(".")[2]
         if not module["type"].startswith("sentence_transformers.") or kind not in _ORDER:
             raise CheckpointError(
-                "unknown-module", f"`{path / MODULES}` has a module `{module['type']}`",
+                "unsupported",
+                f"`{path / MODULES}` has a module `{module['type']}`",
                 f"only {', '.join(_ORDER)} of sentence-transformers are computed here",
-            )  # fmt: skip
+            )
         if Path(module["path"]).is_absolute() or ".." in Path(module["path"]).parts:
             raise CheckpointError(
-                "broken-encoder", f"`{path / MODULES}` leaves its folder: `{module['path']}`", "copy the folder again"
+                "bad-file", f"`{path / MODULES}` leaves its folder: `{module['path']}`", "copy the folder again"
             )
         if kind in found or any(later in found for later in _ORDER[_ORDER.index(kind) :]):
             raise CheckpointError(
-                "unknown-module", f"`{path / MODULES}` has {kind} after {', '.join(found)}",
+                "unsupported",
+                f"`{path / MODULES}` has {kind} after {', '.join(found)}",
                 f"each of {', '.join(_ORDER)} may be there once, in this order",
-            )  # fmt: skip
+            )
         found[kind] = path / module["path"]
     for kind in _ORDER[:2]:
         if kind not in found:
-            raise CheckpointError("unknown-module", f"`{path / MODULES}` has no {kind}", "it makes no vectors of texts")
+            raise CheckpointError("unsupported", f"`{path / MODULES}` has no {kind}", "it makes no vectors of texts")
     return found
 
 
@@ -200,14 +223,14 @@ def _projection(folder: Path) -> Projection:
     activation = config.get("activation_function", str, "torch.nn.modules.activation.Tanh")
     if activation not in _ACTIVATIONS:
         raise CheckpointError(
-            "unknown-activation",
+            "unsupported",
             f"`{config.file}` has the activation `{activation}`",
             f"known: {', '.join(_ACTIVATIONS)}",
         )
     for name, usual in (("use_residual", False), ("module_input_name", "sentence_embedding")):
         if config.values.get(name, usual) != usual:
             raise CheckpointError(
-                "unknown-module",
+                "unsupported",
                 f"`{config.file}` has `{name}` {config.values[name]!r}",
                 f"only {usual!r} is computed here",
             )
@@ -227,18 +250,20 @@ def _projection(folder: Path) -> Projection:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def save_encoder(folder: str | Path, encoder: SentenceEncoder) -> None:
+def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
     """Write a checkpoint folder with sentence-transformers' files beside it; see `SentenceEncoder.save_pretrained`."""
     path = Path(folder)
-    save_checkpoint(path, encoder.albert, encoder.tokenizer)
+    encoder.albert.save_pretrained(path, encoder.tokenizer)
     kinds = ["Transformer", "Pooling"]
     write_json(path / "1_Pooling" / "config.json", _pooling_config(encoder))
     if encoder.projection is not None:
         linear, name = encoder.projection.linear, encoder.projection.activation_name
         config = {
-            "in_features": linear.in_features, "out_features": linear.out_features, "bias": linear.bias is not None,
+            "in_features": linear.in_features,
+            "out_features": linear.out_features,
+            "bias": linear.bias is not None,
             "activation_function": next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == name),
-        }  # fmt: skip
+        }
         tensors = {key: value.detach().to("cpu").contiguous() for key, value in encoder.projection.state_dict().items()}
         write_json(path / "2_Dense" / "config.json", config)
         write_tensors(path / "2_Dense" / "model.safetensors", tensors)
@@ -260,12 +285,12 @@ def save_encoder(folder: str | Path, encoder: SentenceEncoder) -> None:
     sync_folder(path)
 
 
-def _pooling_config(encoder: SentenceEncoder) -> dict[str, Any]:
+def _pooling_config(encoder: EncoderParts) -> dict[str, Any]:
     """The older layout, which every sentence-transformers reads, if it can say the order of the poolings."""
     poolings = check_pooling(encoder.pooling)
-    config: dict[str, Any] = {"word_embedding_dimension": encoder.config.hidden_size}
+    config: dict[str, Any] = {"word_embedding_dimension": encoder.albert.config.hidden_size}
     if poolings == tuple(name for name in _FLAGS.values() if name in poolings):
         config |= {flag: name in poolings for flag, name in _FLAGS.items()}
     else:
-        config = {"embedding_dimension": encoder.config.hidden_size, "pooling_mode": list(poolings)}
+        config = {"embedding_dimension": encoder.albert.config.hidden_size, "pooling_mode": list(poolings)}
     return config | {"include_prompt": encoder.include_prompt}

@@ -1,22 +1,25 @@
 """`embedding_map`: texts laid out by their vectors, in one HTML file."""
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.embeddings.evaluation.similarity import unit_vectors
+from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.columns import Columns
+from albertkit.data.tables import Table
+from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
+from albertkit.embeddings.options import MapOptions
 from albertkit.embeddings.silver.sampling import semantic_neighbours
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import check_page_file, sha256_bytes
-from albertkit.report.embedding_map import write_embedding_map
-from albertkit.tasks.columns import Columns
-from albertkit.tasks.faults import Faults, counted
-from albertkit.tasks.tables import Table
+from albertkit.files import atomic_file, check_page_file, sha256_bytes
+from albertkit.frame.command import takes
+from albertkit.frame.rendering import environment
+from albertkit.frame.result import Result
 from albertkit.tokenizer.text_files import read_lines
 
 MOST_POINTS = 5000  # more are a cloud in which nothing can be pointed at
@@ -25,7 +28,7 @@ _SAME = 1e-5  # spread of unit vectors below which there is nothing to draw
 
 
 @dataclass(frozen=True)
-class MapReport:
+class MapReport(Result):
     """What `embedding_map` drew.
 
     Attributes:
@@ -48,55 +51,44 @@ class MapReport:
     model: str
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**vars(self), "written": str(self.written), "notes": list(self.notes)}
 
-
-def embedding_map(
-    model: str | Path,
-    input: str | Path,
-    out: str | Path,
-    *,
-    columns: Columns | None = None,
-    prompt_name: str | None = None,
-    prompt: str | None = None,
-    on_error: Literal["stop", "skip"] = "stop",
-) -> MapReport:
+@takes(MapOptions)
+def embedding_map(options: MapOptions) -> MapReport:
     """Draw a map: unit vectors in the two directions in which they differ most, and of each text its nearest by cosine.
 
-    Args:
-        model: Anything that makes vectors: see `load_embedding_model`.
-        input: A table with a column of texts, perhaps a second one (`pair`), and perhaps names (`label`), which colour the
-            points; or, without columns, a text a line. Equal texts are one point; of more than `MOST_POINTS` different ones a
-            sample is drawn, the same each time.
-        out: The HTML file.
-        columns: Of a table.
-        prompt_name, prompt: What is put before every text: see `load_embedding_model`.
-        on_error: Rows that cannot be used: stop, or skip and count them.
+    Equal texts are one point. Of more than `MOST_POINTS` different ones a sample is drawn, the same each time.
 
     Raises:
-        CheckpointError: constant-vectors, and what loading raises. ConfigError: bad-argument, missing-column,
-        conflicting-options. DataError: no-examples, wrong-kind, and what reading raises.
+        CheckpointError: wrong-model, and what loading raises.
+        ConfigError: bad-value, missing-column, conflicting-options.
+        DataError: too-little-data, wrong-kind, and what reading raises.
     """
-    check_page_file(out)
-    faults = Faults(on_error)
-    given = columns or Columns()
+    input, given = Path(options.input), options.columns
+    check_page_file(options.out)
+    faults = Faults(options.on_error)
     sample = _Sample(MOST_POINTS)
-    sample.add(_labelled_texts(Path(input), given, faults))
+    sample.add(_labelled_texts(input, given, faults))
     texts, labels = sample.texts()
     if len(texts) < 3:
-        raise DataError("no-examples", f"`{input}` has {counted(len(texts), 'different text')}", "a map needs three")
-    loaded = load_embedding_model(model, prompt_name=prompt_name, prompt=prompt)
+        raise DataError(
+            "too-little-data", f"`{input}` has {counted(len(texts), 'different text')}", "a map needs three"
+        )
+    loaded = load_embedding_model(options.model, prompt_name=options.prompt_name, prompt=options.prompt)
     facts = [loaded.name, loaded.description, f"{loaded.dimension:,} numbers"]
     if sample.drawn:
-        facts.insert(0, f"a sample of the {sample.seen:,} in {Path(input).name}")
-    title, names = Path(input).name, labels if given.label else None
-    variance = draw_map(out, title, texts, loaded.encode(texts), labels=names, facts=facts)
+        facts.insert(0, f"a sample of the {sample.seen:,} in {input.name}")
+    title, names = input.name, labels if given.label else None
+    variance = draw_map(options.out, title, texts, loaded.encode(texts), labels=names, facts=facts)
     return MapReport(
-        Path(out), len(texts), sample.seen, len(faults.found), variance, loaded.num_truncated(texts), loaded.description,
+        options.out,
+        len(texts),
+        sample.seen,
+        len(faults.found),
+        variance,
+        loaded.num_truncated(texts),
+        loaded.description,
         (*loaded.notes, *loaded.reading_notes(texts)),
-    )  # fmt: skip
+    )
 
 
 def draw_map(
@@ -120,16 +112,13 @@ def draw_map(
 
     Returns:
         Share of the variance of each axis.
-
-    Raises:
-        CheckpointError: constant-vectors.
     """
     from sklearn.decomposition import PCA
 
     units = unit_vectors(vectors)
     if np.ptp(units, axis=0).max() <= _SAME:
         raise CheckpointError(
-            "constant-vectors",
+            "wrong-model",
             f"all {len(texts):,} texts of `{title}` have the same vector",
             "there is nothing to draw",
         )
@@ -139,10 +128,18 @@ def draw_map(
     nearest = semantic_neighbours(units, min(NEIGHBOURS, len(texts) - 1))
     cosines = np.stack([(units * units[column]).sum(1) for column in nearest.T], axis=1)
     variance = tuple(map(float, found.explained_variance_ratio_))
-    write_embedding_map(
-        out, title, coordinates=axes.tolist(), texts=texts, labels=labels, neighbours=nearest.tolist(),
-        cosines=cosines.tolist(), variance=variance, facts=facts,
-    )  # fmt: skip
+    page = embedding_map_page(
+        title,
+        coordinates=axes.tolist(),
+        texts=texts,
+        labels=labels,
+        neighbours=nearest.tolist(),
+        cosines=cosines.tolist(),
+        variance=variance,
+        facts=facts,
+    )
+    with atomic_file(check_page_file(out), "w") as stream:
+        stream.write(page)
     return variance
 
 
@@ -203,3 +200,55 @@ def _labelled_texts(file: Path, columns: Columns, faults: Faults) -> Iterable[tu
                     yield text, row.values[columns.label] if columns.label else ""
                 else:
                     table.add_fault(row.line, f"`{side}` is empty")
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------------
+
+COLOURS = 8  # names with a colour of their own; the others share grey
+NO_NAME = "(no name)"
+
+
+def embedding_map_page(
+    title: str,
+    *,
+    coordinates: Sequence[Sequence[float]],
+    texts: Sequence[str],
+    labels: Sequence[str] | None = None,
+    neighbours: Sequence[Sequence[int]] = (),
+    cosines: Sequence[Sequence[float]] = (),
+    variance: Sequence[float] = (),
+    facts: Sequence[str] = (),
+) -> str:
+    """Return the map as HTML without any outside resource. Every text is escaped.
+
+    E texts have two coordinates each, on one scale, perhaps a label that gives the point its colour, the numbers of the texts
+    nearest to it, best first, and their cosines; `variance` is the share that each axis shows, `facts` stand under the title.
+    """
+    sides = {"coordinates": coordinates, "texts": texts, "labels": labels, "neighbours": neighbours, "cosines": cosines}
+    for name, values in sides.items():
+        if values and len(values) != len(texts):
+            raise ConfigError("bad-value", f"{len(values)} {name} for {len(texts)} texts", "give one for each text")
+    names, places = _named(labels or [])
+    data = {
+        "points": [[round(float(number), 5) for number in point] for point in coordinates],
+        "texts": list(texts),
+        "names": names,
+        "labels": places,
+        "neighbours": [[int(number) for number in row] for row in neighbours],
+        "cosines": [[round(float(number), 3) for number in row] for row in cosines],
+    }
+    legend = [(name, places.count(place)) for place, name in enumerate(names)]
+    shown = {"variance": [f"{share:.1%}" for share in variance], "total": f"{sum(variance):.1%}"}
+    template = environment("albertkit.embeddings").get_template("embedding_map.html.j2")
+    return template.render(title=title, facts=facts, data=data, legend=legend, count=len(texts), **shown)
+
+
+def _named(labels: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The names with a colour, the most frequent first, then perhaps one for all others; and the place of each label."""
+    shown = [label.strip() or NO_NAME for label in labels]
+    frequent = [name for name, _ in Counter(shown).most_common()]
+    names = frequent[:COLOURS]
+    if rest := len(frequent) - len(names):
+        names.append(f"{rest:,} others")
+    place = {name: number for number, name in enumerate(frequent[:COLOURS])}
+    return names, [place.get(name, COLOURS) for name in shown]

@@ -13,16 +13,32 @@ import torch
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import MODULES
+from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, near_miss
-from albertkit.files import read_json
+from albertkit.files import read_json, sha256_bytes, sha256_file
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 
 _E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class TextsOfLengths:
+    """E texts, as a model that sentence-transformers runs is given them.
+
+    Attributes:
+        texts: Themselves.
+        lengths: int64 [E], their tokens; of a model without a tokenizer their characters.
+        num_truncated: Number of texts that are longer than the model reads.
+    """
+
+    texts: Sequence[str]
+    lengths: np.ndarray
+    num_truncated: int
 
 
 @dataclass(frozen=True)
@@ -34,10 +50,11 @@ class EmbeddingModel:
         description: What it is, in words.
         dimension: D.
         compute: E texts to fp32 [E, D]; `encode` also looks at what comes out.
-        token_ids: E texts to the ids of their pieces, without special tokens; None for a model without a tokenizer.
+        token_ids: E texts to the ids of their tokens, without special tokens; None for a model without a tokenizer.
         room: Tokens of a text that the model reads, without special tokens and the prompt; longer texts are cut. None: all.
         notes: What a user should know about how the vectors are computed.
         tokenizer: Of a model that this package runs.
+        source: Folder or name of a model that sentence-transformers runs.
     """
 
     name: str
@@ -48,6 +65,7 @@ class EmbeddingModel:
     room: int | None = None
     notes: tuple[str, ...] = ()
     tokenizer: AlbertTokenizer | None = None
+    source: str = ""
 
     def num_truncated(self, texts: Sequence[str]) -> int:
         """Number of texts that are longer than the model reads."""
@@ -62,18 +80,55 @@ class EmbeddingModel:
         return cut + (unknown_note(texts, self.tokenizer) if self.tokenizer else [])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of E texts, fp32 [E, D].
-
-        Raises:
-            CheckpointError: vectors-not-finite.
-        """
+        """Vectors of E texts, fp32 [E, D]."""
         vectors = self.compute(texts)
         if bad := int((~np.isfinite(vectors).all(1)).sum()):
             raise CheckpointError(
-                "vectors-not-finite", f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
+                "not-finite",
+                f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
                 "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",
-            )  # fmt: skip
+            )
         return vectors
+
+    # --- what the encoding of files asks of an encoder that sentence-transformers runs -------------------------------------
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that the model reads, without special tokens and the prompt; 0 if it reads all."""
+        return self.room or 0
+
+    def features(self, texts: Sequence[str]) -> TextsOfLengths:
+        """Return texts with their lengths."""
+        lengths = np.array([len(text) for text in texts], np.int64)
+        if self.token_ids is not None:
+            lengths = np.diff(self.token_ids(texts).offsets)
+        cut = 0 if self.room is None else int((lengths > self.room).sum())
+        return TextsOfLengths(texts, lengths + 1 if self.room is None else np.minimum(lengths, self.room) + 1, cut)
+
+    def kept(self, dimension: int | None) -> int:
+        """Return how many numbers of a vector are written."""
+        kept = self.dimension if dimension is None else dimension
+        if not 0 < kept <= self.dimension:
+            fact = f"{kept} numbers of vectors that have {self.dimension}"
+            raise ConfigError("bad-value", fact, f"use 1 to {self.dimension}")
+        return kept
+
+    def encode_run(self, features: TextsOfLengths, run: np.ndarray, dimension: int, normalize: bool) -> np.ndarray:
+        """Return vectors of some texts, computed at once: fp32 [N, dimension]."""
+        vectors = self.compute([features.texts[n] for n in run.tolist()])[:, :dimension]
+        return np.ascontiguousarray(unit_vectors(vectors) if normalize else vectors)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that decides the vectors."""
+        return sha256_bytes(f"{folder_digest(Path(self.source))} {self.notes} {self.room}".encode())
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 of all files of a model."""
+    files = sorted(
+        p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
+    )
+    return sha256_bytes("".join(f"{p.relative_to(folder)} {sha256_file(p)}\n" for p in files).encode())
 
 
 def load_embedding_model(
@@ -94,11 +149,6 @@ def load_embedding_model(
             default.
         prompt: The prompt itself, in place of a named one.
         device: Of the model. Default: a GPU if there is one.
-
-    Raises:
-        ConfigError: bad-precision; bad-settings, conflicting-options of prompts.
-        DataError: not-found, broken-json. CheckpointError: not-an-embedding-model, and what loading raises.
-        MissingExtraError: missing-extra, for a model that is no ALBERT without sentence-transformers.
     """
     folder = embedding_folder(model)
     if is_albert(folder):
@@ -108,36 +158,24 @@ def load_embedding_model(
 
 
 def check_other_precision(model: object, precision: str) -> None:
-    """Refuse a precision for a model that is no ALBERT.
-
-    Raises:
-        ConfigError: bad-precision.
-    """
+    """Refuse a precision for a model that is no ALBERT."""
     if precision not in ("auto", "fp32"):
         raise ConfigError(
-            "bad-precision", f"`{model}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
+            "unknown-name", f"`{model}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
         )
 
 
 def embedding_folder(model: str | Path) -> Path:
-    """Return the folder of a model: as named, the model of a run, of an installed package, or brought from the hub.
-
-    Raises:
-        DataError: not-found. MachineError: hub-unreachable.
-    """
+    """Return the folder of a model: as named, the model of a run, of an installed package, or brought from the hub."""
     return model_in_package(str(model)) or local_folder(model)
 
 
 def is_albert(folder: Path) -> bool:
-    """Return whether a folder holds an ALBERT, by its `config.json`.
-
-    Raises:
-        DataError: broken-json.
-    """
+    """Return whether a folder holds an ALBERT, by its `config.json`."""
     config = folder / "config.json"
     values = read_json(config) if config.exists() else {}
     if not isinstance(values, dict):
-        raise DataError("broken-json", f"`{config}` holds no names and values", "copy it again")
+        raise DataError("bad-file", f"`{config}` holds no names and values", "copy it again")
     return values.get("model_type") == "albert"
 
 
@@ -152,11 +190,7 @@ def model_in_package(name: str) -> Path | None:
 
 
 def open_sentence_transformer(source: str, device: str | None = None) -> Any:
-    """sentence-transformers' model of a folder or of the hub, without transformers' progress bar of a fraction of a second.
-
-    Raises:
-        Whatever sentence-transformers, transformers or torch do.
-    """
+    """sentence-transformers' model of a folder or of the hub, without transformers' progress bar of a fraction of a second."""
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging
 
@@ -184,19 +218,12 @@ def _albert(
 
     room = encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt))
     notes = (*engine.notes, *prompt_notes(name, encoder.settings.get("prompts") or {}, encoder.prompt))
-    return EmbeddingModel(
-        name, description, encoder.kept(None), encode, encoder.tokenizer.encode_batch, room, notes, encoder.tokenizer
-    )  # fmt: skip
+    tokenizer = encoder.tokenizer
+    return EmbeddingModel(name, description, encoder.kept(None), encode, tokenizer.encode_batch, room, notes, tokenizer)
 
 
 def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str, ...]:
-    """Warn of a model that was trained with prompts and is used without one.
-
-    Args:
-        name: Of the model.
-        prompts: Name to prompt, of its configuration.
-        used: The prompt that is put before every text, "" for none.
-    """
+    """Warn of a model that was trained with prompts (name to prompt) and is used without one (`used` is "")."""
     if used:
         return (f"prompt: `{used}` before every text",)
     if known := [f"{prompt_name} `{text}`" for prompt_name, text in prompts.items() if text]:
@@ -214,18 +241,7 @@ def open_other(
     device: str | None = None,
     length: int | None = None,
 ) -> EmbeddingModel:
-    """Open a model through sentence-transformers.
-
-    Args:
-        name: As it was given.
-        source: Folder, or `org/name` of the hub.
-        prompt_name, prompt, device: As `load_embedding_model`.
-        length: Longest text in tokens. Default: the model's.
-
-    Raises:
-        CheckpointError: not-an-embedding-model. ConfigError: bad-settings, conflicting-options. MissingExtraError:
-        missing-extra.
-    """
+    """Open a folder or a model of the hub through sentence-transformers; `length` is of the longest text, in tokens."""
     try:
         metadata.version("sentence-transformers")
     except metadata.PackageNotFoundError:
@@ -235,9 +251,10 @@ def open_other(
     except Exception as error:  # of transformers, torch or its own: they share no base class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
-            "not-an-embedding-model", f"sentence-transformers cannot load `{name}`: {reason}",
+            "wrong-model",
+            f"sentence-transformers cannot load `{name}`: {reason}",
             "name a sentence-transformers folder, an ALBERT checkpoint, or a run of `albertkit embed train`",
-        ) from None  # fmt: skip
+        ) from None
     used = _prompt_of(model, prompt_name, prompt)
     if length is not None:
         model.max_seq_length = length
@@ -254,15 +271,12 @@ def open_other(
         specials = len(model.tokenizer("a")["input_ids"]) - len(token_ids(["a"]).ids)
         room = model.max_seq_length - specials - (len(token_ids([used]).ids) if used else 0)
     notes = prompt_notes(name, model.prompts, used)
-    return EmbeddingModel(name, f"sentence-transformers: {kinds}", dimension, encode, token_ids, room, notes)
+    description = f"sentence-transformers: {kinds}"
+    return EmbeddingModel(name, description, dimension, encode, token_ids, room, notes, source=source)
 
 
 def _prompt_of(model: Any, prompt_name: str | None, prompt: str | None) -> str:
-    """The prompt that a model of sentence-transformers is used with.
-
-    Raises:
-        ConfigError: bad-settings if it has none of that name; conflicting-options.
-    """
+    """The prompt that a model of sentence-transformers is used with."""
     if prompt_name is not None and prompt is not None:
         raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
     name = model.default_prompt_name if prompt_name is None else prompt_name
@@ -270,7 +284,7 @@ def _prompt_of(model: Any, prompt_name: str | None, prompt: str | None) -> str:
         return prompt or ""
     if name not in model.prompts:
         hint = near_miss(name, model.prompts) if model.prompts else "leave it out: the model has no prompts"
-        raise ConfigError("bad-settings", f"there is no prompt `{name}`", hint)
+        raise ConfigError("bad-value", f"there is no prompt `{name}`", hint)
     return model.prompts[name]
 
 

@@ -20,28 +20,18 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"identity": nn.Identity, "tanh": nn.T
 
 
 def check_pooling(pooling: str | tuple[str, ...]) -> tuple[Pooling, ...]:
-    """The poolings, one or several, if all of them are known.
-
-    Raises:
-        ConfigError: unknown-pooling.
-    """
+    """The poolings, one or several, if all of them are known."""
     named = (pooling,) if isinstance(pooling, str) else tuple(pooling)
     for one in named or ("",):
         if one not in POOLINGS:
-            raise ConfigError("unknown-pooling", f"there is no pooling `{one}`", f"known: {', '.join(POOLINGS)}")
+            raise ConfigError("unknown-name", f"there is no pooling `{one}`", f"known: {', '.join(POOLINGS)}")
     return named  # type: ignore[return-value]
 
 
 def wanted_positions(batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor | None:
-    """The one token a text whose state is all that a pooling needs: the last pass of the encoder computes no other.
+    """Return the one token a text whose state is all that a pooling needs, int64 [N] into the T tokens; None if it needs all.
 
-    Args:
-        batch: N texts.
-        pooling: As `pool`.
-        prompt_tokens: As `pool`.
-
-    Returns:
-        int64 [N] into the T tokens; None if the pooling needs them all.
+    The last layer of the encoder computes no other. Arguments as `pool`.
     """
     if pooling == "cls":
         return batch.starts + torch.where(batch.offsets.diff() > prompt_tokens, prompt_tokens, 0)
@@ -61,9 +51,6 @@ def pool(hidden: Tensor, batch: PackedBatch, pooling: Poolings, prompt_tokens: i
 
     Returns:
         fp32 [N, H], or [N, P x H] of P poolings.
-
-    Raises:
-        ConfigError: unknown-pooling.
 
     Source: sentence-transformers `Pooling`.
     """
@@ -104,16 +91,13 @@ class Projection(nn.Module):
         outputs: Of each vector.
         activation: A key of `ACTIVATIONS`.
         bias: Whether to add one.
-
-    Raises:
-        ConfigError: unknown-activation.
     """
 
     def __init__(self, inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
             raise ConfigError(
-                "unknown-activation", f"there is no activation `{activation}`", f"known: {', '.join(ACTIVATIONS)}"
+                "unsupported", f"there is no activation `{activation}`", f"known: {', '.join(ACTIVATIONS)}"
             )
         self.linear = nn.Linear(inputs, outputs, bias=bias)
         self.activation_name = activation

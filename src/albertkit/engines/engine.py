@@ -10,13 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertkit.model.albert import AlbertModel
+from albertkit.data.packing import PackedBatch
+from albertkit.errors import ConfigError
 from albertkit.model.outputs import PackedOutput
-from albertkit.model.packing import PackedBatch
+from albertkit.model.pretrained import AlbertModel
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Item = TypeVar("Item")
+
+
+def check_precision(precision: str) -> None:
+    """Refuse a name that is no precision."""
+    if precision not in PRECISIONS:
+        known = ", ".join(PRECISIONS)
+        raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {known}")
 
 
 class Engine(ABC):
@@ -107,7 +115,7 @@ class ModelEngine(Engine):
 
     @torch.inference_mode()
     def begin(self, batch: PackedBatch) -> Tensor:
-        """As `Engine.begin`."""
+        """See `Engine.begin`."""
         with evaluating(self._model):
             return self._model.encoder.embedding_hidden_mapping_in(self._model.embeddings(batch)).float()
 
@@ -115,7 +123,7 @@ class ModelEngine(Engine):
     def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
         """As `Engine.step`; weights are cast at every pass."""
         with evaluating(self._model):
-            layer, weights = self._model.encoder.passes(self._dtype)[0]
+            layer, weights = self._model.encoder.layers(self._dtype)[0]
             return layer(hidden.to(self._dtype), weights, _of_lengths(lengths, hidden)).float()
 
 

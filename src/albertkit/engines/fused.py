@@ -1,6 +1,6 @@
-"""The engine of processors with AVX-512: all passes in one compiled loop over weights that stay in the cache.
+"""The engine of processors with AVX-512: all layers in one compiled loop over weights that stay in the cache.
 
-A batch is cut into pieces, and a team of threads takes each through all passes, whether it is one sequence or many. Nothing
+A batch is cut into chunks, and a team of threads takes each through all layers, whether it is one sequence or many. Nothing
 is left that one thread does while others wait, and nothing of torch: its threads spin for milliseconds after their last work,
 on cores that the team needs (one text of 128 tokens: 26 milliseconds in place of 17).
 
@@ -8,8 +8,9 @@ T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
 
 import os
+from collections.abc import Iterator
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import numba
 import numpy as np
@@ -19,68 +20,79 @@ from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from torch import Tensor, nn
 
-from albertkit.engines import processor
-from albertkit.engines.engine import Precision
-from albertkit.engines.loops import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
-from albertkit.engines.packed import PIECE, PackedEngine, cut, quantize, queries_keys_values
-from albertkit.engines.passes import (
-    CHUNK,
-    GELU_ERF,
-    GELU_TANH,
-    RELU,
-    Desk,
-    Ids,
-    Layer,
-    Linear,
-    Norm,
-    Piece,
-    Tables,
-    multiply_once,
-    run,
-)
-from albertkit.engines.team import Team, new_meeting
+from albertkit.data.packing import PackedBatch
+from albertkit.engines import fused_layers, processor
+from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
+from albertkit.engines.engine import Engine, Precision, evaluating
+from albertkit.engines.fused_layers import Chunk, Ids, Layer, Linear, Norm, Scratch, Tables, multiply_once
+from albertkit.engines.thread_team import ThreadTeam, new_barrier
 from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, pack
-from albertkit.model.albert import AlbertModel
-from albertkit.model.encoder import AlbertLayer
-from albertkit.model.packing import PackedBatch
+from albertkit.model.encoder import AlbertAttention, AlbertLayer
+from albertkit.model.outputs import PackedOutput
+from albertkit.model.pretrained import AlbertModel
 
-_ACTIVATIONS = {"gelu_new": GELU_TANH, "gelu": GELU_ERF, "relu": RELU}
+CHUNK_TOKENS = 512  # a thread: base's activations of a layer are 7 MB then
+
+_ACTIVATIONS = {"gelu_new": fused_layers.GELU_TANH, "gelu": fused_layers.GELU_ERF, "relu": fused_layers.RELU}
 _NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
 _LINE = 64  # bytes of the cache
 _NO_IDS = Ids(*(np.zeros(0, np.int64) for _ in range(3)))
-_TEAM = Team()
+_TEAM = ThreadTeam()
 
 
-class FusedEngine(PackedEngine):
-    """Passes compiled as a whole, in fp32, bf16 or int8.
+class FusedEngine(Engine):
+    """Weights packed once, on the CPU, and layers compiled as a whole, in fp32, bf16 or int8.
 
-    Sums, residuals, layer norms, softmax and activations are fp32; attention multiplies bf16 where the engine's precision is not
-    fp32 and the processor can.
+    A model that changes afterwards needs a new engine. Sums, residuals, layer norms, softmax and activations are fp32;
+    attention multiplies bf16 where the engine's precision is not fp32 and the processor can.
     """
 
     @torch.no_grad()
     def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
-        super().__init__(model, precision, notes)
+        super().__init__(precision, notes)
+        self._model = model
         activation = _ACTIVATIONS[model.config.hidden_act]
-        layers = self._layers()
+        layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
         ready = {layer: _ready(layer, activation, precision) for layer in dict.fromkeys(layers)}
-        self._passes = [(ready[layer], len(list(same))) for layer, same in groupby(layers)]
+        self._layers = [(ready[layer], len(list(same))) for layer, same in groupby(layers)]
         self._tables = _tables(model)
         self._pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
         self._numbers = _NUMBERS[precision]
         bfloat16 = precision != "fp32" and processor.has("avx512_bf16")
         self._attention_numbers = np.dtype(np.uint16 if bfloat16 else np.float32)
-        self._desks: list[Desk] = []  # that nobody sits at
+        self._free_scratch: list[Scratch] = []  # buffers of a thread, used again
+
+    def __reduce__(self) -> tuple:  # a copy packs its weights again
+        return type(self), (self._model, self.precision, self.notes)
+
+    @torch.inference_mode()
+    def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
+        """Encode in fp32; see `Engine.encode`."""
+        starts = batch.starts
+        if positions is None:
+            hidden = self._run(batch, None)
+            first = hidden.index_select(0, starts)
+        else:
+            found = self._run(batch, torch.cat([starts, positions]))
+            first, hidden = found[: len(starts)], found[len(starts) :]
+        return PackedOutput(hidden, None if self._pooler is None else self._pool(first, self._pooler))
+
+    @torch.inference_mode()
+    def begin(self, batch: PackedBatch) -> Tensor:
+        """See `Engine.begin`."""
+        with evaluating(self._model):
+            return self._model.encoder.embedding_hidden_mapping_in(self._model.embeddings(batch))
 
     @torch.inference_mode()
     def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
         """As `Engine.step`."""
-        layer = self._passes[0][0]
-        piece = self._piece(layer, lengths, None)
-        piece.hidden[:, : hidden.shape[1]] = hidden.numpy()
-        return torch.from_numpy(self._advance(piece, _NO_IDS, [(layer, 1)], False))
+        layer = self._layers[0][0]
+        chunk = self._chunk(layer, lengths, None)
+        chunk.hidden[:, : hidden.shape[1]] = hidden.numpy()
+        return torch.from_numpy(self._advance(chunk, _NO_IDS, [(layer, 1)], False))
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
+        """Run embeddings and all layers: fp32 [T, H], or the rows asked for, int64 [R], in their order."""
         self._model.embeddings.check(batch)
         _check_places(batch, rows)
         parts = (batch.input_ids, batch.position_ids, batch.token_type_ids)
@@ -88,88 +100,89 @@ class FusedEngine(PackedEngine):
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
         order = None if rows is None else rows.numpy().argsort()
         wanted = None if rows is None else rows.numpy()[order]
-        for start, end, lengths in cut(batch.lengths, PIECE * torch.get_num_threads()):
+        for start, end, lengths in cut(batch.lengths, CHUNK_TOKENS * torch.get_num_threads()):
             own = slice(start, end) if wanted is None else slice(*wanted.searchsorted([start, end]))
-            piece = self._piece(self._passes[0][0], lengths, None if wanted is None else wanted[own] - start)
-            found = self._advance(piece, Ids(*(part[start:end] for part in ids)), self._passes, wanted is not None)
+            chunk = self._chunk(self._layers[0][0], lengths, None if wanted is None else wanted[own] - start)
+            found = self._advance(chunk, Ids(*(part[start:end] for part in ids)), self._layers, wanted is not None)
             output[own if order is None else order[own]] = found
         return torch.from_numpy(output)
 
-    def _advance(self, piece: Piece, ids: Ids, passes: list[tuple[Layer, int]], last: bool) -> np.ndarray:
-        """Passes over one piece by a team: fp32 [T, H], or the wanted tokens' [Q, H]."""
-        threads, longest = torch.get_num_threads(), int(np.diff(piece.starts).max())
-        for number, (layer, count) in enumerate(passes, start=1):
-            now = piece._replace(meeting=new_meeting(), tickets=np.zeros(count, np.int64))
-            chosen = last and number == len(passes)
+    def _advance(self, chunk: Chunk, ids: Ids, layers: list[tuple[Layer, int]], last: bool) -> np.ndarray:
+        """Run layers, each with its number of repeats, over a chunk: fp32 [T, H], or the wanted tokens' [Q, H]."""
+        threads, longest = torch.get_num_threads(), int(np.diff(chunk.starts).max())
+        for number, (layer, repeats) in enumerate(layers, start=1):
+            now = chunk._replace(barrier=new_barrier(), tickets=np.zeros(repeats, np.int64))
+            chosen = last and number == len(layers)
             given = ids if number == 1 else _NO_IDS
-            desks = [self._desk(layer, longest) for _ in range(threads)]
+            scratch = [self._scratch(layer, longest) for _ in range(threads)]
 
             def work(member: int, members: int) -> None:
-                run(member, members, given, self._tables, layer, count, now, desks[member], chosen)  # noqa: B023
+                own = scratch[member]  # noqa: B023
+                fused_layers.run(member, members, given, self._tables, layer, repeats, now, own, chosen)  # noqa: B023
 
-            _TEAM.work(work, threads, now.meeting)
-            self._desks += desks
-        return (piece.chosen if last else piece.hidden)[:, : self._model.config.hidden_size]
+            _TEAM.run(work, threads, now.barrier)
+            self._free_scratch += scratch
+        return (chunk.chosen if last else chunk.hidden)[:, : self._model.config.hidden_size]
 
-    def _pool(self, first: Tensor) -> Tensor:
+    def _pool(self, first: Tensor, pooler: Linear) -> Tensor:
         count, width = first.shape
-        source, out = (_room(count, self._pooler.bias.size, np.float32) for _ in range(2))  # type: ignore[union-attr]
+        source, out = (_zeros(count, pooler.bias.size, np.float32) for _ in range(2))
         source[:, :width] = first.numpy()
-        sums = _room(ROWS, COLUMNS, np.float32)
-        multiply_once(source, source, np.ones(count, np.float32), self._pooler, sums, out)
-        return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_room`
+        sums = _zeros(ROWS, COLUMNS, np.float32)
+        multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
+        return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_zeros`
 
-    def _piece(self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None) -> Piece:
+    def _chunk(self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None) -> Chunk:
         starts, width = np.append(0, np.cumsum(lengths)), layer.outer.bias.size
         tokens, where = int(starts[-1]), np.zeros(0, np.int64) if wanted is None else wanted
         most = max(tokens, len(where))  # a token may be wanted more than once
-        return Piece(
-            embedded=_room(tokens, _width(self._tables.mapping), np.float32),
-            hidden=_room(tokens, width, np.float32),
-            rows=_room(most, width, self._numbers),
+        return Chunk(
+            embedded=_zeros(tokens, _width(self._tables.mapping), np.float32),
+            hidden=_zeros(tokens, width, np.float32),
+            rows=_zeros(most, width, self._numbers),
             scale=np.ones(most, np.float32),
-            qkv=_room(tokens, layer.qkv.bias.size, self._attention_numbers),
-            context=_room(most, width, np.float32),
+            qkv=_zeros(tokens, layer.qkv.bias.size, self._attention_numbers),
+            context=_zeros(most, width, np.float32),
             starts=starts,
             everyone=np.arange(tokens),
             wanted=where,
             wanted_starts=np.searchsorted(where, starts),
-            chosen=_room(len(where), width, np.float32),
-            meeting=new_meeting(),
+            chosen=_zeros(len(where), width, np.float32),
+            barrier=new_barrier(),
             tickets=np.zeros(0, np.int64),
         )
 
-    def _desk(self, layer: Layer, longest: int) -> Desk:
+    def _scratch(self, layer: Layer, longest: int) -> Scratch:
         try:
-            while (desk := self._desks.pop()).scores.shape[1] < longest:
+            while (free := self._free_scratch.pop()).scores.shape[1] < longest:
                 pass
-            return desk
+            return free
         except IndexError:  # none is left: asking first would be a race with other callers
             pass
         quantized, attention = self._numbers == np.uint8, self._attention_numbers
         inner_width, size = layer.inner.bias.size, len(layer.attention_norm.weight) // layer.num_heads
         places = -(-longest // COLUMNS) * COLUMNS
-        inner = _room(CHUNK, inner_width, np.float32 if quantized else self._numbers)
-        return Desk(
-            sums=_room(ROWS, COLUMNS, np.int32 if quantized else np.float32),
+        inner = _zeros(fused_layers.BLOCK_ROWS, inner_width, np.float32 if quantized else self._numbers)
+        return Scratch(
+            sums=_zeros(ROWS, COLUMNS, np.int32 if quantized else np.float32),
             inner=inner,
-            inner_rows=_room(CHUNK, inner_width, np.uint8) if quantized else inner,
-            inner_scale=np.ones(CHUNK, np.float32),
+            inner_rows=_zeros(fused_layers.BLOCK_ROWS, inner_width, np.uint8) if quantized else inner,
+            inner_scale=np.ones(fused_layers.BLOCK_ROWS, np.float32),
             places=np.zeros(inner_width, np.int32),
             excess=np.zeros(inner_width, np.float32),
             peaks=np.zeros(inner_width // TABLE_ROWS, np.float32),
-            query=_room(ROWS, size, attention),
-            keys=_room(1, places * size * attention.itemsize // 4, np.uint32)[0],
-            values=_room(1, places * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
-            scores=_room(ROWS, places, np.float32),
-            shares=_room(ROWS, places, attention),
-            weighted=_room(ROWS, COLUMNS, np.float32),
+            query=_zeros(ROWS, size, attention),
+            keys=_zeros(1, places * size * attention.itemsize // 4, np.uint32)[0],
+            values=_zeros(1, places * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
+            scores=_zeros(ROWS, places, np.float32),
+            shares=_zeros(ROWS, places, attention),
+            weighted=_zeros(ROWS, COLUMNS, np.float32),
             factors=np.zeros(ROWS, np.float32),
         )
 
 
 def _check_places(batch: PackedBatch, rows: Tensor | None) -> None:
-    """Compiled loops believe every place they are given."""
+    """Check what compiled loops would not."""
     tokens = len(batch.input_ids)
     if not (sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens):
         raise ValueError(f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens")
@@ -179,8 +192,8 @@ def _check_places(batch: PackedBatch, rows: Tensor | None) -> None:
             raise IndexError(f"positions go from {least} to {most}, the batch has {tokens} tokens")
 
 
-def _room(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
-    """Zeros from the start of a cache line on: a register's load that crosses two lines takes twice as long.
+def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
+    """Return zeros from the start of a cache line on: a register's load that crosses two lines takes twice as long.
 
     numpy's own begin anywhere. torch's would do, but it fills them with threads of its own, which then spin for milliseconds on
     cores that the team needs.
@@ -189,6 +202,20 @@ def _room(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     memory = np.zeros(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + size].view(dtype).reshape(rows, columns)
+
+
+def cut(lengths: tuple[int, ...], most: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Cut into chunks of whole sequences, of at most so many tokens or one sequence: first token, end, lengths."""
+    ends = list(accumulate(lengths))
+    first = start = 0
+    for number, end in enumerate(ends):
+        last = number + 1 == len(ends)
+        if last or end + lengths[number + 1] - start > most:
+            yield start, end, np.array(lengths[first : number + 1], dtype=np.int64)
+            first, start = number + 1, end
+
+
+# --- packed weights ---------------------------------------------------------------------------------------------------
 
 
 def _ready(layer: AlbertLayer, activation: int, precision: str) -> Layer:
@@ -221,8 +248,21 @@ def _tables(model: AlbertModel) -> Tables:
     )
 
 
+def queries_keys_values(attention: AlbertAttention, num_heads: int) -> tuple[Tensor, Tensor]:
+    """Join weight [3H, H] and bias [3H]; the scores' factor 1 / sqrt(D), a power of two at D = 64, is in the queries'."""
+    factor = (attention.query.out_features // num_heads) ** -0.5
+    weight = torch.cat([attention.query.weight * factor, attention.key.weight, attention.value.weight])
+    return weight, torch.cat([attention.query.bias * factor, attention.key.bias, attention.value.bias])
+
+
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantise a matrix fp32 [O, I]: a scale for each output, fp32 [O], and int8 [O, I]."""
+    scale = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    return scale, (weight / scale[:, None]).round().to(torch.int8)
+
+
 def _linear(weight: Tensor, bias: Tensor, precision: str, zero_point: int = ZERO_POINT) -> Linear:
-    """Packed; in int8 with a scale for each output."""
+    """Pack a linear layer; in int8 with a scale for each output."""
     if precision == "int8":
         scale, quantized = quantize(weight)
         shift = zero_point * quantized.sum(1, dtype=torch.int32)
@@ -232,12 +272,12 @@ def _linear(weight: Tensor, bias: Tensor, precision: str, zero_point: int = ZERO
 
 
 def _width(linear: Linear) -> int:
-    """Inputs of an fp32 linear layer, rounded up to COLUMNS."""
+    """Return the number of inputs of an fp32 linear layer, rounded up to COLUMNS."""
     return linear.weight.size // len(linear.bias)
 
 
 def _columns(values: Tensor) -> np.ndarray:
-    """A number for each output, and zeros up to COLUMNS."""
+    """Pad a number for each output with zeros up to COLUMNS."""
     return F.pad(values, (0, -len(values) % COLUMNS)).clone().numpy()
 
 
@@ -249,13 +289,13 @@ def _norm(norm: nn.LayerNorm) -> Norm:
 
 
 def unfit(model: AlbertModel, precision: str) -> str:
-    """Why a model cannot run so; empty if it can."""
+    """Say why a model cannot run in a precision; empty if it can."""
     size = model.config.hidden_size // model.config.num_attention_heads
     return f"its heads have the odd size {size}" if size % 2 and precision != "fp32" else ""
 
 
 def lacking(precision: str) -> str:
-    """What is missing for passes in "fp32", "bf16" or "int8"; empty if nothing is."""
+    """Say what is missing for "fp32", "bf16" or "int8" on this machine; empty if nothing is."""
     name = {"fp32": "avx512_f", "bf16": "avx512_bf16", "int8": "avx512_vnni"}[precision]
     if not processor.has(name):
         return f"the processor has no {name}"
@@ -268,7 +308,7 @@ def lacking(precision: str) -> str:
 
 @cache
 def _tried(precision: str) -> str:
-    """What is wrong with what numba compiles here; empty if nothing is."""
+    """Say what is wrong with what numba compiles here; empty if nothing is."""
     try:
         worst = _trial(precision)
     except (NumbaError, RuntimeError) as error:  # LLVM's own are RuntimeErrors
@@ -278,10 +318,10 @@ def _tried(precision: str) -> str:
 
 @torch.no_grad()
 def _trial(precision: str) -> float:
-    """The largest error of a linear layer with small random numbers."""
+    """Return the largest error of a linear layer with small random numbers."""
     random = torch.Generator().manual_seed(0)
     given, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
-    rows, out = _room(7, 64, _NUMBERS[precision]), _room(7, 64, np.float32)
-    sums = _room(ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
+    rows, out = _zeros(7, 64, _NUMBERS[precision]), _zeros(7, 64, np.float32)
+    sums = _zeros(ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
     multiply_once(given.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
     return float((torch.from_numpy(out) - F.linear(given, weight, bias)).abs().max())

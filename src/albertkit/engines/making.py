@@ -1,20 +1,26 @@
-"""Which engine a model gets on this machine."""
+"""Which engine a model gets on this machine, and its heads over that engine."""
 
+import copy
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from albertkit.checkpoints.classes import load_model
-from albertkit.engines.engine import PRECISIONS, Engine, ModelEngine, Precision
+from albertkit.conversion.classes import load_model
+from albertkit.data.packing import PackedBatch
+from albertkit.engines.engine import Engine, ModelEngine, Precision, check_precision
+from albertkit.engines.onnx_model import OnnxEngine, OnnxModel, onnx_engine
 from albertkit.engines.processor import faster_bf16, has, native_bf16
-from albertkit.errors import ConfigError
-from albertkit.model.albert import AlbertModel
-from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.outputs import PackedOutput
+from albertkit.model.padded import Trace
+from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 
+Model = TypeVar("Model", bound=PretrainedAlbert)
+
+_LINEAR = ("query", "key", "value", "dense", "ffn", "ffn_output", "embedding_hidden_mapping_in", "pooler")
 _PARTS = {
-    **dict.fromkeys(
-        ("query", "key", "value", "dense", "ffn", "ffn_output", "embedding_hidden_mapping_in", "pooler"), nn.Linear
-    ),
+    **dict.fromkeys(_LINEAR, nn.Linear),
     **dict.fromkeys(("LayerNorm", "full_layer_layer_norm"), nn.LayerNorm),
     **dict.fromkeys(("word_embeddings", "position_embeddings", "token_type_embeddings"), nn.Embedding),
 }  # of an encoder, whose parameters are packed
@@ -32,51 +38,66 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
         An engine; `precision` says what it computes in and `notes` what it fell back from.
 
     Raises:
-        ConfigError: bad-precision. CheckpointError, DataError: what loading a folder raises.
+        ConfigError: unknown-name. CheckpointError, DataError: what loading a folder raises.
     """
-    if precision not in PRECISIONS:
-        known = ", ".join(PRECISIONS)
-        raise ConfigError("bad-precision", f"there is no precision `{precision}`", f"use one of {known}")
-    from albertkit.engines.onnx_model import OnnxModel, onnx_engine
-
+    check_precision(precision)
     if isinstance(model, OnnxModel):
         return onnx_engine(model, precision)
     encoder = (model if isinstance(model, PretrainedAlbert) else load_model(model)).encoder_model
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     if precision == "int8":
-        engine, reason = _packed(encoder, "int8", ())
+        engine, reason = _fused(encoder, "int8")
         if engine:
             return engine
-        notes.append(f"not int8: {reason}")
+        notes = (f"not int8: {reason}",)
     wanted = faster_bf16 if precision == "auto" else native_bf16
     if precision == "fp32" or not wanted(encoder.device):
         if precision == "bf16":
-            notes.append("not bf16: the processor does not multiply it natively, fp32 is faster")
-        return _packed(encoder, "fp32", tuple(notes))[0] or ModelEngine(encoder, "fp32", tuple(notes))
-    engine, reason = _packed(encoder, "bf16", tuple(notes))
+            notes += ("not bf16: the processor does not multiply it natively, fp32 is faster",)
+        return _fused(encoder, "fp32", notes)[0] or ModelEngine(encoder, "fp32", notes)
+    engine, reason = _fused(encoder, "bf16", notes)
     return engine or ModelEngine(encoder, "bf16", (*notes, f"the model itself, without packed weights: {reason}"))
 
 
-def _packed(model: AlbertModel, precision: Precision, notes: tuple[str, ...]) -> tuple[Engine | None, str]:
-    """The fastest engine with packed weights, or why there is none."""
+def on_engine(model: Model, engine: Engine) -> Model:
+    """Return the same heads over the engine's encoder, for `packed_logits` and `encode`; the model itself is left as it is.
+
+    Args:
+        model: Any class, in evaluation mode.
+        engine: The engine of its encoder.
+    """
+    if isinstance(engine, OnnxEngine):
+        return model  # it runs as a whole
+    albert = copy.copy(model.encoder_model)
+    albert.encode = partial(_encode, model.encoder_model, engine)  # type: ignore[method-assign]
+    if isinstance(model, AlbertModel):
+        return albert  # type: ignore[return-value]
+    attached = copy.copy(model)
+    attached._modules = {**model._modules, "albert": albert}
+    return attached
+
+
+def _encode(
+    albert: AlbertModel, engine: Engine, batch: PackedBatch, trace: Trace | None = None, positions: Tensor | None = None
+) -> PackedOutput:
+    """Encode like `AlbertModel.encode`; states of every layer are the model's own."""
+    return engine.encode(batch, positions) if trace is None else albert.encode(batch, trace, positions)
+
+
+def _fused(model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> tuple[Engine | None, str]:
+    """Return the engine with packed weights, or why there is none."""
     if reason := _unfit(model):
         return None, reason
-    from albertkit.engines import fused, operators, products  # bring numba, 0.4 s
+    if precision == "bf16" and has("amx_bf16"):  # torch's own products use it
+        return None, "torch uses the processor's AMX"
+    from albertkit.engines import fused  # brings numba, 0.4 s
 
-    not_fused = fused.unfit(model, precision) or fused.lacking(precision)
-    faster_products = precision != "fp32" and has(f"amx_{precision}")  # oneDNN uses it
-    if not not_fused and not faster_products:
-        return fused.FusedEngine(model, precision, notes), ""
-    if precision == "fp32":
-        return None, not_fused
-    reason = operators.lacking(precision) or operators.lacking("bf16")
-    if not reason:
-        return products.ProductEngine(model, precision, notes), ""
-    return (None, reason) if not_fused else (fused.FusedEngine(model, precision, notes), "")
+    reason = fused.unfit(model, precision) or fused.lacking(precision)
+    return (None, reason) if reason else (fused.FusedEngine(model, precision, notes), "")
 
 
 def _unfit(model: AlbertModel) -> str:
-    """Why a model's weights cannot be packed; empty if they can."""
+    """Say why a model's weights cannot be packed; empty if they can."""
     if model.device.type != "cpu":
         return f"the model is on {model.device.type}"
     if str(model.dtype) != "torch.float32":

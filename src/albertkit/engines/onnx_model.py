@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from albertkit.checkpoints.classes import HEADS
-from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS
 from albertkit.config import AlbertConfig
+from albertkit.conversion.classes import HEADS
+from albertkit.data.packing import unpack
 from albertkit.engines.engine import Engine, Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import read_json
@@ -26,6 +26,7 @@ from albertkit.model import (
     AlbertModel,
     PackedBatch,
 )
+from albertkit.model.folder import OLD_WEIGHTS, WEIGHTS
 from albertkit.model.outputs import (
     BaseModelOutput,
     BeamQuestionAnsweringOutput,
@@ -35,7 +36,6 @@ from albertkit.model.outputs import (
     PreTrainingOutput,
     QuestionAnsweringOutput,
 )
-from albertkit.model.packing import unpack
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
@@ -46,15 +46,9 @@ _CLASSES: dict[str, type[PretrainedAlbert]] = {kind.__name__: kind for kind in H
 
 
 class OnnxModel(PretrainedAlbert):
-    """What every model of an exported folder is, beside the class it was exported from: `task.outputs` takes it for that class.
+    """Base of a model of an exported folder, which is also of the class it was exported from; see `load_onnx`.
 
-    It has no parameters and cannot be trained: no labels, gradients, hidden states or attentions. `load_onnx` makes it.
-
-    Args:
-        config: Of the model.
-        session: ONNX Runtime's `InferenceSession`.
-        tokenizer: That of the folder, if it has one.
-        precision: What it computes in: fp32 or int8.
+    It has no parameters and cannot be trained: no labels, gradients, hidden states or attentions.
     """
 
     def __init__(
@@ -88,18 +82,15 @@ class OnnxModel(PretrainedAlbert):
             p_mask: [B, S], of the beam head: 1 where no answer may lie.
             return_dict: False returns a plain tuple.
             **others: What only the class itself can do; None.
-
-        Raises:
-            ConfigError: bad-argument for labels, embeddings, hidden states or attentions; bad-shape.
-            DataError: empty-sequence, too-long, id-out-of-range.
         """
-        if asked := [name for name, value in others.items() if value is not None and value is not False]:
-            raise ConfigError(
-                "bad-argument", f"a model over ONNX Runtime takes no `{asked[0]}`",
-                "load the model that it was exported from: its class takes labels, and returns losses and hidden states",
-            )  # fmt: skip
+        if given := [name for name, value in others.items() if value is not None and value is not False]:
+            fact = f"a model over ONNX Runtime takes no `{given[0]}`"
+            hint = (
+                "load the model that it was exported from: its class takes labels, and returns losses and hidden states"
+            )
+            raise ConfigError("bad-value", fact, hint)
         if input_ids is None:
-            raise ConfigError("bad-shape", "no input_ids given", "give ids; ONNX models take no embeddings")
+            raise ConfigError("bad-value", "no input_ids given", "give ids; ONNX models take no embeddings")
         choices = input_ids.shape[1] if isinstance(self, AlbertForMultipleChoice) and input_ids.dim() == 3 else 0
         ids, mask, types = (
             values.flatten(0, 1) if choices and values is not None else values
@@ -119,9 +110,8 @@ class OnnxModel(PretrainedAlbert):
             return unpack(_tokens(found[name], batch), places)
 
         if isinstance(self, AlbertModel):
-            return BaseModelOutput(
-                last_hidden_state=rows("last_hidden_state"), pooler_output=found.get("pooler_output")
-            )
+            states, pooled = rows("last_hidden_state"), found.get("pooler_output")
+            return BaseModelOutput(last_hidden_state=states, pooler_output=pooled)
         if isinstance(self, AlbertForBeamQuestionAnswering):
             return BeamQuestionAnsweringOutput(found)
         if isinstance(self, AlbertForPreTraining):
@@ -140,17 +130,13 @@ class OnnxModel(PretrainedAlbert):
         return torch.device("cpu")
 
     def run(self, batch: PackedBatch, p_mask: Tensor | None = None) -> dict[str, Tensor]:
-        """Every output as ONNX Runtime returns it: [N, S, ...] of tokens, [N, ...] of sequences.
+        """Return every output as ONNX Runtime does: [N, S, ...] of tokens, [N, ...] of sequences.
 
-        Args:
-            batch: N sequences. Tokens stand in their rows where their positions say.
-            p_mask: int64 [T], of the beam head: 1 where no answer may lie.
+        Tokens stand in their rows where their positions say. `p_mask`, int64 [T], is of the beam head: 1 where no answer may lie.
         """
         self._check(batch)
-        given = {
-            "input_ids": batch.input_ids, "attention_mask": torch.ones_like(batch.input_ids),
-            "token_type_ids": batch.token_type_ids,
-        }  # fmt: skip
+        ones = torch.ones_like(batch.input_ids)
+        given = dict(input_ids=batch.input_ids, attention_mask=ones, token_type_ids=batch.token_type_ids)
         if p_mask is not None:
             given["p_mask"] = p_mask
         width, places = _places(batch)
@@ -163,36 +149,29 @@ class OnnxModel(PretrainedAlbert):
 
     def _check(self, batch: PackedBatch) -> None:
         """Raise what the class would, before ONNX Runtime fails in words of its own."""
-        most = self.config.max_position_embeddings
+        config, most = self.config, self.config.max_position_embeddings
         if batch.longest > most:
-            raise DataError(
-                "too-long", f"a sequence has {batch.longest} tokens, the model reads {most}",
-                "cut it, or split it in windows",
-            )  # fmt: skip
-        tables = {
-            "input_ids": self.config.vocab_size, "token_type_ids": self.config.type_vocab_size, "position_ids": most,
-        }  # fmt: skip
+            fact = f"a sequence has {batch.longest} tokens, the model reads {most}"
+            raise DataError("too-large", fact, "cut it, or split it in windows")
+        tables = dict(input_ids=config.vocab_size, token_type_ids=config.type_vocab_size, position_ids=most)
         for name, size in tables.items():
             least, largest = (int(value) for value in getattr(batch, name).aminmax())
             if least < 0 or largest >= size:
-                raise DataError(
-                    "id-out-of-range", f"{name} go from {least} to {largest}, the model knows 0 to {size - 1}",
-                    "encode the text with the tokenizer in the model's folder",
-                )  # fmt: skip
+                fact = f"{name} go from {least} to {largest}, the model knows 0 to {size - 1}"
+                hint = "encode the text with the tokenizer in the model's folder"
+                raise DataError("wrong-tokenizer", fact, hint)
 
     def encode(self, batch: PackedBatch, trace: None = None, positions: Tensor | None = None) -> PackedOutput:
         """As `AlbertModel.encode`, of a folder of that class."""
         if not isinstance(self, AlbertModel):
-            raise ConfigError(
-                "bad-argument", f"{type(self).__name__} has its heads' outputs only, no states of the encoder",
-                "export the encoder: albertkit export onnx ENCODER OUT",
-            )  # fmt: skip
+            fact = f"{type(self).__name__} has its heads' outputs only, no states of the encoder"
+            raise ConfigError("bad-value", fact, "export the encoder: albertkit export onnx ENCODER OUT")
         found = self.run(batch)
         hidden = _tokens(found["last_hidden_state"], batch)
         return PackedOutput(hidden if positions is None else hidden[positions], found.get("pooler_output"))
 
     def packed_logits(self, batch: PackedBatch) -> Any:
-        """As the class's own: [P, V] or [T, V], with [N, 2] of pretraining; [N, C], [T, C], [N, 1]; two [N, S] of spans."""
+        """Return what the class does: [P, V] or [T, V], with [N, 2] of pretraining; [N, C], [T, C], [N, 1]; two [N, S]."""
         found = self.run(batch)
         if isinstance(self, AlbertForQuestionAnswering):
             return _spans(found["start_logits"], batch), _spans(found["end_logits"], batch)
@@ -208,12 +187,7 @@ class OnnxModel(PretrainedAlbert):
 
 
 class OnnxEngine(Engine):
-    """The engine of a model over ONNX Runtime, which computes in what it was exported in.
-
-    Args:
-        model: The model.
-        notes: What was asked for and is not so.
-    """
+    """The engine of a model over ONNX Runtime, which computes in what it was exported in."""
 
     def __init__(self, model: OnnxModel, notes: tuple[str, ...] = ()) -> None:
         super().__init__(model.precision, notes)
@@ -224,20 +198,17 @@ class OnnxEngine(Engine):
         return self._model.encode(batch, positions=positions)
 
     def begin(self, batch: PackedBatch) -> Tensor:
-        """Refused: an ONNX model has no single passes."""
-        raise _no_passes()
+        """Refuse: an ONNX model has no single layers."""
+        raise _no_single_layers()
 
     def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
-        """Refused: an ONNX model has no single passes."""
-        raise _no_passes()
+        """Refuse: an ONNX model has no single layers."""
+        raise _no_single_layers()
 
 
-def _no_passes() -> ConfigError:
-    return ConfigError(
-        "bad-argument",
-        "an ONNX model makes all its passes at once",
-        "leave early exit out, or name the model's own folder",
-    )
+def _no_single_layers() -> ConfigError:
+    hint = "leave early exit out, or name the model's own folder"
+    return ConfigError("bad-value", "an ONNX model runs all its layers at once", hint)
 
 
 def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:
@@ -263,8 +234,8 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
         An `OnnxModel` that is also of the class it was exported from.
 
     Raises:
-        DataError: not-found, broken-json. CheckpointError: no-weights, broken-weights, ambiguous-head.
-        MissingExtraError: missing-extra.
+        DataError: not-found, bad-file. CheckpointError: missing-file, corrupt, ambiguous.
+        MissingExtraError: not-installed.
     """
     try:
         import onnxruntime as ort
@@ -274,12 +245,12 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
     config = AlbertConfig.from_pretrained(path)
     if not (path / ONNX_FILE).is_file():
         raise CheckpointError(
-            "no-weights", f"there is no {ONNX_FILE} in `{path}`", f"make one: albertkit export onnx {path} OUT"
+            "missing-file", f"there is no {ONNX_FILE} in `{path}`", f"make one: albertkit export onnx {path} OUT"
         )
     name = next(iter(config.foreign.get("architectures") or []), "")
     if name not in _CLASSES:
         raise CheckpointError(
-            "ambiguous-head", f"`{path / 'config.json'}` names the class `{name}`", f"known: {', '.join(_CLASSES)}"
+            "ambiguous", f"`{path / 'config.json'}` names the class `{name}`", f"known: {', '.join(_CLASSES)}"
         )
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
@@ -289,7 +260,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
     except Exception as error:  # of ONNX Runtime's own kinds, which share no base class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
-            "broken-weights", f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}", "export the model again"
+            "corrupt", f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}", "export the model again"
         ) from None
     kind = type(f"Onnx{name}", (OnnxModel, _CLASSES[name]), {})
     report = read_json(path / REPORT, "report of the export") if (path / REPORT).exists() else {}
@@ -297,11 +268,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
 
 
 def tokenizer_of(folder: Path) -> AlbertTokenizer | None:
-    """The tokenizer of a folder, or None if it has none.
-
-    Raises:
-        CheckpointError: As `AlbertTokenizer.from_pretrained`, for one that cannot be read.
-    """
+    """The tokenizer of a folder, or None if it has none."""
     try:
         return AlbertTokenizer.from_pretrained(folder)
     except CheckpointError as error:
@@ -311,24 +278,24 @@ def tokenizer_of(folder: Path) -> AlbertTokenizer | None:
 
 
 def _places(batch: PackedBatch) -> tuple[int, Tensor]:
-    """S, and where each token stands in the flattened rows: int64 [T]."""
+    """Return S, and where each token stands in the flattened rows: int64 [T]."""
     width = int(batch.position_ids.max()) + 1
     rows = torch.searchsorted(batch.offsets[1:], torch.arange(batch.num_tokens), right=True)
     return width, rows * width + batch.position_ids
 
 
 def _tokens(values: Tensor, batch: PackedBatch) -> Tensor:
-    """[N, S, ...] to [T, ...]."""
+    """Gather [N, S, ...] to [T, ...]."""
     return values.flatten(0, 1)[_places(batch)[1]]
 
 
 def _masked(logits: Tensor, batch: PackedBatch) -> Tensor:
-    """[N, S, V] to [P, V], or [T, V] of a batch that says nothing of masks."""
+    """Gather [N, S, V] to [P, V], or to [T, V] of a batch without masked positions."""
     tokens = _tokens(logits, batch)
     return tokens if batch.masked_positions is None else tokens[batch.masked_positions]
 
 
 def _spans(logits: Tensor, batch: PackedBatch) -> Tensor:
-    """[N, S], the lowest finite number after a sequence's end."""
+    """Return [N, S], the lowest finite number after a sequence's end."""
     rows = batch.unpack(_tokens(logits, batch))
     return rows.masked_fill(~batch.padding_mask(), torch.finfo(rows.dtype).min)

@@ -1,6 +1,6 @@
-"""The inner loop of every matrix product: a tile of up to 6 x 64 sums kept in registers, written in the processor's own words.
+"""The inner loop of every matrix product: a tile of up to 6 x 64 sums in registers, in the processor's own instructions.
 
-Numba has no word for AVX-512's dot products (four bytes or two bfloat16 multiplied and summed in one instruction), but lets a
+Numba has no name for AVX-512's dot products (four bytes or two bfloat16 multiplied and summed in one instruction), but lets a
 function say what LLVM shall emit. That is all this file does; what is around the tile is plain compiled Python.
 
 24 of 32 registers hold sums, 4 a row of the packed weight, 1 or 2 the row's broadcast word: per step of the loop 4 + 6 loads feed
@@ -28,8 +28,8 @@ _WORDS, _FLOATS = ir.VectorType(_WORD, VECTOR), ir.VectorType(ir.FloatType(), VE
 
 
 @intrinsic
-def tile(context, left, row, count, right, start, vectors, steps, ahead, out):  # type: ignore[no-untyped-def]
-    """out[:count, :16 x vectors] becomes rows of `left` times a packed matrix.
+def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
+    """Write rows of `left` times a packed matrix into out[:count, :16 x vectors].
 
     Args:
         left: C-contiguous [T, I] of uint8, uint16 (bfloat16's bits) or float32: what numbers are multiplied in.
@@ -47,7 +47,7 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):  
     )
     numbers = {types.uint8: "int8", types.uint16: "bf16", types.float32: "fp32"}[left.dtype]
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         row, count, start, vectors, steps = (arguments[i] for i in (1, 2, 4, 5, 6))
         rows, weights, sums = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 3, 8))
         stride = builder.extract_value(rows.strides, 0)
@@ -66,7 +66,7 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):  
 
 
 def _function(module: Any, numbers: str) -> Any:
-    """All shapes of a tile as one function, in a module once: inlined they would make every caller 24 loops longer."""
+    """Emit all shapes of a tile as one function, in a module once: inlined they would make every caller 24 loops longer."""
     name = f"albertkit_tile_{numbers}"
     if name in module.globals:
         return module.globals[name]
@@ -97,7 +97,7 @@ def _function(module: Any, numbers: str) -> Any:
 def _emit_loop(
     builder: Any, numbers: str, rows_at: list, weights: Any, steps: Any, ahead: Any, vectors: int
 ) -> list[list]:
-    """Sums over the steps: one broadcast word of each row times one row of registers of the weight."""
+    """Emit the sums over the steps: one broadcast word of each row times one row of registers of the weight."""
     kind = _WORDS if numbers == "int8" else _FLOATS
     before, body, after = builder.block, builder.append_basic_block("step"), builder.append_basic_block("done")
     builder.branch(body)
@@ -112,10 +112,8 @@ def _emit_loop(
     following = []
     for at, before_row in zip(rows_at, sums, strict=True):
         word = _broadcast(builder, _access(builder, _at(builder, at, words), _WORD))
-        following.append([
-            _multiply(builder, numbers, word, register, old)
-            for register, old in zip(registers, before_row, strict=True)
-        ])  # fmt: skip
+        pairs = zip(registers, before_row, strict=True)
+        following.append([_multiply(builder, numbers, word, register, old) for register, old in pairs])
     for olds, news in zip(sums, following, strict=True):
         for old, new in zip(olds, news, strict=True):
             old.add_incoming(ir.Constant(kind, None), before)
@@ -168,7 +166,7 @@ def _access(builder: Any, pointer: Any, kind: Any, value: Any = None) -> Any:
 
 
 def pack(weight: Tensor) -> np.ndarray:
-    """A matrix as `tile` reads it, flat: panels of COLUMNS outputs, of which each step takes four, two or one input.
+    """Lay a matrix out as `tile` reads it, flat: panels of COLUMNS outputs, of which each step takes four, two or one input.
 
     Args:
         weight: [O, I] of int8, bfloat16 or float32; both are rounded up to COLUMNS, with zeros.

@@ -1,5 +1,1 @@
-"""Models in the forms that other programs run."""
-
-from albertkit.export.onnx_export import ExportReport, build_onnx, export_onnx
-
-__all__ = ["ExportReport", "build_onnx", "export_onnx"]
+"""Models as ONNX graphs that ONNX Runtime runs."""

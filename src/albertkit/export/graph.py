@@ -1,8 +1,8 @@
 """An ONNX graph under construction, in fp32: nodes in the order they run, every parameter stored once.
 
-Values are names. T tokens, I inputs and O outputs of a linear layer, V pieces, E numbers of an embedding.
+Values are names. T tokens, I inputs and O outputs of a linear layer, V tokens, E numbers of an embedding.
 
-Built node by node and not traced. torch's exporter takes 9 s for base (this 0.2 s), and in its graph every pass transposes the
+Built node by node and not traced. torch's exporter takes 9 s for base (this 0.2 s), and in its graph every layer transposes the
 shared matrices: ONNX Runtime folds that into twelve copies in memory, and its quantiser finds 2 of 74 weights behind it.
 """
 
@@ -40,7 +40,7 @@ class Graph:
         parameters: The model's, by name. A `Parameter` is one initializer, however many layers use it.
 
     Attributes:
-        part: What is being built, for the names of nodes: "pass_3", for example.
+        part: What is being built, for the names of nodes: "layer_3", for example.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
@@ -53,43 +53,43 @@ class Graph:
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """A node with one output, whose name is returned."""
+        """Add a node with one output, and return its name."""
         return self.add_several(kind, 1, *inputs, **attributes)[0]
 
     def add_several(self, kind: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """A node with several outputs."""
+        """Add a node with several outputs, and return their names."""
         name = f"{self.part}/{kind}_{len(self._nodes)}"
         outputs = [name] if count == 1 else [f"{name}.{number}" for number in range(count)]
         self._nodes.append(helper.make_node(kind, inputs, outputs, name, **attributes))
         return outputs
 
     def input(self, name: str, *axes: str) -> str:
-        """An int64 input of the graph with named axes of any size."""
+        """Add an int64 input of the graph with named axes of any size."""
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, axes))
         return name
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
     def store(self, name: str, array: np.ndarray) -> str:
-        """An initializer; of one name only the first is kept. With the name of an input: what that is if it is not given."""
+        """Add an initializer; of one name only the first is kept. With the name of an input: what that is if it is not given."""
         if name not in self._stored:
             self._stored[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
         return name
 
     def scalar(self, value: float | int, dtype: type[np.generic] = np.float32) -> str:
-        """A number."""
+        """Store a number."""
         return self.store(f"{dtype.__name__}_{value}", np.array(value, dtype))
 
     def ints(self, *values: int) -> str:
-        """A vector of int64: a shape, or axes."""
+        """Store a vector of int64: a shape, or axes."""
         return self.store(f"ints_{'_'.join(map(str, values))}", np.array(values, np.int64))
 
     def parameter(self, tensor: Tensor) -> str:
-        """A parameter, in fp32 and in its own layout."""
+        """Store a parameter, in fp32 and in its own layout."""
         return self.store(self._names[id(tensor)], to_array(tensor))
 
     def weight(self, layer: nn.Linear, inputs: slice | None) -> tuple[str, np.ndarray]:
-        """The name and the numbers [O, I] of a layer's weight, or of its part for some of the inputs."""
+        """Return the name and the numbers [O, I] of a layer's weight, or of its part for some of the inputs."""
         name = self._names[id(layer.weight)]
         if inputs is None:
             return name, to_array(layer.weight)
@@ -98,12 +98,9 @@ class Graph:
     # --- layers -------------------------------------------------------------------------------------------------------
 
     def linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
-        """A linear layer, in the precision of the graph: [T, I] to [T, O].
+        """Apply a linear layer, in the precision of the graph: [T, I] to [T, O].
 
-        Args:
-            values: [T, I].
-            layer: Its weight and bias.
-            inputs: Which inputs of the layer `values` are; the bias goes with the first. Default: all.
+        With `inputs`, `values` are only these inputs of the layer; the bias goes with the first.
         """
         return self.exact_linear(values, layer, inputs)
 
@@ -112,47 +109,41 @@ class Graph:
         return self.add("Gemm", values, self.store(*self.weight(layer, inputs)), *self.bias(layer, inputs), transB=1)
 
     def bias(self, layer: nn.Linear, inputs: slice | None) -> list[str]:
-        """The bias of a layer if it has one and these are its first inputs."""
+        """Return the bias of a layer if it has one and these are its first inputs."""
         first = inputs is None or not inputs.start
         return [self.parameter(layer.bias)] if layer.bias is not None and first else []
 
     def embedding(self, ids: str, table: nn.Embedding) -> str:
-        """Rows of the table of words [V, E]: int64 [...] to [..., E]."""
+        """Look up rows of the table of words [V, E]: int64 [...] to [..., E]."""
         return self.add("Gather", self.parameter(table.weight), ids)
 
     def decoder(self, values: str, table: Tensor, bias: Tensor) -> str:
-        """The product with the table of words [V, E]: [T, E] to [T, V]."""
+        """Multiply with the table of words [V, E]: [T, E] to [T, V]."""
         return self.add("Gemm", values, self.parameter(table), self.parameter(bias), transB=1)
 
     def layer_norm(self, values: str, norm: nn.LayerNorm) -> str:
-        """Over the last axis."""
+        """Apply a layer norm over the last axis."""
         weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
         return self.add("LayerNormalization", values, weight, bias, axis=-1, epsilon=norm.eps)
 
     def activation(self, values: str, name: str) -> str:
-        """An activation by its name in the configuration."""
+        """Apply an activation by its name in the configuration."""
         kind, attributes = _ACTIVATIONS[name]
         return self.add(kind, values, **attributes)
 
     # --- the whole ----------------------------------------------------------------------------------------------------
 
     def model(self, outputs: Mapping[str, Output], name: str) -> onnx.ModelProto:
-        """The finished model.
-
-        Args:
-            outputs: By name.
-            name: Of the graph.
-        """
+        """Return the finished model, given its outputs by name and the name of the graph."""
         for output, found in outputs.items():
             self._nodes.append(helper.make_node("Identity", [found.value], [output], f"output/{output}"))
         infos = [helper.make_tensor_value_info(output, found.kind, found.axes) for output, found in outputs.items()]
         graph = helper.make_graph(self._nodes, name, self._inputs, infos, list(self._stored.values()))
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR_VERSION,
-            producer_name="albertkit", producer_version=__version__,
-        )  # fmt: skip
+        producer = dict(producer_name="albertkit", producer_version=__version__)
+        opsets = [helper.make_opsetid("", OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, **producer)
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
-    """fp32, on the host."""
+    """Return an fp32 array on the host."""
     return tensor.detach().float().cpu().numpy()

@@ -1,6 +1,6 @@
 """The same graph in int8: matrices and the table of words as int8, activations quantised row by row when the model runs.
 
-T tokens, I inputs and O outputs of a linear layer, V pieces.
+T tokens, I inputs and O outputs of a linear layer, V tokens.
 
 A scale for every row of activations, and not one for the whole batch as in ONNX Runtime's own `quantize_dynamic`: trained ALBERTs
 have tokens with numbers far above all others, whose scale would leave the other tokens a few steps (onnxruntime #11701), and a
@@ -42,7 +42,7 @@ class QuantizedGraph(Graph):
         self._lowest: dict[str, float] = {}  # of values that an activation made
 
     def linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
-        """A linear layer in int8: [T, I] to [T, O]."""
+        """Apply a linear layer in int8: [T, I] to [T, O]."""
         name, weight = self.weight(layer, inputs)
         scales = self._scales(name, weight)
         integers = self.store(f"{name}.int8", to_int8(weight).T)
@@ -50,13 +50,13 @@ class QuantizedGraph(Graph):
         return self.add("Add", found, *bias) if (bias := self.bias(layer, inputs)) else found
 
     def embedding(self, ids: str, table: nn.Embedding) -> str:
-        """Rows of the table of words, int8 times a scale: int64 [...] to [..., E]."""
+        """Look up rows of the table of words, int8 times a scale: int64 [...] to [..., E]."""
         integers, scales = self._table(table.weight)
         rows = self.add("Cast", self.add("Gather", integers, ids), to=TensorProto.FLOAT)
         return self.add("Mul", rows, self.add("Unsqueeze", self.add("Gather", scales, ids), self.ints(-1)))
 
     def decoder(self, values: str, table: Tensor, bias: Tensor) -> str:
-        """The product with the same table; ONNX Runtime transposes it once, when it loads the model."""
+        """Multiply with the same table; ONNX Runtime transposes it once, when it loads the model."""
         integers, scales = self._table(table)
         return self.add("Add", self._product(values, self.add("Transpose", integers), scales), self.parameter(bias))
 
@@ -74,13 +74,13 @@ class QuantizedGraph(Graph):
         return self.store(f"{name}.scale", row_scales(weight))
 
     def _product(self, values: str, integers: str, scales: str) -> str:
-        """[T, I] times int8 [I, O], whose scales are [O]."""
+        """Multiply [T, I] with int8 [I, O], whose scales are [O]."""
         rows, row_scale, zero_point = self._rows(values)
         total = self.add("Cast", self.add("MatMulInteger", rows, integers, zero_point), to=TensorProto.FLOAT)
         return self.add("Mul", self.add("Mul", total, scales), row_scale)
 
     def _rows(self, values: str) -> tuple[str, str, str]:
-        """[T, I] as uint8, the scale of each row [T, 1], and the zero point, which is the same for all."""
+        """Return [T, I] as uint8, the scale of each row [T, 1], and the zero point, which is the same for all."""
         if values not in self._quantized:
             lowest = self._lowest.get(values)
             zero = _MIDDLE if lowest is None else _LOW
@@ -96,10 +96,10 @@ class QuantizedGraph(Graph):
 
 
 def row_scales(weight: np.ndarray) -> np.ndarray:
-    """The scale of each row [O, I]: its largest number becomes 127."""
+    """Return the scale of each row [O, I]: its largest number becomes 127."""
     return np.maximum(np.abs(weight).max(1), _TINY).astype(np.float32) / np.float32(127)
 
 
 def to_int8(weight: np.ndarray) -> np.ndarray:
-    """Rows [O, I] in steps of their scale."""
+    """Return rows [O, I] in steps of their scale."""
     return np.rint(weight / row_scales(weight)[:, None]).astype(np.int8)

@@ -1,6 +1,7 @@
-"""`ask`: values named one by one, answered on the spot."""
+"""`ask`: values named one by one, answered on the spot; and the command `predict`, which answers these or a file."""
 
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,9 @@ import numpy as np
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
 from albertkit.inference.embedding import Embed
-from albertkit.inference.lines import plain, text_pipeline, top_options
 from albertkit.inference.pipeline import Result
-from albertkit.tasks.predict import with_top
+from albertkit.inference.predict import PredictReport, plain, predict, text_pipeline, top_options, with_top
+from albertkit.tasks.options import PredictCommandOptions
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,6 @@ def ask(
         top: Guesses or probabilities to keep, as `top_options`.
         precision: As `load_engine`.
         device: As `load_pipeline`.
-
-    Raises:
-        ConfigError: bad-argument if the parts do not belong together. DataError: bad-input, no-mask, too-long. And what
-            `load_pipeline` raises.
     """
     values = values_of(texts, pairs, questions, choices)
     pipeline = text_pipeline(model, kind, precision, device)
@@ -92,30 +89,60 @@ def ask(
     return Answers(str(model), pipeline.kind, pipeline.precision, notes, values, found, similarity)
 
 
+def run_predict(options: PredictCommandOptions) -> Answers | PredictReport | None:
+    """Run `albertkit predict`: answer the texts that are named, or a file."""
+    given = (options.text, options.pair, options.question, options.choice)
+    if any(given):
+        if options.input is not None or options.out is not None:
+            fact = "--text with a file to read or to write"
+            raise ConfigError("conflicting-options", fact, "leave one of them out")
+        answers = ask(
+            options.model,
+            *given,
+            kind=options.kind,
+            top=options.top,
+            precision=options.precision,
+            device=options.device,
+        )
+        _print_notes(answers.notes)
+        return answers
+    if options.input is None:
+        hint = f"albertkit predict {options.model} INPUT, or --text 'a text'"
+        raise ConfigError("bad-value", "nothing to predict", hint)
+    report = predict(options)
+    for line in report.left_out_lines:
+        print(f"left out: {line}", file=sys.stderr)
+    if report.written:
+        return report
+    _print_notes(report.notes)
+    return None  # the predictions were printed
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
 def values_of(
     texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], choices: Sequence[str]
 ) -> list[Any]:
-    """The values that pipelines take, from their parts.
-
-    Raises:
-        ConfigError: bad-argument.
-    """
+    """The values that pipelines take, from their parts."""
     if pairs and (questions or choices):
-        raise ConfigError("bad-argument", "a --pair beside a --question or --choice", "leave one of them out")
+        raise ConfigError("bad-value", "a --pair beside a --question or --choice", "leave one of them out")
     if choices:
         if len(texts) > 1 or len(questions) > 1:
             told = f"choices for {len(questions)} questions about {len(texts)} texts"
-            raise ConfigError("bad-argument", told, "name one --question, and at most one --text")
+            raise ConfigError("bad-value", told, "name one --question, and at most one --text")
         parts = {"context": texts, "question": questions}
         return [{**{name: part[0] for name, part in parts.items() if part}, "choices": list(choices)}]
     if questions:
         if len(texts) != 1:
-            raise ConfigError("bad-argument", f"{len(texts)} texts for the questions to be about", "name one --text")
+            raise ConfigError("bad-value", f"{len(texts)} texts for the questions to be about", "name one --text")
         return [{"question": question, "context": texts[0]} for question in questions]
     if pairs:
         if len(pairs) != len(texts):
             raise ConfigError(
-                "bad-argument", f"{len(pairs)} --pair for {len(texts)} --text", "name a --pair for every --text"
+                "bad-value", f"{len(pairs)} --pair for {len(texts)} --text", "name a --pair for every --text"
             )
         return list(zip(texts, pairs, strict=True))
     return list(texts)

@@ -22,7 +22,7 @@ class CaptionPipeline:
     example = "clip.mp4"
 
     def __init__(self, captioner: VideoCaptioner) -> None:
-        captioner.eyes()  # refuses one that cannot see
+        captioner.require_backbone()  # refuses one that cannot see
         self.captioner = captioner
         self.precision, self.notes = "fp32", ()
 
@@ -32,9 +32,6 @@ class CaptionPipeline:
         Args:
             videos: One file or a list.
             **options: Settings of generation, for example `num_captions=3`.
-
-        Raises:
-            ConfigError: bad-argument, bad-settings. DataError: undecodable-video and what else `VideoCaptioner.caption` raises.
         """
         check_options(self.kind, options, self.options)
         found = [

@@ -1,18 +1,18 @@
-"""Pipelines of sentence encoders: vectors, and how near they are."""
+"""Compute vectors of texts, and how near they are, with sentence encoders."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from albertkit.data.features import Features, LabelledBatch
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.engines.engine import Engine, Precision
 from albertkit.inference.pipeline import Pipeline, Result, is_text, text_of
-from albertkit.tasks.features import Features, LabelledBatch
 
 
 class Embed(Pipeline[str]):
-    """The vector of a text.
+    """Compute the vector of a text.
 
     Args:
         encoder: Any sentence encoder.
@@ -28,22 +28,18 @@ class Embed(Pipeline[str]):
         self.encoder = encoder
 
     def parse(self, value: Any) -> str:
-        """A text, or an object with `text`; an empty one has a vector, too.
-
-        Raises:
-            DataError: bad-input.
-        """
+        """Read a text, or an object with `text`; an empty one has a vector, too."""
         value = text_of(value)
         if not is_text(value):
             raise self.bad_input(value, "a text")
         return value
 
     def features(self, inputs: Sequence[str]) -> Features:
-        """A sequence a text, cut to the encoder's length."""
+        """Tokenize each text into a sequence, cut to the encoder's length."""
         return self.encoder.features(inputs)
 
     def outputs(self, batch: LabelledBatch) -> list[np.ndarray]:
-        """Of each sequence its whole vector, fp32 [D]."""
+        """Return the whole vector fp32 [D] of each sequence."""
         return list(self.encoder.vectors(batch.packed, self.engine).cpu().numpy())
 
     def results(
@@ -55,11 +51,7 @@ class Embed(Pipeline[str]):
         dimension: int | None = None,
         **_: Any,
     ) -> list[Result]:
-        """`embedding`, fp32 [D], and `tokens`, how many were read.
-
-        Raises:
-            ConfigError: bad-value for a dimension that the vectors do not have.
-        """
+        """Return `embedding`, fp32 [D], and `tokens`, how many were read."""
         kept = self.encoder.kept(dimension)
         return [
             {"embedding": vector[:kept], "tokens": tokens}
@@ -67,7 +59,7 @@ class Embed(Pipeline[str]):
         ]
 
     def similarity(self, first: list[str], second: list[str] | None = None) -> np.ndarray:
-        """Cosine of every text with every other: fp32 [A, B].
+        """Return the cosine of every text with every other: fp32 [A, B].
 
         Args:
             first: A texts.

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from albertkit.captioning.folder import is_captioner_folder
-from albertkit.checkpoints.classes import load_model
-from albertkit.checkpoints.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import load_model
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines import load_engine
@@ -31,7 +31,7 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_folder import local_folder
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import ChoiceTask
-from albertkit.tasks.exits import EXITS, ExitHeads, ExitRule
+from albertkit.tasks.early_exit import EXITS, ExitHeads, ExitRule
 from albertkit.tasks.loading import is_task_model, load_task_model
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
@@ -64,11 +64,11 @@ def load_pipeline(
         A `Pipeline`, or a `CaptionPipeline`.
 
     Raises:
-        ConfigError: unknown-kind, bad-precision, bad-device. CheckpointError: no-task if the folder cannot do that,
-            vocab-mismatch, broken-task, no-exits; and what loading raises.
+        ConfigError: unknown-name, no-device. CheckpointError: wrong-model if the folder cannot do that,
+            wrong-tokenizer, bad-file, wrong-model; and what loading raises.
     """
     if kind is not None and kind not in KINDS:
-        raise ConfigError("unknown-kind", f"there is no pipeline `{kind}`", near_miss(kind, KINDS))
+        raise ConfigError("unknown-name", f"there is no pipeline `{kind}`", near_miss(kind, KINDS))
     path = local_folder(model)
     if exits is not None:
         return _leaving_early(load_pipeline(model, kind, precision=precision, device=device), path, exits)
@@ -82,7 +82,7 @@ def load_pipeline(
     if pipeline is None:
         can = BY_TASK[task.kind].kind if task else "embed"
         raise CheckpointError(
-            "no-task", f"`{model}`, an {type(loaded).__name__}, cannot {kind or 'answer anything'}",
+            "wrong-model", f"`{model}`, an {type(loaded).__name__}, cannot {kind or 'answer anything'}",
             f"it can {can}; other kinds need a model fine-tuned for them: albertkit finetune",
         )  # fmt: skip
     return pipeline
@@ -90,7 +90,7 @@ def load_pipeline(
 
 def _leaving_early(pipeline: Any, path: Path, rule: str) -> Any:
     if not isinstance(pipeline, Classify):
-        raise CheckpointError("no-exits", f"`{path}` does not classify", "leave out the rule for early exit")
+        raise CheckpointError("wrong-model", f"`{path}` does not classify", "leave out the rule for early exit")
     parsed = ExitRule.parse(rule)
     pipeline.leave_early(ExitHeads.load(path, pipeline.model), parsed)  # type: ignore[arg-type]
     return pipeline
@@ -110,9 +110,6 @@ def load_pipelines(
 
     Returns:
         Kind to pipeline; what the folder was made for comes first.
-
-    Raises:
-        As `load_pipeline`.
     """
     path = local_folder(model)
     if exits is not None and (path / EXITS).exists():
@@ -179,9 +176,6 @@ def task_of(model: PretrainedAlbert) -> Task | None:
     """The task of a fine-tuned model that has no `task.json`, such as a converted one; None for a pretrained model.
 
     Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's beam head as in SQuAD 2.
-
-    Raises:
-        CheckpointError: no-task for a regression of several numbers.
     """
     config = model.config
     labels = tuple(config.id2label[number] for number in sorted(config.id2label))
@@ -191,7 +185,7 @@ def task_of(model: PretrainedAlbert) -> Task | None:
             return TextRegression(name="regress", text_column="text", length=length)
         if config.problem_type == "regression":
             raise CheckpointError(
-                "no-task", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
+                "wrong-model", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
                 "call the class itself: AlbertForSequenceClassification.from_pretrained",
             )  # fmt: skip
         several = config.problem_type == "multi_label_classification"

@@ -1,17 +1,17 @@
-"""What every pipeline is: from a plain value to what the model sees, from what the model says to a plain value."""
+"""Define what every pipeline does: plain value to model input, model output to plain value."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from reprlib import Repr
 from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 
+from albertkit.data.features import Features, LabelledBatch, truncated_tokens
+from albertkit.data.lines import has_half_characters
 from albertkit.engines import Engine, load_engine, on_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.features import Features, LabelledBatch, truncated_tokens
 from albertkit.tasks.prediction import run_batches
-from albertkit.tasks.tables.source import has_half_characters
 from albertkit.tokenizer import AlbertTokenizer
 
 Input = TypeVar("Input")
@@ -23,7 +23,7 @@ _short.maxstring = _short.maxother = 76
 
 
 class Pipeline(ABC, Generic[Input]):
-    """A model that answers plain values with plain values.
+    """Answer plain values with plain values by a model.
 
     `features`, `outputs` and `results` are apart so that a server can tokenize in one process, run the model in another, and
     put the sequences of many requests into one batch. Only `outputs` runs the model.
@@ -55,39 +55,31 @@ class Pipeline(ABC, Generic[Input]):
 
     @property
     def precision(self) -> str:
-        """What is computed in."""
+        """Return the precision that is computed in."""
         return self.engine.precision
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the engine fell back from."""
+        """Return what the engine fell back from, and why."""
         return self.engine.notes
 
     @abstractmethod
     def parse(self, value: Any) -> Input:
-        """A plain value as this kind's input.
-
-        Raises:
-            DataError: bad-input.
-        """
+        """Read a plain value as this kind's input."""
 
     @abstractmethod
     def features(self, inputs: Sequence[Input]) -> Features:
-        """What the model sees: M sequences of E inputs.
-
-        Raises:
-            DataError: too-long, no-mask, bad-input.
-        """
+        """Tokenize E inputs into M sequences."""
 
     @abstractmethod
     def outputs(self, batch: LabelledBatch) -> list[Any]:
-        """What the model says of each of N sequences: small, on the host. The batch is on the model's device."""
+        """Run the model on a batch on its device; return a small output on the host for each of its N sequences."""
 
     @abstractmethod
     def results(
         self, inputs: Sequence[Input], features: Features, outputs: Sequence[Any], **options: Any
     ) -> list[Result]:
-        """One record an input, plain values for JSON.
+        """Return one record of plain values for each input.
 
         Args:
             inputs: E of them.
@@ -103,9 +95,6 @@ class Pipeline(ABC, Generic[Input]):
             inputs: One value or a list. A list of two texts is two texts, a tuple of two is a pair.
             batch_tokens: Most tokens computed at once.
             **options: As `results`.
-
-        Raises:
-            DataError: bad-input, too-long, no-mask. ConfigError: bad-argument, bad-value for options.
         """
         listed = inputs if isinstance(inputs, list) else [inputs]
         results = self.answer([self.parse(value) for value in listed], batch_tokens, **options)
@@ -124,45 +113,37 @@ class Pipeline(ABC, Generic[Input]):
         return results
 
     def doubts(self, inputs: Sequence[Input]) -> tuple[str, ...]:
-        """What a person should know who asks this: the model answers, but was not made for such inputs."""
+        """Warn about inputs unlike the training data."""
         return ()
 
     def bad_input(self, value: Any, wanted: str) -> DataError:
-        """The error for a value that is no input."""
+        """Return the error for a value that is no input."""
         return DataError("bad-input", f"{_short.repr(value)} is not {wanted}", f"for example {self.example!r}")
 
 
 def is_text(value: Any) -> TypeGuard[str]:
-    """Whether a value is a text that can be tokenized; half a surrogate pair, which JSON can spell, cannot."""
+    """Return whether a value is a text that can be tokenized; half a surrogate pair, which JSON can spell, cannot."""
     return isinstance(value, str) and not has_half_characters(value)
 
 
 def is_pair(value: Any) -> bool:
-    """Whether a value is two texts."""
+    """Return whether a value is two texts."""
     return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_text, value))
 
 
 def text_of(value: Any) -> Any:
-    """The text of an object that has one, as rows of JSON lines mostly do; else the value itself."""
+    """Return the text of an object that has one, as rows of JSON lines mostly do; else the value itself."""
     return value.get("text", value) if isinstance(value, Mapping) else value
 
 
 def check_top(top: int, most: int) -> None:
-    """Refuse a number of guesses that is none.
-
-    Raises:
-        ConfigError: bad-value.
-    """
+    """Refuse a number of guesses that is not from 1 to `most`."""
     if not 1 <= top <= most:
         raise ConfigError("bad-value", f"top is {top}, it must be from 1 to {most}", "leave it out for 5")
 
 
 def check_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse an option that a kind of pipeline does not know.
-
-    Raises:
-        ConfigError: bad-argument.
-    """
+    """Refuse an option that a kind of pipeline does not know."""
     if unknown := [name for name in options if name not in known]:
         hint = near_miss(unknown[0], known) if known else f"{kind} has no options"
-        raise ConfigError("bad-argument", f"{kind} has no option `{unknown[0]}`", hint)
+        raise ConfigError("bad-value", f"{kind} has no option `{unknown[0]}`", hint)

@@ -1,4 +1,4 @@
-"""Pipelines of the pretraining heads: filled masks, and which of two texts comes first."""
+"""Fill masks and order two texts with the pretraining heads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import CheckpointError, DataError
 from albertkit.inference.pipeline import Pipeline, Result, check_top, is_pair, is_text, text_of
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
-from albertkit.tasks.features import Features, LabelledBatch
 from albertkit.tasks.texts.features import text_features
 
 MASK = "[MASK]"
@@ -19,49 +19,41 @@ MOST = 50  # guesses kept for a mask
 
 
 class FillMask(Pipeline[str]):
-    """The likeliest pieces for each `[MASK]` of a text, each guessed as if the others stayed hidden."""
+    """Guess the likeliest tokens for each `[MASK]` of a text as if the others stayed hidden."""
 
     kind = "fill-mask"
     options = ("top",)
     example = "Paris is the [MASK] of France."
 
     def parse(self, value: Any) -> str:
-        """A text with at least one `[MASK]`, or an object with such a `text`.
-
-        Raises:
-            DataError: bad-input, no-mask.
-        """
+        """Read a text with at least one `[MASK]`, or an object with such a `text`."""
         value = text_of(value)
         if not is_text(value):
             raise self.bad_input(value, "a text")
         if MASK not in value:
-            raise DataError("no-mask", f"there is no {MASK} in {value[:80]!r}", f"for example {self.example!r}")
+            raise DataError("bad-input", f"there is no {MASK} in {value[:80]!r}", f"for example {self.example!r}")
         return value
 
     def features(self, inputs: Sequence[str]) -> Features:
-        """A sequence a text; `masked` says at which tokens the masks are.
-
-        Raises:
-            DataError: too-long.
-        """
+        """Tokenize each text into a sequence; `masked` says at which tokens the masks are."""
         rows = [self.tokenizer.encode(text, special_tokens=True, mask_literal=True) for text in inputs]
         most = self.model.config.max_position_embeddings
         for row, text in zip(rows, inputs, strict=True):
             if len(row) > most:
                 raise DataError(
-                    "too-long", f"{text[:60]!r} … has {len(row):,} tokens, the model reads {most}", "cut the text"
+                    "too-large", f"{text[:60]!r} … has {len(row):,} tokens, the model reads {most}", "cut the text"
                 )
         made = Features.of([(row, len(row)) for row in rows], range(len(rows)))
         return replace(made, per_token={"masked": made.input_ids == self.tokenizer.mask_id})
 
     def outputs(self, batch: LabelledBatch) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each sequence ids int64 [P, K] and probabilities fp32 [P, K] of its P masks."""
+        """Return ids int64 [P, K] and probabilities fp32 [P, K] of the P masks of each sequence."""
         assert isinstance(self.model, AlbertForPreTraining | AlbertForMaskedLM)
         masked = batch.per_token["masked"]
         positions = masked.nonzero().squeeze(1)
         found = self.model.packed_logits(replace(batch.packed, masked_positions=positions))
         logits: Tensor = found[0] if isinstance(found, tuple) else found
-        # Rows that only fill up the table are no pieces.
+        # Rows that only fill up the table are no tokens.
         shares = logits.float().softmax(-1)[:, : self.tokenizer.vocab_size]
         best = shares.topk(min(MOST, shares.shape[1]))
         ends = torch.searchsorted(positions, batch.packed.offsets[1:-1]).cpu().numpy()
@@ -71,11 +63,7 @@ class FillMask(Pipeline[str]):
     def results(
         self, inputs: Sequence[str], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
     ) -> list[Result]:
-        """`text`, and `masks`: of each mask its guesses, best first: `piece`, `word` (as read in a text), `id`, `probability`.
-
-        Raises:
-            ConfigError: bad-value for a `top` below 1 or above 50.
-        """
+        """Return `text` and `masks`: guesses, best first, with `piece`, `word` (as read in a text), `id`, `probability`."""
         check_top(top, MOST)
         return [
             {"text": text, "masks": [self._guesses(row, shares, top) for row, shares in zip(*found, strict=True)]}
@@ -95,17 +83,13 @@ class FillMask(Pipeline[str]):
 
 
 class SentenceOrder(Pipeline[tuple[str, str]]):
-    """Whether two texts stand in their order, as ALBERT was pretrained to say."""
+    """Tell whether two texts stand in their order, as ALBERT was pretrained to do."""
 
     kind = "sentence-order"
     example = ("The kettle boiled.", "She poured the tea.")
 
     def parse(self, value: Any) -> tuple[str, str]:
-        """Two texts in a tuple or a list, or an object with `text` and `pair`.
-
-        Raises:
-            DataError: bad-input.
-        """
+        """Read two texts in a tuple or a list, or an object with `text` and `pair`."""
         if isinstance(value, Mapping):
             value = (value.get("text"), value.get("pair"))
         if not is_pair(value) or not all(text.strip() for text in value):
@@ -113,19 +97,15 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
         return value[0], value[1]
 
     def features(self, inputs: Sequence[tuple[str, str]]) -> Features:
-        """A sequence a pair, cut to what the model reads."""
+        """Tokenize each pair into a sequence, cut to what the model reads."""
         firsts, seconds = zip(*inputs, strict=True)
         return text_features(firsts, seconds, self.tokenizer, self.model.config.max_position_embeddings)
 
     def outputs(self, batch: LabelledBatch) -> list[np.ndarray]:
-        """Of each sequence fp32 [2]: in order, swapped.
-
-        Raises:
-            CheckpointError: no-task for a model without the head.
-        """
+        """Return probabilities fp32 [2] of each sequence: in order, swapped."""
         if not isinstance(self.model, AlbertForPreTraining):
             raise CheckpointError(
-                "no-task", "the model has no sentence-order head", "use one that was pretrained with sentence order"
+                "wrong-model", "the model has no sentence-order head", "use one that was pretrained with sentence order"
             )
         nowhere = batch.packed.offsets[:0]
         _, logits = self.model.packed_logits(replace(batch.packed, masked_positions=nowhere))
@@ -134,5 +114,5 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
     def results(
         self, inputs: Sequence[tuple[str, str]], features: Features, outputs: Sequence[Any], **_: Any
     ) -> list[Result]:
-        """`in_order` and `swapped`, probabilities."""
+        """Return the probabilities `in_order` and `swapped`."""
         return [{"in_order": float(shares[0]), "swapped": float(shares[1])} for shares in outputs]

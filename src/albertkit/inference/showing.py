@@ -1,153 +1,118 @@
-"""How answers are shown in a terminal: bars of probabilities, the answer in its context, entities in their text."""
+"""Show answers: bars of probabilities, the answer in its context, entities in their text."""
 
-import sys
+import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
 
+from albertkit.frame.rendering import to_terminal
+from albertkit.frame.section import Bar, Bars, Cell, Panel, Section, Span, Table, Text
 from albertkit.inference.asking import Answers
 from albertkit.inference.pipeline import Result
+from albertkit.inference.predict import PredictReport
 from albertkit.inference.pretrained import MASK
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-BAR_WIDTH = 30
 MOST_LABELS = 10
 AROUND = 160  # characters of the context before and after an answer
 NUMBERS = 6  # of a vector
 
 
-def print_answers(answers: Answers, out: TextIO | None = None) -> None:
-    """Print what a model says of each value.
+def show(result: Answers | PredictReport) -> None:
+    """Show what `albertkit predict` did."""
+    to_terminal(answer_sections(result) if isinstance(result, Answers) else result.sections())
 
-    Args:
-        answers: Of any kind.
-        out: Where to; standard output by default.
-    """
-    from rich.console import Console
 
-    console = Console(file=out or sys.stdout, highlight=False)
-    show = _SHOWN[answers.kind]
-    for number, (value, result) in enumerate(zip(answers.values, answers.results, strict=True)):
-        if number:
-            console.print()
-        for part in show(value, result):
-            console.print(part, soft_wrap=isinstance(part, str))
+def answer_sections(answers: Answers) -> list[Section]:
+    """Return a panel for each value: what was asked, and what the model answers."""
+    of = _SECTIONS[answers.kind]
+    sections: list[Section] = [
+        Panel(of(value, result)) for value, result in zip(answers.values, answers.results, strict=True)
+    ]
     if answers.similarity:
-        _print_similarity(answers.similarity, console)
+        names = [str(number) for number in range(1, len(answers.similarity) + 1)]
+        rows = [
+            [name, *(f"{cosine:.3f}" for cosine in row)] for name, row in zip(names, answers.similarity, strict=True)
+        ]
+        sections.append(Table(["", *names], rows, "cosines"))
+    return sections
 
 
-def _fill_mask(value: str, result: Result) -> Iterable["RenderableType"]:
-    from rich.text import Text
-
-    text = Text(value)
-    text.highlight_words([MASK], "bold")
-    yield text
+def _fill_mask(value: str, result: Result) -> list[Section]:
+    parts = re.split(f"({re.escape(MASK)})", value)
+    sections: list[Section] = [Text([Span(part, "strong" if part == MASK else "") for part in parts])]
     for number, guesses in enumerate(result["masks"], start=1):
         if len(result["masks"]) > 1:
-            yield Text(f"{MASK} {number}", "dim")
-        yield _bars([(guess["word"] or guess["piece"], guess["probability"]) for guess in guesses])
+            sections.append(Text(f"{MASK} {number}", tone="muted"))
+        sections.append(_bars([(guess["word"] or guess["piece"], guess["probability"]) for guess in guesses]))
+    return sections
 
 
-def _order(value: tuple[str, str], result: Result) -> Iterable["RenderableType"]:
-    yield from _texts(value)
-    yield _bars([("in order", result["in_order"]), ("swapped", result["swapped"])])
+def _order(value: tuple[str, str], result: Result) -> list[Section]:
+    return [*_texts(value), _bars([("in order", result["in_order"]), ("swapped", result["swapped"])])]
 
 
-def _classes(value: Any, result: Result) -> Iterable["RenderableType"]:
-    yield from _texts(value)
+def _classes(value: Any, result: Result) -> list[Section]:
     shares = sorted(result["probabilities"].items(), key=lambda item: -item[1])
-    yield _bars(shares[:MOST_LABELS], result.get("labels", [result.get("label")]))
-    if len(shares) > MOST_LABELS:
-        yield f"and {len(shares) - MOST_LABELS:,} more"
+    more = [Text(f"and {len(shares) - MOST_LABELS:,} more")] if len(shares) > MOST_LABELS else []
+    return [*_texts(value), _bars(shares[:MOST_LABELS], result.get("labels", [result.get("label")])), *more]
 
 
-def _score(value: Any, result: Result) -> Iterable["RenderableType"]:
-    from rich.text import Text
-
-    yield from _texts(value)
-    yield Text(f"{result['value']:.4f}", "bold")
+def _score(value: Any, result: Result) -> list[Section]:
+    return [*_texts(value), Text(f"{result['value']:.4f}", tone="strong")]
 
 
-def _entities(value: str, result: Result) -> Iterable["RenderableType"]:
-    from rich.text import Text
+def _entities(value: str, result: Result) -> list[Section]:
+    spans, rows, place = [], [], 0
+    for entity in sorted(result["entities"], key=lambda entity: entity["start"]):
+        start, end = entity["start"], entity["end"]
+        spans += [Span(value[place:start]), Span(value[max(place, start) : end], "strong")]
+        place = max(place, end)
+        rows.append([entity["type"], entity["text"], Cell(f"{start:,} to {end:,}", "muted"), f"{entity['score']:.1%}"])
+    found = Table(["", "", "", ""], rows) if rows else Text("no entity", tone="muted")
+    return [Text([*spans, Span(value[place:])]), found]
 
-    text, table = Text(value), _table()
-    for entity in result["entities"]:
-        text.stylize("bold", entity["start"], entity["end"])
-        place = f"{entity['start']:,} to {entity['end']:,}"
-        table.add_row(Text(entity["type"], "cyan"), Text(entity["text"]), Text(place, "dim"), f"{entity['score']:.1%}")
-    yield text
-    yield table if result["entities"] else Text("no entity", "dim")
 
-
-def _answer(value: dict[str, str], result: Result) -> Iterable["RenderableType"]:
-    from rich.text import Text
-
-    yield Text(value["question"])
-    yield Text.assemble((result["answer"] or "no answer", "bold"), (f"  {result['score']:.1%}", "dim"))
+def _answer(value: dict[str, str], result: Result) -> list[Section]:
+    answer = Span(result["answer"] or "no answer", "strong")
+    sections: list[Section] = [Text(value["question"]), Text([answer, Span(f"  {result['score']:.1%}", "muted")])]
     if result["answer"]:
         context, start, end = value["context"], result["start"], result["end"]
-        before, after = context[max(start - AROUND, 0) : start], context[end : end + AROUND]
-        dots = "… " if start > AROUND else "", " …" if end + AROUND < len(context) else ""
-        yield Text.assemble((dots[0] + before, "dim"), (context[start:end], "bold"), (after + dots[1], "dim"))
-    yield _bars([(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]])
+        before = ("… " if start > AROUND else "") + context[max(start - AROUND, 0) : start]
+        after = context[end : end + AROUND] + (" …" if end + AROUND < len(context) else "")
+        sections.append(Text([Span(before, "muted"), Span(context[start:end], "strong"), Span(after, "muted")]))
+    return [*sections, _bars([(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]])]
 
 
-def _choice(value: dict[str, Any], result: Result) -> Iterable["RenderableType"]:
-    yield from _texts(part for name in ("context", "question") if (part := value.get(name)))
+def _choice(value: dict[str, Any], result: Result) -> list[Section]:
     shares = result["probabilities"]
     names = {letter: f"{letter}  {choice}" for letter, choice in zip(shares, value["choices"], strict=False)}
-    yield _bars([(names[letter], share) for letter, share in shares.items()], [names[result["label"]]])
+    bars = _bars([(names[letter], share) for letter, share in shares.items()], [names[result["label"]]])
+    return [*_texts(part for name in ("context", "question") if (part := value.get(name))), bars]
 
 
-def _vector(value: str, result: Result) -> Iterable["RenderableType"]:
-    from rich.text import Text
-
+def _vector(value: str, result: Result) -> list[Section]:
     vector = result["embedding"]
     shown = ", ".join(f"{number:.4f}" for number in vector[:NUMBERS])
-    yield Text(value)
-    yield Text(f"{len(vector):,} numbers, {result['tokens']:,} tokens: {shown}{', …' * (len(vector) > NUMBERS)}", "dim")
+    more = ", …" if len(vector) > NUMBERS else ""
+    return [Text(value), Text(f"{len(vector):,} numbers, {result['tokens']:,} tokens: {shown}{more}", tone="muted")]
 
 
-_SHOWN: dict[str, Callable[[Any, Result], Iterable["RenderableType"]]] = {
-    "fill-mask": _fill_mask, "sentence-order": _order, "classify": _classes, "score": _score, "tag": _entities,
-    "answer": _answer, "choose": _choice, "embed": _vector,
-}  # fmt: skip
+_SECTIONS: dict[str, Callable[[Any, Result], list[Section]]] = {
+    "fill-mask": _fill_mask,
+    "sentence-order": _order,
+    "classify": _classes,
+    "score": _score,
+    "tag": _entities,
+    "answer": _answer,
+    "choose": _choice,
+    "embed": _vector,
+}
 
 
-def _texts(value: Any) -> Iterable["RenderableType"]:
-    from rich.text import Text
-
+def _texts(value: Any) -> list[Section]:
     return [Text(text) for text in ([value] if isinstance(value, str) else value)]
 
 
-def _bars(shares: list[tuple[str, float]], best: Iterable[str | None] | None = None) -> "RenderableType":
-    """Names with a bar and a probability each; the best in bold, by default the first."""
-    from rich.text import Text
-
-    chosen = set(shares[0][:1] if best is None else best)
-    table = _table()
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    for name, share in shares:
-        style = "bold" if name in chosen else ""
-        table.add_row(
-            Text(f"  {name}", style), Text(f"{share:6.1%}", style), Text("█" * round(BAR_WIDTH * share), "cyan")
-        )
-    return table
-
-
-def _print_similarity(cosines: list[list[float]], console: "Console") -> None:
-    from rich.text import Text
-
-    table = _table()
-    console.print("\ncosines")
-    for number, row in enumerate(cosines, start=1):
-        table.add_row(Text(f"  {number}", "dim"), *(f"{cosine:.3f}" for cosine in row))
-    console.print(table)
-
-
-def _table() -> Any:
-    from rich.table import Table
-
-    return Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+def _bars(shares: list[tuple[str, float]], best: Iterable[str | None] | None = None) -> Bars:
+    """Return names with a bar and a probability each; the best are emphasised, by default the first."""
+    chosen = {name for name, _ in shares[:1]} if best is None else set(best)
+    return Bars([Bar(name, share, "strong" if name in chosen else "") for name, share in shares])

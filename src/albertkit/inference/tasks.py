@@ -1,4 +1,4 @@
-"""Pipelines of fine-tuned models: the task knows features, outputs and predictions; here is what a person may hand it."""
+"""Read plain values for fine-tuned models; their tasks know features, outputs and predictions."""
 
 import re
 import unicodedata
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from albertkit.data.features import Features, LabelledBatch
 from albertkit.engines.engine import Engine, Precision
 from albertkit.inference.pipeline import Pipeline, Result, check_top, is_pair, is_text, text_of
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.answers import AnswerTask, QuestionExample
-from albertkit.tasks.choices.example import ChoiceExample, checked_example
-from albertkit.tasks.exits import EarlyExit, ExitHeads, ExitRule
-from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.tagging.files import TaggedExample
+from albertkit.tasks.choices.reading import ChoiceExample, checked_example
+from albertkit.tasks.early_exit import EarlyExit, ExitHeads, ExitRule
+from albertkit.tasks.tagging.sentences import TaggedExample
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts.task import TextExample, TextTask
 from albertkit.tokenizer import AlbertTokenizer
@@ -38,7 +38,7 @@ CHOICE = {
 
 
 class TaskPipeline(Pipeline[Any]):
-    """A fine-tuned model.
+    """Answer with a fine-tuned model.
 
     Args:
         task: What the outputs mean.
@@ -54,21 +54,21 @@ class TaskPipeline(Pipeline[Any]):
         self.task = task
 
     def features(self, inputs: Sequence[Any]) -> Features:
-        """As the task makes them; texts that are too long are cut or read in windows, as in training."""
+        """Tokenize as the task does; texts that are too long are cut or read in windows, as in training."""
         return self.task.features(inputs, self.tokenizer, labelled=False)
 
     def outputs(self, batch: LabelledBatch) -> list[Any]:
-        """As `Task.outputs`."""
+        """Run the model as `Task.outputs` does."""
         return self.task.outputs(self.model, batch)
 
     def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
-        """As `Task.predictions`, without the ids."""
+        """Return the task's predictions without their ids."""
         records = self.task.predictions(inputs, features, outputs)
         return [{name: value for name, value in record.items() if name != "id"} for record in records]
 
 
 class Classify(TaskPipeline):
-    """The class of a text or a pair (`label`, `probabilities`), or its labels where it may have several."""
+    """Classify a text or a pair: `label` and `probabilities`, or `labels` where it may have several."""
 
     kind = "classify"
     example: Any = TEXT
@@ -86,7 +86,7 @@ class Classify(TaskPipeline):
         return self.task.reads_pairs if isinstance(self.task, TextTask) else None
 
     def leave_early(self, exits: ExitHeads, rule: ExitRule) -> None:
-        """From now on run as few passes as a rule asks for.
+        """Run as few layers as a rule asks for from now on.
 
         Args:
             exits: Of this model.
@@ -95,15 +95,11 @@ class Classify(TaskPipeline):
         self._early = EarlyExit(self.model, exits, self.engine, rule)  # type: ignore[arg-type]
 
     def outputs(self, batch: LabelledBatch) -> list[Any]:
-        """As `Task.outputs`."""
+        """Run the model as `Task.outputs` does."""
         return super().outputs(batch) if self._early is None else list(self._early.logits(batch)[0].numpy())
 
     def parse(self, value: Any) -> TextExample:
-        """A text; a tuple or list of two texts; or an object with `text` and perhaps `pair`.
-
-        Raises:
-            DataError: bad-input.
-        """
+        """Read a text, a tuple or list of two texts, or an object with `text` and perhaps `pair`."""
         if isinstance(value, Mapping):
             text, pair = value.get("text"), value.get("pair")
         else:
@@ -113,7 +109,7 @@ class Classify(TaskPipeline):
         raise self.bad_input(value, "a text, two texts, or an object with `text` and `pair`")
 
     def doubts(self, inputs: Sequence[Any]) -> tuple[str, ...]:
-        """See `Pipeline.doubts`: single texts for a model of pairs, pairs for one of single texts."""
+        """Warn about single texts for a model of pairs and pairs for one of single texts."""
         if self._reads_pairs is None:
             return ()
         other = sum((example.pair is None) == self._reads_pairs for example in inputs)
@@ -123,7 +119,7 @@ class Classify(TaskPipeline):
 
 
 class Score(Classify):
-    """The number of a text or a pair: `value`."""
+    """Score a text or a pair: `value`."""
 
     kind = "score"
     example = PAIR
@@ -131,7 +127,7 @@ class Score(Classify):
 
 @dataclass(frozen=True)
 class Sentence(TaggedExample):
-    """A sentence to tag, and where its words stand in the text they were taken from.
+    """Hold a sentence to tag, and where its words stand in the text they were taken from.
 
     Attributes:
         source: The text; "" if the words were given one by one.
@@ -143,19 +139,16 @@ class Sentence(TaggedExample):
 
 
 class Tag(TaskPipeline):
-    """The entities of a sentence: `entities` with type, text, start, end (characters) and score; `words`, and a tag for each."""
+    """Tag a sentence: `entities` with type, text, start, end (characters) and score; `words` and `tags`."""
 
     kind = "tag"
     example = "Ada Lovelace was born in London."
 
     def parse(self, value: Any) -> Sentence:
-        """A text, or an object with `text`; or a list of words.
+        """Read a text, an object with `text`, or a list of words.
 
         A text is cut into words and punctuation marks as the data are that taggers are trained on; or into its characters,
         where the model was trained on such.
-
-        Raises:
-            DataError: bad-input.
         """
         value, characters = text_of(value), getattr(self.task, "layout", "words") == "characters"
         if is_text(value) and value.strip():
@@ -169,7 +162,7 @@ class Tag(TaskPipeline):
         return Sentence("", tuple(words), spaces=not characters)
 
     def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
-        """As `TaggingTask.predictions`; of a text the entities stand where they stand in it."""
+        """Return the task's predictions; entities of a text have their places in it."""
         records = super().results(inputs, features, outputs)
         for sentence, record in zip(inputs, records, strict=True):
             if sentence.source:
@@ -178,12 +171,12 @@ class Tag(TaskPipeline):
 
 
 def _with_marks_as_letters(text: str) -> str:
-    """A text of as many characters, in which accents, vowel signs and joiners do not end a word: `\\w` knows none of them."""
+    """Replace accents, vowel signs and joiners by letters, so that they do not end a word: `\\w` knows none of them."""
     return "".join("m" if unicodedata.category(sign) in _MARKS else sign for sign in text)
 
 
 def _move_to_source(sentence: Sentence, entities: list[dict[str, Any]]) -> None:
-    """From characters of the words with single spaces between them to characters of the text."""
+    """Move places from the words with single spaces between them to the text."""
     gap, start = int(sentence.spaces), 0
     starts, ends = {}, {}
     for word, (first, last) in zip(sentence.words, sentence.places, strict=True):
@@ -195,18 +188,14 @@ def _move_to_source(sentence: Sentence, entities: list[dict[str, Any]]) -> None:
 
 
 class Answer(TaskPipeline):
-    """The answer to a question as a span of a text of any length: `answer`, `start`, `end` (characters), `score`, `nbest`."""
+    """Answer a question with a span of a text of any length: `answer`, `start`, `end` (characters), `score`, `nbest`."""
 
     kind = "answer"
     options = ("top",)
     example = QUESTION
 
     def parse(self, value: Any) -> QuestionExample:
-        """An object with `question` and `context`.
-
-        Raises:
-            DataError: bad-input.
-        """
+        """Read an object with `question` and `context`."""
         question, context = (
             (value.get("question"), value.get("context")) if isinstance(value, Mapping) else (None, None)
         )
@@ -217,11 +206,7 @@ class Answer(TaskPipeline):
     def results(
         self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
     ) -> list[Result]:
-        """As `AnswerTask.predictions`, with the first `top` of `nbest`.
-
-        Raises:
-            ConfigError: bad-value for a `top` below 1 or above what the task keeps.
-        """
+        """Return the task's predictions with the first `top` of `nbest`."""
         assert isinstance(self.task, AnswerTask)
         check_top(top, self.task.n_best_size)
         records = super().results(inputs, features, outputs)
@@ -229,17 +214,13 @@ class Answer(TaskPipeline):
 
 
 class Choose(TaskPipeline):
-    """One of several choices: `label`, `index`, `probabilities`."""
+    """Choose one of several texts: `label`, `index`, `probabilities`."""
 
     kind = "choose"
     example = CHOICE
 
     def parse(self, value: Any) -> ChoiceExample:
-        """An object with `choices`, two or more texts, and `question` or `context` or both.
-
-        Raises:
-            DataError: bad-input.
-        """
+        """Read an object with `choices`, two or more texts, and `question` or `context` or both."""
         choices = value.get("choices") if isinstance(value, Mapping) else None
         if not isinstance(choices, list | tuple) or not all(map(is_text, choices)):
             raise self.bad_input(value, "an object with `choices`, a list of texts, and `question` or `context`")

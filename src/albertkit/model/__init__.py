@@ -2,10 +2,11 @@
 
 import os
 
-from albertkit.model.albert import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
+from albertkit.data.packing import PackedBatch
+from albertkit.model.albert import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.model.beam import AlbertForBeamQuestionAnswering
 from albertkit.model.outputs import PretrainingLosses, SummedLoss
-from albertkit.model.packing import PackedBatch
+from albertkit.model.pretrained import AlbertModel
 from albertkit.model.tasks import (
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,

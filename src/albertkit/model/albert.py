@@ -9,96 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
-from albertkit.model.encoder import AlbertEmbeddings, AlbertEncoder
+from albertkit.data import IGNORED
+from albertkit.data.packing import PackedBatch
 from albertkit.model.heads import MaskedLMHead, SentenceOrderHead
 from albertkit.model.losses import class_loss
 from albertkit.model.outputs import (
-    BaseModelOutput,
     LogitsOutput,
-    PackedOutput,
     PretrainingLosses,
     PreTrainingOutput,
     SummedLoss,
 )
-from albertkit.model.packing import IGNORED, PackedBatch
-from albertkit.model.padded import PaddedBatch, PaddedPass, PassOptions, Trace
-from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model.projections import as_head_input, linear
+from albertkit.model.padded import PaddedPass, PassOptions
+from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 
 TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-
-
-class AlbertModel(PretrainedAlbert):
-    """Embeddings, encoder and pooler.
-
-    Args:
-        config: What to build. Parameters start as the original's do.
-        add_pooling_layer: Whether to have the pooler, a tanh layer on the first token.
-    """
-
-    def __init__(self, config: AlbertConfig, add_pooling_layer: bool = True) -> None:
-        super().__init__(config)
-        self.embeddings = AlbertEmbeddings(config)
-        self.encoder = AlbertEncoder(config)
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
-        self._compute_dtype: torch.dtype | None = None
-        self.initialize()
-
-    @property
-    def encoder_model(self) -> "AlbertModel":
-        """This model itself."""
-        return self
-
-    def encode(
-        self,
-        batch: PackedBatch | PaddedBatch,
-        trace: Trace | None = None,
-        positions: Tensor | None = None,
-        words: Tensor | None = None,
-    ) -> PackedOutput:
-        """Run a packed batch.
-
-        Args:
-            batch: T tokens of N sequences, on the model's device.
-            trace: Collects hidden states and attentions.
-            positions: int64 [Q] into the T tokens, when only these states are wanted; the last pass computes no others.
-            words: [T, E] in place of the word embeddings of the batch's ids.
-
-        Returns:
-            hidden [T, H], or [Q, H], in `compute_dtype`; pooled [N, H] in fp32, as heads (see `as_head_input`).
-        """
-        starts = batch.starts
-        rows = None if positions is None else torch.cat([starts, positions])
-        embedded = self.embeddings(batch, words)
-        embedded = embedded.to(self.compute_dtype or embedded.dtype)
-        lists = (trace.hidden_states, trace.attentions) if trace else ()
-        hidden = self.encoder(embedded, batch, rows, *lists)
-        first = hidden.index_select(0, starts) if rows is None else hidden[: len(starts)]
-        hidden = hidden if rows is None else hidden[len(starts) :]
-        if self.pooler is None:
-            return PackedOutput(hidden, None)
-        first = as_head_input(first, self.pooler)
-        return PackedOutput(hidden, torch.tanh(linear(first.dtype, self.pooler)(first)))
-
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        **options: Unpack[PassOptions],
-    ) -> BaseModelOutput:
-        """Run padded input: arguments as `PaddedPass`, options as `PassOptions`.
-
-        Raises:
-            ConfigError: bad-shape. DataError: empty-sequence, too-long or id-out-of-range.
-        """
-        run = PaddedPass(self, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
-        return run.output(BaseModelOutput, last_hidden_state=run.rows(run.hidden), pooler_output=run.pooled)
 
 
 class AlbertForPreTraining(PretrainedAlbert):
@@ -118,7 +45,7 @@ class AlbertForPreTraining(PretrainedAlbert):
         self.initialize(ready=self.albert.parameters())
 
     def get_output_embeddings(self) -> nn.Linear:
-        """The masked-LM decoder."""
+        """Return the masked-LM decoder."""
         return self.predictions.decoder
 
     def packed_logits(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
@@ -162,18 +89,14 @@ class AlbertForPreTraining(PretrainedAlbert):
 
         With `num_items_in_batch`, which counts `labels` only, the sentence-order loss is weighted by this part's share of them.
 
+        `input_ids` to `inputs_embeds` as in `PaddedPass`, options as `PassOptions`.
+
         Args:
-            input_ids: This and what follows it as `PaddedPass`, options as `PassOptions`.
-            attention_mask: As there.
-            token_type_ids: As there.
-            position_ids: As there.
-            inputs_embeds: As there.
             labels: int64 [B, S], -100 where nothing is to be predicted; labels at padding do not count.
             sentence_order_label: int64 [B], 0 original order, 1 swapped, -100 none.
-            **options: As `PassOptions`.
 
         Raises:
-            ConfigError: bad-shape. DataError: empty-sequence, too-long or id-out-of-range.
+            ConfigError: bad-value. DataError: empty, too-large or wrong-tokenizer.
         """
         run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
         logits, order_logits = self.predictions(run.hidden), self.sop_classifier(run.pooled)
@@ -205,7 +128,7 @@ class AlbertForMaskedLM(PretrainedAlbert):
         self.initialize(ready=self.albert.parameters())
 
     def get_output_embeddings(self) -> nn.Linear:
-        """The masked-LM decoder."""
+        """Return the masked-LM decoder."""
         return self.predictions.decoder
 
     def packed_logits(self, batch: PackedBatch) -> Tensor:
@@ -213,7 +136,7 @@ class AlbertForMaskedLM(PretrainedAlbert):
         return self.predictions(self.albert.encode(batch, positions=batch.masked_positions).hidden)
 
     def packed_loss(self, batch: PackedBatch) -> SummedLoss:
-        """The loss at the masked positions, without ever holding all logits. Without one, the sum is 0."""
+        """Return the loss at the masked positions, without ever holding all logits. Without one, the sum is 0."""
         positions, labels = batch.masked_targets()
         loss_sum, correct = self.predictions.loss(self.albert.encode(batch, positions=positions).hidden, labels)
         return SummedLoss(loss_sum, correct, torch.full_like(correct, len(labels)))

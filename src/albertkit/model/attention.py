@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from albertkit.model.packing import PackedBatch
+from albertkit.data.packing import PackedBatch
 from albertkit.model.padded import PaddedBatch
 
 _VARLEN_DEVICES = ("cuda",)
@@ -92,12 +92,12 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
 
 
 def _has_varlen(device: torch.device) -> bool:
-    """Whether torch's packed attention works on a device; what is compiled is not tried first."""
+    """Return whether torch's packed attention works on a device; what is compiled is not tried first."""
     return device.type in _VARLEN_DEVICES and (torch.compiler.is_compiling() or not varlen_fault(device))
 
 
 def _fits_varlen(query: Tensor, dropout: float) -> bool:
-    """Whether torch's packed attention computes this: it knows no dropout and half precision only.
+    """Return whether torch's packed attention computes this: it knows no dropout and half precision only.
 
     Heads of a multiple of 8 keep every row of the view aligned to 16 bytes, which the kernel reads at once.
     """
@@ -128,7 +128,7 @@ def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: fl
 
 
 def attention_probabilities(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int) -> list[Tensor] | Tensor:
-    """What `packed_attention` weighs values with, for people to look at; not on the fast path.
+    """Return what `packed_attention` weighs values with, for people to look at; not on the fast path.
 
     Returns:
         N tensors [A, S, S], each of its sequence's length; of a padded batch one tensor [B, A, S, S].
@@ -157,7 +157,7 @@ def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: 
 
 
 def _masked_attention(qkv: Tensor, mask: Tensor, num_heads: int, dropout: float) -> Tensor:
-    """[B, S, 3H] to [B, S, H]: everybody asks, nobody looks where the mask [B, S] is False."""
+    """[B, S, 3H] to [B, S, H]: every token attends, none to places where the mask [B, S] is False."""
     query, key, value = qkv.view(*mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout)
     return context.transpose(1, 2).flatten(2)
@@ -196,8 +196,8 @@ class _SequenceAttention(torch.autograd.Function):
         qkv, store, *dropped = ctx.saved_tensors
         lengths, num_heads = ctx.lengths, ctx.num_heads
         grad_qkv = torch.empty_like(qkv)
-        pieces = zip(qkv.split(lengths), grad_qkv.split(lengths), grad_context.split(lengths), ctx.places, strict=False)
-        for n, (sequence, grad, grad_out, place) in enumerate(pieces):
+        parts = zip(qkv.split(lengths), grad_qkv.split(lengths), grad_context.split(lengths), ctx.places, strict=False)
+        for n, (sequence, grad, grad_out, place) in enumerate(parts):
             s = lengths[n]
             query, key, value = _heads(sequence, num_heads)
             grad_query, grad_key, grad_value = _heads(grad, num_heads)

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
-from albertkit.model.albert import AlbertModel
+from albertkit.data.packing import PackedBatch
 from albertkit.model.losses import multi_label_loss, span_loss
 from albertkit.model.outputs import BeamQuestionAnsweringOutput, SummedLoss
-from albertkit.model.packing import PackedBatch
 from albertkit.model.padded import PaddedPass, PassOptions
-from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 from albertkit.model.projections import as_head_input, layer_norm, linear
 
 _FORBIDDEN = -1e30  # the logit of a place where no answer may lie
@@ -101,7 +100,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         self.initialize(ready=self.albert.parameters())
 
     def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
-        """The beams of a packed batch.
+        """Return the beams of a packed batch.
 
         Args:
             batch: N sequences.
@@ -120,7 +119,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         is_impossible: Tensor,
         p_mask: Tensor | None = None,
     ) -> BeamLosses:
-        """The losses of a packed batch, of which `forward` with labels gives the mean.
+        """Return the losses of a packed batch, of which `forward` with labels gives the mean.
 
         Args:
             batch: N sequences.
@@ -159,18 +158,14 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
     ) -> BeamQuestionAnsweringOutput:
         """Run padded input: with positions the loss, the ends given the true start; without them the beams.
 
+        `input_ids` to `inputs_embeds` as in `PaddedPass`, options as `PassOptions`.
+
         Args:
-            input_ids: This and what follows it as `PaddedPass`, options as `PassOptions`.
-            attention_mask: As there.
-            token_type_ids: As there.
-            position_ids: As there.
-            inputs_embeds: As there.
             start_positions: int64 [B], the place of the answer's first token, 0 where there is no answer. S and above do not
                 count.
             end_positions: int64 [B], of its last token, likewise.
             is_impossible: [B], 1 where there is no answer. Default: the answerability logit is not trained.
             p_mask: [B, S], 1 where no answer may lie; padding never counts. Google: 0 at [CLS] and in the paragraph.
-            **options: As `PassOptions`.
         """
         run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
         allowed = run.mask if p_mask is None else run.mask & (p_mask == 0)
@@ -217,6 +212,6 @@ def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _best(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The likeliest and their places; of equals the first, as `tf.nn.top_k`."""
+    """Return the likeliest and their places; of equals the first, as `tf.nn.top_k`."""
     values, index = log_probs.sort(dim=-1, descending=True, stable=True)
     return values[..., :count], index[..., :count]

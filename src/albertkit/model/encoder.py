@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from albertkit.config import AlbertConfig
+from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
 from albertkit.model.attention import attention_probabilities, packed_attention
-from albertkit.model.packing import PackedBatch
 from albertkit.model.padded import PaddedBatch
 from albertkit.model.projections import Projection, layer_norm, linear
 
@@ -50,7 +50,7 @@ class AlbertEmbeddings(nn.Module):
         return self.dropout(self.LayerNorm(embedded))
 
     def check(self, batch: PackedBatch | PaddedBatch) -> None:
-        """Raise what `forward` would: DataError too-long, id-out-of-range."""
+        """Raise the error that `forward` would: too-large, wrong-tokenizer."""
         self._check_length(batch)
         for _, ids, table in self._fields(batch):
             least, most = ids.aminmax()
@@ -67,11 +67,8 @@ class AlbertEmbeddings(nn.Module):
     def _check_length(self, batch: PackedBatch | PaddedBatch) -> None:
         most = self.position_embeddings.num_embeddings
         if batch.longest > most:
-            raise DataError(
-                "too-long",
-                f"a sequence has {batch.longest} tokens, the model reads {most}",
-                "cut it, or split it in windows",
-            )
+            fact = f"a sequence has {batch.longest} tokens, the model reads {most}"
+            raise DataError("too-large", fact, "cut it, or split it in windows")
 
     def _out_of_range(self, batch: PackedBatch | PaddedBatch) -> DataError:
         found = [
@@ -80,14 +77,14 @@ class AlbertEmbeddings(nn.Module):
             if ids.min() < 0 or ids.max() >= table.num_embeddings
         ]
         return DataError(
-            "id-out-of-range", "; ".join(found), "encode the text with the tokenizer in the model's folder"
+            "wrong-tokenizer", "; ".join(found), "encode the text with the tokenizer in the model's folder"
         )
 
 
 class BlockWeights(NamedTuple):
     """One block's parts as a forward pass uses them, in the dtype of the computation.
 
-    Made once per forward and used by every pass through the block, so that concatenating and casting cost 1/L.
+    Made once per forward and used whenever the block is applied, so that concatenating and casting cost 1/L.
     """
 
     qkv: Projection  # [T, H] to [T, 3H]
@@ -127,7 +124,7 @@ class AlbertLayer(nn.Module):
         self.compiled = False
 
     def weights(self, dtype: torch.dtype) -> BlockWeights:
-        """The block's weights for one forward pass through the model."""
+        """Return the block's weights for one forward pass through the model."""
         attention = self.attention
         return BlockWeights(
             qkv=linear(dtype, attention.query, attention.key, attention.value),
@@ -141,7 +138,7 @@ class AlbertLayer(nn.Module):
     def forward(
         self, hidden: Tensor, weights: BlockWeights, batch: PackedBatch | PaddedBatch, positions: Tensor | None = None
     ) -> Tensor:
-        """One pass: [T, H] to [T, H], or to [Q, H] at Q positions when nobody looks at the others."""
+        """Apply the block: [T, H] to [T, H], or to [Q, H] at Q positions when the others are not used."""
         dropout = self.attention_dropout if self.training else 0.0
         context = packed_attention(weights.qkv(hidden), batch, self.num_heads, dropout)
         if positions is not None:
@@ -150,7 +147,7 @@ class AlbertLayer(nn.Module):
         return rest(self, context, hidden, weights)
 
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
-        """The rest of a pass, from what attention gave and the pass's input: [..., H] both, to [..., H]."""
+        """Return the block's output from that of attention and the block's input: [..., H] both, to [..., H]."""
         hidden = weights.attention_norm(hidden + self._drop(weights.attention_output(context)))
         inner = self.activation(weights.ffn(hidden))
         return weights.ffn_norm(hidden + self._drop(weights.ffn_output(inner)))
@@ -160,9 +157,9 @@ class AlbertLayer(nn.Module):
 
 
 def _compiled_rest(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
-    """`AlbertLayer.after_attention`, compiled once for all passes, models and numbers of tokens.
+    """`AlbertLayer.after_attention`, compiled once for all layers, models and numbers of tokens.
 
-    This is all of a pass that can be fused: biases, activation, dropout, residuals and norms around three matrix products.
+    This is all of a layer that can be fused: biases, activation, dropout, residuals and norms around three matrix products.
     Attention stays outside, which brings its own kernels and needs the sequences' lengths; the one size that varies is T.
     """
     for values in (context, hidden):
@@ -183,16 +180,16 @@ class AlbertLayerGroup(nn.Module):
         self.albert_layers = nn.ModuleList(AlbertLayer(config) for _ in range(config.inner_group_num))
 
     def blocks(self) -> list[AlbertLayer]:
-        """The inner blocks in the order they run."""
+        """Return the inner blocks in the order they run."""
         return list(self.albert_layers)  # type: ignore[arg-type]
 
 
 class AlbertEncoder(nn.Module):
-    """E to H once, then L passes through the groups' blocks.
+    """E to H once, then L layers: the blocks of the groups, applied in order.
 
     Attributes:
         gradient_checkpointing: Keep only the input of each block for the backward pass and compute the rest again.
-        depth: Passes to make, the first of all; None: all.
+        depth: Layers to compute, the first of all; None: all.
     """
 
     def __init__(self, config: AlbertConfig) -> None:
@@ -209,8 +206,8 @@ class AlbertEncoder(nn.Module):
         self.depth: int | None = None
         _share(groups, config.parameter_sharing)
 
-    def passes(self, dtype: torch.dtype) -> list[tuple[AlbertLayer, BlockWeights]]:
-        """The blocks in the order they run, each with its weights, made ready once a block."""
+    def layers(self, dtype: torch.dtype) -> list[tuple[AlbertLayer, BlockWeights]]:
+        """Return the blocks in the order they are applied, each with its weights, made ready once a block."""
         groups: list[AlbertLayerGroup] = list(self.albert_layer_groups)  # type: ignore[arg-type]
         blocks = [block for group in self.group_of_layer[: self.depth] for block in groups[group].blocks()]
         ready = {block: block.weights(dtype) for block in dict.fromkeys(blocks)}
@@ -224,15 +221,15 @@ class AlbertEncoder(nn.Module):
         hidden_states: list[Tensor] | None = None,
         attentions: list[list[Tensor] | Tensor] | None = None,
     ) -> Tensor:
-        """Run all passes.
+        """Run all layers.
 
         Args:
             embedded: [T, E], in the dtype to compute in.
             batch: Where sequences begin.
-            positions: int64 [Q] into the T tokens; the last pass is computed there only. With 15 % of the tokens that
-                is 0.63 of a pass less to do: 5 % of a step with 12 layers, 10 % with 6. Default: everywhere.
-            hidden_states: A list that receives the projected embedding and the output of every pass, [T, H] each.
-            attentions: A list that receives the probabilities of every pass, as `attention_probabilities` gives them.
+            positions: int64 [Q] into the T tokens; the last layer is computed there only. With 15 % of the tokens that
+                is 0.63 of a layer less to do: 5 % of a step with 12 layers, 10 % with 6. Default: everywhere.
+            hidden_states: A list that receives the projected embedding and the output of every layer, [T, H] each.
+            attentions: A list that receives the probabilities of every layer, as `attention_probabilities` gives them.
 
         Returns:
             [T, H], or [Q, H].
@@ -240,9 +237,9 @@ class AlbertEncoder(nn.Module):
         hidden = linear(embedded.dtype, self.embedding_hidden_mapping_in)(embedded)
         if hidden_states is not None:
             hidden_states.append(hidden)
-        passes = self.passes(embedded.dtype)
-        for number, (layer, weights) in enumerate(passes, start=1):
-            wanted = positions if number == len(passes) else None
+        layers = self.layers(embedded.dtype)
+        for number, (layer, weights) in enumerate(layers, start=1):
+            wanted = positions if number == len(layers) else None
             if attentions is not None:
                 attentions.append(attention_probabilities(weights.qkv(hidden), batch, layer.num_heads))
             if self.gradient_checkpointing and torch.is_grad_enabled():

@@ -66,9 +66,9 @@ class MaskedLMHead(nn.Module):
         return linear(inner.dtype, self.decoder)(inner)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum of the cross-entropies in fp32, and how many predictions are right; logits are made in pieces.
+        """Sum of the cross-entropies in fp32, and how many predictions are right; logits are computed in chunks.
 
-        Compiled, or with a decoder that somebody replaced, they are made as a whole.
+        Compiled, or with a decoder that was replaced, they are computed as a whole.
 
         Args:
             hidden: [P, H].
@@ -94,7 +94,7 @@ class SentenceOrderHead(nn.Module):
 
 
 def top_on_cpu(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each row's logits [P, 1], and how many rows have their label there; of equal ones the first counts.
+    """Return the largest of each row's logits [P, 1], and how many rows have their label there; of equal ones the first counts.
 
     Few labels reach the top. Only there argmax, five times slower than amax, decides between equal bf16 logits.
     """
@@ -104,7 +104,7 @@ def top_on_cpu(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Te
 
 
 def top_on_accelerator(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in one pass, with shapes that depend on no value: the host does not wait for the device."""
+    """Return the same in one pass, with shapes that depend on no value: the host does not wait for the device."""
     top, best = logits.max(1, keepdim=True)
     return top, (best.squeeze(1) == target).sum()
 
@@ -139,7 +139,7 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
             loss += (total.log() + top - label_logits).sum()
             if wanted:
                 # The gradient of the logits is exponentials / total, less 1 at the label. Dividing the narrow factors of
-                # the products instead, and subtracting at the labels afterwards, saves two passes over rows x V numbers.
+                # the products instead, and subtracting at the labels afterwards, saves reading rows x V numbers twice.
                 exponentials, share = exponentials.to(dtype), 1 / total
                 grads[0][start : start + rows] = (exponentials @ weight) * share - weight[target]
                 grads[1] += exponentials.t() @ (chunk * share).to(dtype)

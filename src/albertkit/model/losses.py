@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertkit.data import IGNORED
 from albertkit.model.outputs import SummedLoss
-from albertkit.model.packing import IGNORED
 
 
 def class_loss(logits: Tensor, labels: Tensor) -> SummedLoss:

@@ -1,4 +1,4 @@
-"""What forward passes return. Field names are transformers'; fields that were not asked for are None.
+"""Outputs of forward passes. Field names are transformers'; fields that were not asked for are None.
 
 B rows of S places, T tokens of N sequences, H hidden, A heads, V vocabulary, C labels.
 """
@@ -34,11 +34,11 @@ class ModelOutput(dict):
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
-        """The names of all fields, in order."""
+        """Return the names of all fields, in order."""
         return tuple(cls.__annotations__)
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """The values that are there, in order."""
+        """Return the values that are there, in order."""
         return tuple(self.values())
 
     def __getattr__(self, name: str) -> Any:
@@ -51,13 +51,13 @@ class ModelOutput(dict):
 
 
 class BaseModelOutput(ModelOutput):
-    """Of `AlbertModel`.
+    """Output of `AlbertModel`.
 
     Attributes:
         last_hidden_state: [B, S, H], zeros at padding.
         pooler_output: [B, H], or None without a pooler.
-        hidden_states: passes + 1 tensors [B, S, H]; the first is the projected embedding.
-        attentions: One tensor [B, A, S, S] a pass.
+        hidden_states: num_hidden_layers + 1 tensors [B, S, H]; the first is the projected embedding.
+        attentions: One tensor [B, A, S, S] a layer.
     """
 
     last_hidden_state: Tensor
@@ -67,7 +67,7 @@ class BaseModelOutput(ModelOutput):
 
 
 class PreTrainingOutput(ModelOutput):
-    """Of `AlbertForPreTraining`.
+    """Output of `AlbertForPreTraining`.
 
     Attributes:
         loss: 0-d, mean masked-LM loss plus mean sentence-order loss, of the labels that were given.
@@ -85,7 +85,7 @@ class PreTrainingOutput(ModelOutput):
 
 
 class LogitsOutput(ModelOutput):
-    """Of masked LM, classification of sequences and tokens, and multiple choice.
+    """Output of masked LM, classification of sequences and tokens, and multiple choice.
 
     Attributes:
         loss: 0-d, mean over the labels.
@@ -101,7 +101,7 @@ class LogitsOutput(ModelOutput):
 
 
 class QuestionAnsweringOutput(ModelOutput):
-    """Of `AlbertForQuestionAnswering`.
+    """Output of `AlbertForQuestionAnswering`.
 
     Attributes:
         loss: 0-d, mean of the start and the end loss.
@@ -119,7 +119,7 @@ class QuestionAnsweringOutput(ModelOutput):
 
 
 class BeamQuestionAnsweringOutput(ModelOutput):
-    """Of `AlbertForBeamQuestionAnswering`; K starts, and for each of them M ends. Log-probabilities are fp32.
+    """Output of `AlbertForBeamQuestionAnswering`; K starts, and for each of them M ends. Log-probabilities are fp32.
 
     Attributes:
         loss: 0-d. With labels there are `start_log_probs` and `end_log_probs`, without them the beams.
@@ -147,7 +147,7 @@ class BeamQuestionAnsweringOutput(ModelOutput):
 
 
 class PackedOutput(NamedTuple):
-    """Of the encoder on a packed batch."""
+    """Output of the encoder on a packed batch."""
 
     hidden: Tensor  # [T, H]
     pooled: Tensor | None  # [N, H]
@@ -161,7 +161,7 @@ class SummedLoss(NamedTuple):
     label_count: Tensor
 
     def mean(self) -> Tensor:
-        """The mean loss; 0, not NaN, when there is no label."""
+        """Return the mean loss; 0, not NaN, when there is no label."""
         return self.loss_sum / self.label_count.clamp(min=1)
 
 

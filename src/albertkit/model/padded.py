@@ -1,26 +1,24 @@
-"""Padded rows at the edge of the model: how they come in and how results go out.
+"""Padded rows at the edge of the model: taken apart for the encoder, and laid out again for the output.
 
 B rows of S places. There are two ways to compute them, which agree at every real token:
 
 - packed, which is the rule: the real tokens are taken out, computed, and laid out again with zeros at padding;
-- padded: every place is computed and nobody looks at padding. No shape depends on a value, which `torch.compile` and
+- padded: every place is computed, and no token attends to padding. No shape depends on a value, which `torch.compile` and
   `torch.export` ask for; and question answering needs what transformers computes at padding (see `tasks.py`).
 
 A mask may have holes: the tokens around a hole keep their positions. A row is pooled from its first real token.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
+from albertkit.data import IGNORED
+from albertkit.data.packing import PackedBatch, unpack
 from albertkit.errors import ConfigError, DataError
-from albertkit.model.outputs import ModelOutput, SummedLoss
-from albertkit.model.packing import IGNORED, PackedBatch, unpack
-
-if TYPE_CHECKING:
-    from albertkit.model.albert import AlbertModel
+from albertkit.model.outputs import ModelOutput, PackedOutput, SummedLoss
 
 Output = TypeVar("Output", bound=ModelOutput)
 
@@ -43,7 +41,7 @@ class PaddedBatch:
 
     @property
     def longest(self) -> int:
-        """S."""
+        """Length of the rows, padding included."""
         return self.mask.shape[1]
 
     @property
@@ -54,11 +52,11 @@ class PaddedBatch:
 
 
 class PassOptions(TypedDict, total=False):
-    """What every padded forward pass also takes, by name.
+    """Options of every padded forward pass, by name.
 
     Attributes:
-        output_hidden_states: Return the output of every pass. Default: no.
-        output_attentions: Return the attention probabilities of every pass. Default: no.
+        output_hidden_states: Return the output of every layer. Default: no.
+        output_attentions: Return the attention probabilities of every layer. Default: no.
         return_dict: False returns a plain tuple of what there is.
         num_items_in_batch: Labels in the whole batch of which this is a part; the loss is then the sum over this part
             divided by it, so that accumulated parts are one big batch. transformers' Trainer passes it.
@@ -78,6 +76,13 @@ class Trace:
         self.attentions: list[list[Tensor] | Tensor] | None = [] if attentions else None
 
 
+class Encodes(Protocol):
+    """The encoder that `PaddedPass` runs: an `AlbertModel`."""
+
+    def encode(self, batch: PaddedBatch | PackedBatch, trace: Trace | None, *, words: Tensor | None) -> PackedOutput:
+        """Run a batch; see `AlbertModel.encode`."""
+
+
 class PaddedPass:
     """One forward pass over padded rows: what the encoder made of them, and the way back to rows.
 
@@ -93,14 +98,11 @@ class PaddedPass:
     Attributes:
         hidden: [T, H].
         pooled: [B, H], or None without a pooler.
-
-    Raises:
-        ConfigError: bad-shape. DataError: empty-sequence, too-long or id-out-of-range.
     """
 
     def __init__(
         self,
-        model: "AlbertModel",
+        model: Encodes,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
         token_type_ids: Tensor | None,
@@ -114,7 +116,7 @@ class PaddedPass:
     ) -> None:
         if (input_ids is None) == (inputs_embeds is None):
             which = "neither" if input_ids is None else "both"
-            raise ConfigError("bad-shape", f"{which} of input_ids and inputs_embeds given", "give one of the two")
+            raise ConfigError("bad-value", f"{which} of input_ids and inputs_embeds given", "give one of the two")
         if inputs_embeds is not None:
             input_ids = torch.zeros(inputs_embeds.shape[:-1], dtype=torch.int64, device=inputs_embeds.device)
         assert input_ids is not None
@@ -134,14 +136,14 @@ class PaddedPass:
         self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None
     ) -> PaddedBatch:
         if input_ids.dim() != 2:
-            raise ConfigError("bad-shape", f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]")
+            raise ConfigError("bad-value", f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]")
         for name, given in (("attention_mask", self.mask), ("token_type_ids", token_type_ids)):
             if given is not None and given.shape != input_ids.shape:
                 raise ConfigError(
-                    "bad-shape", f"{name} has shape {list(given.shape)}, input_ids has {list(input_ids.shape)}"
+                    "bad-value", f"{name} has shape {list(given.shape)}, input_ids has {list(input_ids.shape)}"
                 )
         if not torch.compiler.is_compiling() and not self.mask.any(1).all():
-            raise DataError("empty-sequence", "a row is all padding", "leave empty rows out of the batch")
+            raise DataError("empty", "a row is all padding", "leave empty rows out of the batch")
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         if position_ids is None:
@@ -154,9 +156,9 @@ class PaddedPass:
         return values[self.mask] if self.packed else values.flatten(0, 1)
 
     def labels(self, labels: Tensor) -> Tensor:
-        """The labels [T] of token labels [B, S]; those at padding do not count."""
+        """Return the labels [T] of token labels [B, S]; those at padding do not count."""
         if labels.shape != self.mask.shape:
-            raise ConfigError("bad-shape", f"labels has shape {list(labels.shape)}, input {list(self.mask.shape)}")
+            raise ConfigError("bad-value", f"labels has shape {list(labels.shape)}, input {list(self.mask.shape)}")
         return self._tokens(labels if self.packed else labels.masked_fill(~self.mask, IGNORED))
 
     def rows(self, values: Tensor) -> Tensor:
@@ -167,16 +169,16 @@ class PaddedPass:
         return rows.masked_fill(~self.mask.view(*self.mask.shape, *[1] * (values.dim() - 1)), 0)
 
     def mean(self, loss: SummedLoss) -> Tensor:
-        """The mean over the labels that are there, or this part's share of it: see `num_items_in_batch`."""
+        """Return the mean over the labels that are there, or this part's share of it: see `num_items_in_batch`."""
         return loss.mean() if self.num_items is None else loss.loss_sum / self.num_items
 
     def output(self, kind: type[Output], **values: Any) -> Output:
-        """The output of a forward pass, with the hidden states and attentions that were asked for."""
+        """Return the output of a forward pass, with the hidden states and attentions that were asked for."""
         hidden, attentions = self.trace.hidden_states, self.trace.attentions
         output = kind(
             **values,
-            hidden_states=None if hidden is None else tuple(self.rows(of_pass) for of_pass in hidden),
-            attentions=None if attentions is None else tuple(self._attention_rows(of_pass) for of_pass in attentions),
+            hidden_states=None if hidden is None else tuple(self.rows(of_layer) for of_layer in hidden),
+            attentions=None if attentions is None else tuple(self._attention_rows(of_layer) for of_layer in attentions),
         )
         return output if self.return_dict else output.to_tuple()  # type: ignore[return-value]
 

@@ -5,21 +5,26 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
-from albertkit.model.packing import PackedBatch
+from albertkit.jit import compiled
 from albertkit.pretraining.examples import LABELS, EpochPlan, Store, lengths_of, plain
 from albertkit.pretraining.masking import MaskSettings, mask_sequences, mask_tables
 from albertkit.pretraining.randomness import MASKS, make_key
 from albertkit.pretraining.segments import SINGLE
-from albertkit.tokenizer.compiled import compiled
 
 
 @compiled
 def _lay_out(
-    examples: np.ndarray, offsets: np.ndarray, cls_id: int, sep_id: int,
-    input_ids: np.ndarray, token_type_ids: np.ndarray, position_ids: np.ndarray,
-) -> None:  # fmt: skip
-    """[CLS], [SEP], segment ids (0 up to and including the first [SEP], then 1) and positions of N packed sequences."""
+    examples: np.ndarray,
+    offsets: np.ndarray,
+    cls_id: int,
+    sep_id: int,
+    input_ids: np.ndarray,
+    token_type_ids: np.ndarray,
+    position_ids: np.ndarray,
+) -> None:
+    """Write [CLS], [SEP], segment ids (0 up to and including the first [SEP], then 1) and positions of N packed sequences."""
     for n in range(len(examples)):
         base, end = offsets[n], offsets[n + 1]
         middle = base + 2 + np.int64(examples[n].a_length)
@@ -65,13 +70,7 @@ class Assembled:
 
 
 class Assembler:
-    """Makes packed batches of examples of one store.
-
-    Args:
-        store: The token store.
-        masks: What is masked.
-        seed: Any whole number.
-    """
+    """Makes packed batches of examples of one store, masked with a seed."""
 
     def __init__(self, store: Store, masks: MaskSettings, seed: int) -> None:
         tokenizer = store.tokenizer()
@@ -82,17 +81,14 @@ class Assembler:
         self._tokens = [plain(store.tokens[k]) for k in range(store.num_shards)]
 
     def batch(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> PackedBatch:
-        """The packed batch of some examples.
+        """Return the packed batch of the examples at some places in the plan, int64 [N].
 
-        Args:
-            plan: The plan of the epoch.
-            indices: int64 [N], places in the plan. An example's masks depend on its place alone, not on its company.
-            epoch: Number of the epoch.
+        An example's masks depend on its place alone, not on its company.
         """
         return self._assemble(plan, indices, epoch, log_rows=0).batch
 
     def study(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> Assembled:
-        """The same batch, with the ids before masking and every n-gram drawn."""
+        """Return the same batch, with the ids before masking and every n-gram drawn."""
         return self._assemble(plan, indices, epoch, log_rows=int(plan.lengths(indices).sum()))
 
     def _assemble(self, plan: EpochPlan, indices: np.ndarray, epoch: int, log_rows: int) -> Assembled:
@@ -105,18 +101,27 @@ class Assembler:
             _copy_segments(self._tokens[shard], int(shard), examples, offsets, input_ids)
         if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:  # the masking loops look ids up unchecked
             raise DataError(
-                "broken-store", f"the store holds the id {largest:,}, its tokenizer has {self._vocab_size:,} pieces",
+                "corrupt",
+                f"the store holds the id {largest:,}, its tokenizer has {self._vocab_size:,} tokens",
                 "copy the store again, or build it anew with --overwrite",
-            )  # fmt: skip
+            )
         original_ids = input_ids.copy() if log_rows else input_ids
 
         budgets = self.masks.budgets(lengths)
         positions, labels = (np.empty(budgets.sum() + 1, np.int64) for _ in range(2))
         log = np.empty((log_rows, 6), np.int32)
         count, logged = mask_sequences(
-            input_ids, offsets, examples, indices + plan.first, budgets, self._tables, make_key(self.seed, MASKS, epoch),
-            positions, labels, log,
-        )  # fmt: skip
+            input_ids,
+            offsets,
+            examples,
+            indices + plan.first,
+            budgets,
+            self._tables,
+            make_key(self.seed, MASKS, epoch),
+            positions,
+            labels,
+            log,
+        )
         batch = PackedBatch(
             input_ids=torch.from_numpy(input_ids),
             token_type_ids=torch.from_numpy(token_type_ids),

@@ -4,30 +4,38 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import KW_ONLY, asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
-from albertkit.corpus import TokenStore
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.pretraining.depth import passes_at, set_depth
-from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.preparation import loop_settings, prepare_run
-from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
+from albertkit.pretraining.options import PretrainCommandOptions, PretrainOptions
+from albertkit.pretraining.preparation import prepare_run
+from albertkit.pretraining.run import PretrainResult, pretrain
+from albertkit.training.distributed import join_world
+from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 from albertkit.training.pace import read_plans
+from albertkit.training.run import Run
 
 TIMED_STEPS = 3
 LIMIT = 30.0  # seconds that measuring should take; base with 16,384 tokens takes 82 s for one update on two cores
-_MOMENTS = 1000  # of a run, at which its depth is looked up
+_MOMENTS = 1000  # of a run, at which its number of layers is looked up
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Result):
     """What a run would take.
 
     Attributes:
@@ -40,8 +48,8 @@ class Estimate:
         steps_per_epoch: Updates in a pass over the training documents.
         epochs: Passes in the whole run.
         tokens_used: Share of the training text that is in an example of the first epoch.
-        held_out_predictions: Masked pieces that it is evaluated on; None for records.
-        seconds_per_step: Median of three timed steps; the mean over the run where its depth grows.
+        held_out_predictions: Masked tokens that it is evaluated on; None for records.
+        seconds_per_step: Median of three timed steps; the mean over the run where the number of layers grows.
         tokens_per_second: Real tokens a second.
         hours: The whole run, evaluations and checkpoints left out.
         timed_tokens: Tokens of the updates that were timed: fewer than `tokens_per_step` where an update takes long.
@@ -63,8 +71,38 @@ class Estimate:
     timed_tokens: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, figures worth giving."""
+        """Return plain values with three digits."""
         return {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+    def sections(self) -> list[Section]:
+        """Return the same values for a person."""
+        return [Facts(self.to_dict())]
+
+
+@dataclass(frozen=True)
+class EstimateOptions(PretrainOptions):
+    """Estimate what a run would take; nothing is written. Options of the run as for `pretrain`.
+
+    Attributes:
+        out: Folder that the run is to have, to check that too. Default: not checked.
+        note: Called with each line that is known before anything is timed.
+        limit: Seconds that measuring should take: where three updates take longer, a part of one is timed.
+    """
+
+    out: str | Path | None = None  # type: ignore[assignment]
+    _: KW_ONLY
+    note: Callable[[str], None] = lambda line: None
+    limit: float = LIMIT
+
+
+def run_pretrain(options: PretrainCommandOptions) -> PretrainResult | Estimate:
+    """Run `albertkit pretrain`: train, or estimate what it would take."""
+    if not options.dry_run:
+        return pretrain(options)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    run = {field.name: getattr(options, field.name) for field in dataclasses.fields(PretrainOptions)}
+    with console.status("measuring …") if console.is_terminal else nullcontext():
+        return estimate(EstimateOptions(**run, note=partial(console.print, markup=False)))
 
 
 @dataclass(frozen=True)
@@ -76,53 +114,32 @@ class _Timing:
     timed: int
 
 
-def estimate(
-    store: str | Path | TokenStore,
-    settings: PretrainSettings,
-    tokenizer: str | Path | None = None,
-    start: str | Path | None = None,
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-    note: Callable[[str], None] = lambda line: None,
-    limit: float = LIMIT,
-) -> Estimate:
-    """Do all that a run does before it begins, measure the memory of a step and its time; nothing is written.
-
-    Args:
-        store: A token store or its folder, or records, as for `pretrain`.
-        settings: As for `pretrain`.
-        tokenizer: As for `pretrain`.
-        start: As for `pretrain`. What `train_only` would save is not counted.
-        out: Folder that the run is to have, to check that too. Default: not checked.
-        resume: Whether the run in `out` is to be resumed.
-        note: Called with each line that is known before anything is timed.
-        limit: Seconds that measuring should take: where three updates take longer, a part of one is timed.
-
-    Raises:
-        AlbertKitError: What `pretrain` raises before it trains.
-    """
-    made = prepare_run(
-        store, None if out is None else Path(out), settings, start=start, tokenizer=tokenizer, resume=resume
-    )
+@takes(EstimateOptions)
+def estimate(options: EstimateOptions) -> Estimate:
+    """Do all that a run does before it begins, measure the memory of a step and its time; nothing is written."""
+    world, run, note, limit = join_world(options.settings.device), None, options.note, options.limit
+    if options.out is not None:
+        folder = Path(options.out)
+        run = Run(folder, options.settings, "", world, resumes(folder, options.resume))
+    made = prepare_run(options, world, run)
     settings, model, stream = made.settings, made.model, made.stream
-    for line in made.reasons:
+    for line in made.notes:
         note(line)
     note(f"parameters: {made.parameters:,}; weights, gradients and moments: {made.training_bytes / 1e6:,.0f} MB")
     note(f"timing updates, for at most about {limit:.0f} seconds")
 
     ends = time.perf_counter() + limit
-    loop, layers = loop_settings(settings), model.config.num_hidden_layers
-    passes = Counter(passes_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
+    loop, layers = made.loop, model.config.num_hidden_layers
+    numbers = Counter(layers_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
     seconds = tokens = 0.0
     timed = 0
-    for done, (depth, moments) in enumerate(passes.items()):
-        set_depth(model, depth)
-        left = max(ends - time.perf_counter(), 0.0) / (len(passes) - done)
+    for done, (number, moments) in enumerate(numbers.items()):
+        use_layers(model, number)
+        left = max(ends - time.perf_counter(), 0.0) / (len(numbers) - done)
         timing = _time_updates(model, loop, lambda: next(stream), 0.75 * left)
         seconds, tokens = seconds + timing.seconds * moments / _MOMENTS, tokens + timing.tokens * moments / _MOMENTS
         timed = max(timed, timing.timed)
-    set_depth(model, None)
+    use_layers(model, None)
     first = next(stream)[0].to(made.world.device)
     share = min(1.0, timed / max(first.num_tokens, 1))
     part = _first_sequences(first, max(1, int(share * first.num_sequences)))
@@ -179,12 +196,15 @@ def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
     order, positions, labels = batch.sentence_order_labels, batch.masked_positions, batch.masked_labels
     return dataclasses.replace(
         batch,
-        input_ids=batch.input_ids[:end], token_type_ids=batch.token_type_ids[:end], position_ids=batch.position_ids[:end],
-        offsets=batch.offsets[: number + 1], lengths=batch.lengths[:number],
+        input_ids=batch.input_ids[:end],
+        token_type_ids=batch.token_type_ids[:end],
+        position_ids=batch.position_ids[:end],
+        offsets=batch.offsets[: number + 1],
+        lengths=batch.lengths[:number],
         masked_positions=None if positions is None else positions[:masks],
         masked_labels=None if labels is None else labels[:masks],
         sentence_order_labels=None if order is None else order[:number],
-    )  # fmt: skip
+    )
 
 
 def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:

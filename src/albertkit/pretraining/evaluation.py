@@ -1,41 +1,41 @@
-"""Google's four numbers on held-out documents, beside what knowing nothing but piece frequencies would give."""
+"""Google's four numbers on held-out documents, compared with what token frequencies alone would give."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 
 from albertkit.corpus import TokenStore
 from albertkit.errors import DataError
+from albertkit.frame.result import Result
+from albertkit.jit import compiled
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.examples import plain
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.report.results import wilson_interval
-from albertkit.tokenizer.compiled import compiled
 from albertkit.training.distributed import World
+from albertkit.training.metrics import wilson_interval
 
-_GUESSES = 512  # enough to see that all are one piece; 61 MB of logits with 30,000 pieces
+_GUESSES = 512  # enough to see that all are one token; 61 MB of logits with 30,000 tokens
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Result):
     """What a model knows of text it was not trained on.
 
     Attributes:
-        masked_lm_loss: Cross-entropy of masked pieces, in nats; None, as all that is about them, if nothing was masked.
-        masked_lm_perplexity: Its exponential: as many equally likely pieces would be as hard to guess.
-        masked_lm_accuracy: Share of masked pieces whose first guess is right.
-        most_guessed: Share of the guesses at the first masked pieces, at most 512, that are one and the same piece.
+        masked_lm_loss: Cross-entropy of masked tokens, in nats; None, as all that is about them, if nothing was masked.
+        masked_lm_perplexity: Its exponential: as many equally likely tokens would be as hard to guess.
+        masked_lm_accuracy: Share of masked tokens whose first guess is right.
+        most_guessed: Share of the guesses at the first masked tokens, at most 512, that are one and the same token.
         sentence_order_loss: Cross-entropy of the order of two segments, in nats; None without pairs.
-        sentence_order_accuracy: Share of pairs told right; None without pairs.
+        sentence_order_accuracy: Share of pairs whose order is recognised; None without pairs.
         sentence_order_interval: 95 % interval of that share (Wilson).
         masked_lm_interval: 95 % interval of masked_lm_accuracy.
-        unigram_loss: Cross-entropy of the same masked pieces under the piece frequencies of the training documents.
-        most_frequent_accuracy: Share right when always guessing the training documents' most frequent piece.
-        masked_lm_count: Masked pieces scored.
+        unigram_loss: Cross-entropy of the same masked tokens under the token frequencies of the training documents.
+        most_frequent_accuracy: Share right when always guessing the training documents' most frequent token.
+        masked_lm_count: Masked tokens scored.
         sentence_order_count: Pairs scored.
     """
 
@@ -52,17 +52,13 @@ class Evaluation:
     masked_lm_count: int
     sentence_order_count: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
     def numbers(self) -> dict[str, float]:
-        """The scalar metrics, for logs; counts are whole numbers."""
+        """Return the scalar metrics, for logs; counts are whole numbers."""
         return {k: v for k, v in asdict(self).items() if isinstance(v, int | float)}
 
 
 class Unigram:
-    """Piece frequencies, the least a language model must beat.
+    """Token frequencies, the least a language model must beat.
 
     Args:
         store: The store.
@@ -70,8 +66,8 @@ class Unigram:
         world: The processes share the counting, shard by shard: a core counts some 700 million tokens a second.
 
     Attributes:
-        counts: int64 [V], how often each piece occurs.
-        most_frequent: The piece that occurs most.
+        counts: int64 [V], how often each token occurs.
+        most_frequent: The token that occurs most.
     """
 
     def __init__(self, store: TokenStore, left_out: list[np.ndarray] | None = None, world: World | None = None) -> None:
@@ -88,7 +84,7 @@ class Unigram:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> "Unigram":
-        """The same from counts, int64 [V]."""
+        """Return the frequencies of counts, int64 [V]."""
         unigram = cls.__new__(cls)
         unigram._set(counts)
         return unigram
@@ -96,11 +92,11 @@ class Unigram:
     def _set(self, counts: np.ndarray) -> None:
         self.counts = counts
         self.most_frequent = int(counts.argmax())
-        # Add-one smoothing: a piece that occurs only in held-out documents must not cost infinity.
+        # Add-one smoothing: a token that occurs only in held-out documents must not cost infinity.
         self.log_probabilities = torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts))))
 
     def score(self, labels: torch.Tensor) -> tuple[float, int]:
-        """Sum of negative log probabilities of labels, and how many of them are the most frequent piece."""
+        """Return the sum of negative log probabilities of labels, and how many of them are the most frequent token."""
         return -float(self.log_probabilities[labels].sum()), int((labels == self.most_frequent).sum())
 
 
@@ -108,9 +104,10 @@ def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     counts = np.zeros(vocab_size, np.int64)
     if (foreign := int(_add_counts(plain(tokens), counts))) >= 0:
         raise DataError(
-            "broken-store", f"the store holds the id {foreign:,}, its tokenizer has {vocab_size:,} pieces",
+            "corrupt",
+            f"the store holds the id {foreign:,}, its tokenizer has {vocab_size:,} tokens",
             "copy the store again, or build it anew with --overwrite",
-        )  # fmt: skip
+        )
     return counts
 
 
@@ -131,15 +128,11 @@ def _add_counts(tokens: np.ndarray, counts: np.ndarray) -> np.int64:
 def evaluate_batches(
     model: AlbertForPreTraining, batches: Iterable[PackedBatch], unigram: Unigram, world: World
 ) -> Evaluation:
-    """Score a model on batches; each process scores its own, the result is of all.
-
-    Raises:
-        DataError: nothing-to-evaluate.
-    """
+    """Score a model on batches; each process scores its own, the result is of all."""
     objective = PretrainingObjective(model)
     # All sums in one tensor: a process without a batch of its own must join the same single reduction as the others.
     baseline = torch.zeros(2, dtype=torch.float64)  # unigram loss, most frequent right
-    guesses = torch.zeros(2, dtype=torch.float64)  # those that are the same piece, and all
+    guesses = torch.zeros(2, dtype=torch.float64)  # those that are the same token, and all
     scored = {
         name: torch.zeros(3, dtype=torch.float64, device=world.device) for name in ("masked_lm", "sentence_order")
     }
@@ -156,9 +149,10 @@ def evaluate_batches(
     unigram_loss, most_frequent, same, guessed, loss, right, predictions, order_loss, order_right, pairs = sums
     if not predictions and not pairs:
         raise DataError(
-            "nothing-to-evaluate", "there is no held-out document with two sentences to evaluate on",
+            "too-little-data",
+            "there is no held-out document with two sentences to evaluate on",
             "hold out a larger share of documents with --held-out, or use a larger corpus",
-        )  # fmt: skip
+        )
 
     def share(total: float, count: float) -> float | None:
         return total / count if count else None
@@ -181,7 +175,7 @@ def evaluate_batches(
 
 
 def _guesses(model: AlbertForPreTraining, batch: PackedBatch) -> tuple[int, int]:
-    """Of the guesses at the first masked pieces: how often the commonest is made, and how many there are."""
+    """Return how often the commonest guess at the first masked tokens is made, and how many guesses there are."""
     positions, labels = (targets[:_GUESSES] for targets in batch.masked_targets())
     logits, _ = model.packed_logits(replace(batch, masked_positions=positions, masked_labels=labels))
     guesses = logits.argmax(-1)

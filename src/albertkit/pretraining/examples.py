@@ -120,11 +120,7 @@ class EpochPlan:
 
 
 def seen_tokens(examples: np.ndarray) -> int:
-    """Return the number of tokens of a store that the examples show, each counted once.
-
-    Args:
-        examples: [N] of dtype EXAMPLE; N may be 0.
-    """
+    """Return the number of tokens of a store that examples, [N] of dtype EXAMPLE, show, each counted once."""
     seen = 0
     parts = [
         [examples[f"{segment}_{name}"].astype(np.int64) for name in ("shard", "start", "length")] for segment in "ab"
@@ -140,22 +136,12 @@ def seen_tokens(examples: np.ndarray) -> int:
 
 
 def lengths_of(examples: np.ndarray, num_specials: int) -> np.ndarray:
-    """Lengths in tokens, specials included: int64 [N]."""
+    """Return the lengths in tokens, specials included: int64 [N]."""
     return examples["a_length"].astype(np.int64) + examples["b_length"] + num_specials
 
 
 def blocks_of(store: Store, settings: ExampleSettings, seed: int, epoch: int) -> list[np.ndarray]:
-    """The shards of each block of an epoch: of a store that is planned at once all shards in order, else a random share.
-
-    Args:
-        store: The token store.
-        settings: How documents become examples.
-        seed: Any whole number.
-        epoch: Number of the epoch, from 0.
-
-    Returns:
-        Rising numbers of shards, int64.
-    """
+    """Return the shards of each block of an epoch, rising int64: all of a small store, else a random share of them."""
     tokens = sum(len(shard) for shard in store.tokens)
     count = min(-(-tokens // (BLOCK_SEQUENCES * settings.max_length)), store.num_shards)
     shards = np.arange(store.num_shards, dtype=np.int64)
@@ -166,29 +152,16 @@ def blocks_of(store: Store, settings: ExampleSettings, seed: int, epoch: int) ->
 
 def plan_epoch(
     store: Store,
-    included: Sequence[np.ndarray],
+    included: Sequence[np.ndarray],  # bool [documents] of each shard; random segments come from these alone
     settings: ExampleSettings,
     seed: int,
     epoch: int,
-    shuffle: bool = True,
-    block: int | None = None,
+    shuffle: bool = True,  # else the examples follow the store
+    block: int | None = None,  # see `blocks_of`; default: the whole store at once
 ) -> EpochPlan:
-    """All examples of one epoch, or of a block of it. Same arguments, same examples; of a whole epoch whatever the sharding.
+    """Plan all examples of one epoch, or of a block of it: 20 bytes an example, and 32 more for a random segment meanwhile.
 
-    Args:
-        store: The token store; documents and sentences are not empty.
-        included: One bool array [documents] a shard: the documents to use. Random segments come from these alone.
-        settings: How documents become examples.
-        seed: Any whole number.
-        epoch: Number of the epoch, from 0.
-        shuffle: Put the examples in random order; otherwise they follow the store.
-        block: Number of the block, see `blocks_of`. Default: the whole store at once.
-
-    Returns:
-        The plan: 20 bytes an example. Making it takes that memory and 32 bytes an example with a random segment.
-
-    Raises:
-        DataError: no-examples, if no document can be used.
+    Same arguments, same examples; of a whole epoch whatever the sharding.
     """
     shards = [*range(store.num_shards)] if block is None else blocks_of(store, settings, seed, epoch)[block].tolist()
     outside = set(range(store.num_shards)) - set(shards)
@@ -233,7 +206,7 @@ def plan_epoch(
 
 
 def _boundaries(store: Store, shard: int, used: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets of sentences and of documents; the compiled loops go where they say, so they are checked first."""
+    """Return the offsets of sentences and of documents; the compiled loops follow them unchecked, so they are checked here."""
     sentences, documents = plain(store.sentence_offsets[shard]), plain(store.document_offsets[shard])
     for what, offsets, end in (
         ("sentences", sentences, len(store.tokens[shard])),
@@ -242,9 +215,10 @@ def _boundaries(store: Store, shard: int, used: bool) -> tuple[np.ndarray, np.nd
         ends = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
         if used and not (ends and bool((offsets[1:] > offsets[:-1]).all())):
             raise DataError(
-                "broken-store", f"the offsets of {what} in shard {shard} do not rise from 0 to {end:,}",
+                "corrupt",
+                f"the offsets of {what} in shard {shard} do not rise from 0 to {end:,}",
                 "copy the store again, or build it anew with --overwrite",
-            )  # fmt: skip
+            )
     return sentences, documents
 
 
@@ -262,13 +236,13 @@ def _rule(settings: ExampleSettings, num_documents: int) -> Rule:
 def _no_examples(documents: int, skipped: int) -> DataError:
     if documents and documents == skipped:
         return DataError(
-            "no-examples",
+            "too-little-data",
             f"all {documents:,} documents have one sentence, which sentence-order prediction cannot use",
             "build the store again with `--sentences split` if its lines hold several sentences, or without the blank lines "
             "that divide sentences; only if documents really are single sentences, use --pair-task none",
         )
     return DataError(
-        "no-examples",
+        "too-little-data",
         f"no examples can be made of {documents:,} documents",
         "add text, or set aside a smaller share for evaluation",
     )
@@ -279,3 +253,31 @@ def plain(array: np.ndarray) -> np.ndarray:
     view = np.ascontiguousarray(array).view(np.ndarray)
     view.flags.writeable = False
     return view
+
+
+LITTLE = 0.75  # well split English Wikipedia at 128 tokens: 0.89
+
+
+def tokens_used(
+    store: Store, plan: EpochPlan, included: Sequence[np.ndarray], shards: Sequence[int] | np.ndarray | None = None
+) -> float:
+    """Return the share of the tokens of the included documents, of some shards or all, that is in an example of the plan.
+
+    A sentence longer than an example is cut, and the rest is not seen.
+    """
+    total = 0
+    for shard in range(store.num_shards) if shards is None else shards:
+        starts = np.asarray(store.sentence_offsets[shard])[np.asarray(store.document_offsets[shard])].astype(np.int64)
+        total += int(np.diff(starts)[included[shard]].sum())
+    return seen_tokens(plan.examples) / max(total, 1)
+
+
+def used_text(share: float) -> str:
+    """Return the share as text, and what to do if it is small."""
+    line = f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+    if share >= LITTLE:
+        return line
+    return (
+        f"{line}. What does not fit into --length is cut off: use a longer one, build the store with --sentences split if its "
+        "lines hold several sentences, or train without pairs: --pair-task none"
+    )

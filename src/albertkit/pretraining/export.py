@@ -6,10 +6,9 @@ duplicates together; here they follow one another, each in its own order, so tha
 original's holds 100 records) does not meet the same text twice in a short time, and one duplicate at a time is in memory.
 """
 
-import sys
+import json
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,25 +17,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.corpus import TokenStore
+from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, remove_leftovers, sync_folder, write_json
-from albertkit.model.packing import PackedBatch
+from albertkit.files import load
+from albertkit.frame.command import takes
+from albertkit.frame.job import Job, check_made_from
+from albertkit.frame.result import Result
 from albertkit.pretraining.assembly import Assembler
-from albertkit.pretraining.examples import plan_epoch
-from albertkit.pretraining.export_settings import ExportSettings
+from albertkit.pretraining.examples import EpochPlan, plan_epoch
+from albertkit.pretraining.options import ExportOptions, ExportSettings
 from albertkit.pretraining.records import UNFINISHED
 from albertkit.pretraining.sources import example_settings, mask_settings
-from albertkit.tensorflow_files.records import example, frame
 
 REPORT = "export.json"
 
 _CHUNK = 256  # examples assembled at a time
-_LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class ExportReport:
+class ExportReport(Result):
     """What an export wrote.
 
     Attributes:
@@ -57,97 +58,128 @@ class ExportReport:
     skipped_documents: int
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+
+@dataclass
+class _Place:
+    """The next example to write; examples and records before it."""
+
+    epoch: int = 0
+    example: int = 0
+    instances: int = 0
 
 
-def export_records(
-    store: TokenStore, out: str | Path, settings: ExportSettings | None = None, *, progress: bool = True
-) -> ExportReport:
+@takes(ExportOptions)
+def export_records(options: ExportOptions) -> ExportReport:
     """Write the examples of a store as TFRecords that the original's run_pretraining.py trains on.
 
-    The folder comes to hold `records-00000-of-00004.tfrecord` and so on, `tokenizer/`, and `export.json` with settings and
-    report. The same store, settings and number of files give the same bytes.
-
-    Args:
-        store: The token store.
-        out: Folder to make. One that a killed export left is cleared and filled anew; any other must be empty.
-        settings: See `ExportSettings`.
-        progress: Say every ten seconds on stderr how far it is.
-
-    Raises:
-        DataError: folder-not-empty; no-examples.
-        ConfigError: bad-value.
+    The folder comes to hold `records-00000-of-00004.tfrecord` and so on, `tokenizer/`, `SHA256SUMS`, and `export.json` with
+    settings and report. The same store, settings and number of files give the same bytes. Arguments as `ExportOptions`;
+    `store` may also be a `TokenStore`.
     """
-    began = time.monotonic()
-    settings, folder = settings or ExportSettings(), Path(out)
-    examples = example_settings(settings)
-    masks = mask_settings(settings)
-    assembler = Assembler(store, masks, settings.seed)
-    included = [~documents for documents in store.held_out(settings.held_out, settings.seed)]
-    plan = plan_epoch(store, included, examples, settings.seed, epoch=0)  # says at once if no example can be made
-    skipped = plan.skipped_documents
-    predictions = settings.max_predictions or int(masks.budgets(np.array([settings.length]))[0])
-    tokenizer = store.tokenizer()
-    layout = RecordLayout(settings.length, predictions, tokenizer)
-    names = [f"records-{k:05d}-of-{settings.files:05d}.tfrecord" for k in range(settings.files)]
-
-    _prepare(folder)
-    tokenizer.save_pretrained(folder / "tokenizer")
-    instances, last = 0, began
-    with ExitStack() as stack:  # all files take their names together, at the end
-        files = [stack.enter_context(atomic_file(folder / name)) for name in names]
-        for epoch in range(settings.dupe_factor):
-            if epoch:
-                plan = plan_epoch(store, included, examples, settings.seed, epoch)
-            for first in range(0, len(plan.examples), _CHUNK):
-                indices = np.arange(first, min(first + _CHUNK, len(plan.examples)))
-                for features in layout.examples(assembler.batch(plan, indices, epoch)):
-                    files[instances % len(files)].write(frame(example(features)))
-                    instances += 1
-                if progress and (now := time.monotonic()) - last >= _LINE_SECONDS:
-                    last = now
-                    share = (epoch + indices[-1] / len(plan.examples)) / settings.dupe_factor
-                    print(
-                        f"{share:.0%} {instances:,} records, {instances / (now - began):,.0f}/s",
-                        file=sys.stderr,
-                        flush=True,
-                    )
-    report = ExportReport(
-        instances=instances, files=len(names), bytes=sum((folder / name).stat().st_size for name in names),
-        max_seq_length=settings.length, max_predictions_per_seq=predictions, skipped_documents=skipped,
-        seconds=round(time.monotonic() - began, 3),
-    )  # fmt: skip
-    facts = {"store": store.fingerprint, "tokenizer": store.tokenizer_fingerprint}
-    write_json(folder / REPORT, {**facts, "settings": asdict(settings), "report": report.to_dict()})
-    (folder / UNFINISHED).unlink()
-    sync_folder(folder)
-    return report
+    began, folder, settings = time.monotonic(), Path(options.out), options.settings
+    store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
+    made = _Made(store.fingerprint, store.tokenizer_fingerprint, asdict(settings))
+    examples = _Examples(store, settings)
+    with Job(
+        folder / UNFINISHED,
+        made.key,
+        into=folder,
+        overwrite=options.overwrite,
+        title="exporting",
+        total=examples.count,
+        unit="records",
+        progress=options.progress,
+    ) as job:
+        if not job.resumed and not options.overwrite and any(file.name != UNFINISHED for file in folder.iterdir()):
+            if not (folder / REPORT).exists():
+                raise DataError("exists", f"`{folder}` holds other files", "choose another --out")
+            check_made_from(folder, load(folder / REPORT, _Made).key, job.key)
+            return load(folder / REPORT, _Report).report
+        if not job.finished:
+            names = [f"records-{k:05d}-of-{settings.files:05d}.tfrecord" for k in range(settings.files)]
+            examples.write(job, names)
+            examples.tokenizer.save_pretrained(job.folder / "tokenizer")
+            job.add(*(f"tokenizer/{file.name}" for file in sorted((job.folder / "tokenizer").iterdir())))
+            report = ExportReport(
+                instances=job.state(_Place).instances,
+                files=len(names),
+                bytes=sum(job.files[name].bytes for name in names),
+                max_seq_length=settings.length,
+                max_predictions_per_seq=examples.predictions,
+                skipped_documents=examples.skipped,
+                seconds=round(time.monotonic() - began, 3),
+            )
+            with job.part(REPORT) as stream:
+                stream.write((json.dumps({**asdict(made), "report": report.to_dict()}, indent=2) + "\n").encode())
+            job.add_checksums()
+        job.publish(REPORT, ["records-*.tfrecord", "tokenizer/*"])
+    return load(folder / REPORT, _Report).report
 
 
-def _prepare(folder: Path) -> None:
-    """Make the folder, or clear what a killed export left in it, and mark it as unfinished."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / UNFINISHED).exists():
-        remove_leftovers(folder)
-        for file in folder.glob("records-*-of-*.tfrecord"):
-            file.unlink()
-    elif any(folder.iterdir()):
-        raise DataError(
-            "folder-not-empty", f"`{folder}` holds other files", "choose another --out, or empty the folder first"
-        )
-    (folder / UNFINISHED).touch()
-    sync_folder(folder)
+@dataclass(frozen=True)
+class _Made:
+    """Sources of an export, as `export.json` has them: two fingerprints and the settings."""
+
+    store: str
+    tokenizer: str
+    settings: dict[str, Any]
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return what decides the bytes, by names that a user knows."""
+        return {**self.settings, "store": self.store, "tokenizer": self.tokenizer}
+
+
+@dataclass(frozen=True)
+class _Report:
+    """The report in `export.json`."""
+
+    report: ExportReport
+
+
+class _Examples:
+    """All examples of an export, in their order."""
+
+    def __init__(self, store: TokenStore, settings: ExportSettings) -> None:
+        self._store, self._settings = store, settings
+        self._how = example_settings(settings)
+        masks = mask_settings(settings)
+        self._assembler = Assembler(store, masks, settings.seed)
+        self._included = [~documents for documents in store.held_out(settings.held_out, settings.seed)]
+        first = self._plan(0)  # says at once if no example can be made
+        self.skipped, self.count = first.skipped_documents, len(first.examples) * settings.dupe_factor  # about
+        self.predictions = settings.max_predictions or int(masks.budgets(np.array([settings.length]))[0])
+        self.tokenizer = store.tokenizer()
+        self._layout = RecordLayout(settings.length, self.predictions, self.tokenizer)
+
+    def _plan(self, epoch: int) -> EpochPlan:
+        return plan_epoch(self._store, self._included, self._how, self._settings.seed, epoch)
+
+    def write(self, job: Job, names: Sequence[str]) -> None:
+        """Write all records that are left, in turn to the files of these names."""
+        place = job.state(_Place)
+        job.progress.resume(place.instances)
+        while place.epoch < self._settings.dupe_factor:
+            plan = self._plan(place.epoch)
+            while place.example < len(plan.examples):
+                numbers = np.arange(place.example, min(place.example + _CHUNK, len(plan.examples)))
+                for features in self._layout.examples(self._assembler.batch(plan, numbers, place.epoch)):
+                    job.write(names[place.instances % len(names)], frame(example(features)))
+                    place.instances += 1
+                place.example += len(numbers)
+                if job.is_due:
+                    job.commit(**asdict(place))
+                job.progress.update(place.instances)
+            place.epoch, place.example = place.epoch + 1, 0
+        for name in names:
+            job.write(name, b"")  # of fewer examples than files
+        job.commit(**asdict(place))
 
 
 class RecordLayout:
     """Lays packed examples out as the original's features.
 
-    Args:
-        length: S, tokens of a padded sequence.
-        predictions: P, predictions of one.
-        tokenizer: An `AlbertTokenizer`.
+    A padded sequence has `length` tokens and `predictions` predictions.
     """
 
     def __init__(self, length: int, predictions: int, tokenizer: Any) -> None:
@@ -157,7 +189,7 @@ class RecordLayout:
         self._boundaries = torch.from_numpy(starts)
 
     def examples(self, batch: PackedBatch) -> Iterator[dict[str, NDArray[Any]]]:
-        """The features of each sequence of a batch that has targets and pairs."""
+        """Yield the features of each sequence of a batch that has targets and pairs."""
         assert batch.masked_positions is not None
         assert batch.masked_labels is not None
         assert batch.sentence_order_labels is not None
@@ -185,5 +217,5 @@ class RecordLayout:
 
 
 def _laid_out(values: torch.Tensor, places: tuple[torch.Tensor, torch.Tensor], rows: int, width: int) -> NDArray[Any]:
-    """Values [T] at their rows and columns of a matrix [rows, width] of zeros."""
+    """Put values [T] at their rows and columns of a matrix [rows, width] of zeros."""
     return values.new_zeros(rows, width).index_put(places, values).numpy()

@@ -1,22 +1,30 @@
 """Looking at pretraining data: real examples as the model gets them, and what they are like on the whole."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from albertkit.corpus import TokenStore
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Bar, Bars, Facts, Panel, Section, Span, Text, Tone
 from albertkit.pretraining.assembly import Assembled, Assembler
-from albertkit.pretraining.examples import KINDS, LABELS, EpochPlan, ExampleSettings, Store, plan_epoch
+from albertkit.pretraining.examples import (
+    KINDS,
+    LABELS,
+    EpochPlan,
+    ExampleSettings,
+    Store,
+    plan_epoch,
+    tokens_used,
+    used_text,
+)
 from albertkit.pretraining.masking import MaskSettings
-from albertkit.pretraining.usage import tokens_used, used_text
+from albertkit.pretraining.options import InspectStoreOptions
 
 MASKED_TOKENS = 1_000_000  # tokens that the shares of masks are counted over: standard error 0.1 percentage points
-_STYLES = {"mask": "bold yellow", "random": "bold magenta", "kept": "bold green"}
-_FATES = {"mask": "[MASK]", "random": "random", "kept": "kept"}
-_BAR = 32  # characters of the longest bar
+_TONES: dict[str, Tone] = {"mask": "strong", "random": "warning", "kept": "good"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,9 @@ class Sample:
         kind: "in order", "swapped", "random" or "single".
         label: Sentence-order label, or None.
         segments: For A and B: document number in the store, first and last sentence in that document, all from 0.
-        pieces: What the model sees.
-        segment_ids: 0 or 1 for each piece.
-        masked: For each predicted position: position, original piece, fate ("mask", "random" or "kept").
+        pieces: What the model sees, as SentencePiece writes it.
+        segment_ids: 0 or 1 for each token.
+        masked: For each predicted position: position, original token, fate ("mask", "random" or "kept").
     """
 
     number: int
@@ -41,9 +49,23 @@ class Sample:
     segment_ids: list[int]
     masked: list[dict[str, Any]]
 
+    def section(self) -> Panel:
+        """Return the example as readable text."""
+        label = "no label" if self.label is None else f"label {self.label}"
+        boundary = self.segment_ids.index(1) if 1 in self.segment_ids else len(self.pieces)
+        texts = []
+        for name, where, begin, end in zip(
+            "AB", self.segments, (1, boundary), (boundary - 1, len(self.pieces) - 1), strict=False
+        ):
+            first, last = where["first_sentence"], where["last_sentence"]
+            sentences = f"sentence {first}" if first == last else f"sentences {first}–{last}"
+            texts.append(Text(_text(self, begin, end), f"{name} · document {where['document']:,}, {sentences}"))
+        size = f"{len(self.pieces)} tokens, {len(self.masked)} predicted"
+        return Panel(texts, f"example {self.number} · {self.kind}, {label} · {size}")
+
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Result):
     """What `inspect_store` found; shares are of 1.
 
     Attributes:
@@ -55,7 +77,7 @@ class Inspection:
         kinds: Share of the examples of each kind.
         length: Mean length in tokens, and the share of examples in each tenth of the longest.
         masked_share: Predicted share of all tokens.
-        fates: Shares of the predicted tokens shown as [MASK], as a random piece, as they were.
+        fates: Shares of the predicted tokens shown as [MASK], as a random token, as they were.
         ngrams: Share of the masked n-grams of each n, in words.
         samples: Some examples.
     """
@@ -74,9 +96,38 @@ class Inspection:
     ngrams: dict[str, float]
     samples: list[Sample] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+    def sections(self) -> list[Section]:
+        """Return the samples as readable text, then what the whole is like; nothing depends on colours."""
+        originals = {"[MASK]": "original", "random token": "original", "kept": "="}
+        legend = [Span("predicted: ")]
+        for (shown, was), tone in zip(originals.items(), _TONES.values(), strict=True):
+            legend += [Span(shown, tone), Span(f"‹{was}›", "muted"), Span(" · " if shown != "kept" else "")]
+        skipped = f" ({self.skipped_documents:,} skipped: nothing to put in order)" if self.skipped_documents else ""
+        fates = ", ".join(f"{share:.1%} {'[MASK]' if name == 'mask' else name}" for name, share in self.fates.items())
+        facts = {
+            "store": f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens",
+            "of one sentence": f"{self.one_sentence_documents:,}{skipped}",
+            "examples an epoch": f"{self.examples:,}, {self.length['mean']:.1f} tokens on average",
+            "tokens used an epoch": used_text(self.used_share),
+            "pairs": ", ".join(f"{name} {share:.1%}" for name, share in self.kinds.items()),
+            "predicted": f"{self.masked_share:.2%} of all tokens: {fates}",
+        }
+        lengths = [Bar(name.replace("-", "–"), share) for name, share in self.length["shares"].items()]
+        spans = [Bar(name, share) for name, share in self.ngrams.items()]
+        return [
+            Text(legend),
+            *(sample.section() for sample in self.samples),
+            Facts(facts),
+            Bars(lengths, "length in tokens"),
+            Bars(spans, "words masked together"),
+        ]
+
+
+@takes(InspectStoreOptions)
+def inspect_examples(options: InspectStoreOptions) -> Inspection:
+    """Look at the first epoch of a store."""
+    how = ExampleSettings(max_length=options.length, pair_task=options.pair_task, sop_pairs=options.sop_pairs)
+    return inspect_store(TokenStore.open(options.store), options.number, options.seed, how)
 
 
 def inspect_store(
@@ -86,18 +137,7 @@ def inspect_store(
     examples: ExampleSettings | None = None,
     masks: MaskSettings | None = None,
 ) -> Inspection:
-    """Draw the first epoch and look at it.
-
-    Args:
-        store: The token store.
-        number: Examples to show.
-        seed: Any whole number.
-        examples: How documents become examples.
-        masks: What is masked.
-
-    Raises:
-        DataError: no-examples, if no document can be used.
-    """
+    """Plan the first epoch of a store, mask it, and count; `number` examples are kept to be shown."""
     examples, masks = examples or ExampleSettings(max_length=128), masks or MaskSettings()
     sentences = [np.diff(np.asarray(offsets)) for offsets in store.document_offsets]
     included = [np.ones(len(counts), bool) for counts in sentences]
@@ -126,7 +166,7 @@ def inspect_store(
             "shares": {f"{edges[k] + 1}-{edges[k + 1]}": float(tenths[k]) for k in range(10)},
         },
         masked_share=len(fates) / made.batch.num_tokens,
-        fates={name: _share(fates == name) for name in _STYLES},
+        fates={name: _share(fates == name) for name in _TONES},
         ngrams={str(n): _share(accepted == n) for n in range(1, masks.max_ngram + 1)},
         samples=[_sample(store, tokenizer, plan, made, fates, n) for n in range(number)],
     )
@@ -180,99 +220,17 @@ def _where(store: Store, example: Any, segment: str) -> dict[str, int]:
     return {"document": earlier + local, "first_sentence": int(first) - begin, "last_sentence": int(last) - begin}
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
-
-
-def show(found: Inspection, console: Console | None = None) -> None:
-    """Print an inspection: the samples as readable text, then what the whole is like.
-
-    Without colour everything is still there: a predicted piece is followed by its ‹original›.
-    """
-    console = console or Console(highlight=False)
-    console.print(
-        Text.assemble(
-            "predicted: ", ("[MASK]", _STYLES["mask"]), ("‹original›", "dim"), " · ",
-            ("random piece", _STYLES["random"]), ("‹original›", "dim"), " · ", ("kept", _STYLES["kept"]), ("‹=›", "dim"),
-        )
-    )  # fmt: skip
-    for sample in found.samples:
-        console.print()
-        _show_sample(sample, console)
-    _show_statistics(found, console)
-
-
-def _show_sample(sample: Sample, console: Console) -> None:
-    label = "no label" if sample.label is None else f"label {sample.label}"
-    console.print(
-        Text.assemble(
-            (f"example {sample.number}", "bold"),
-            f" · {sample.kind}, {label} · {len(sample.pieces)} tokens, {len(sample.masked)} predicted",
-        )
-    )
-    boundary = sample.segment_ids.index(1) if 1 in sample.segment_ids else len(sample.pieces)
-    for name, where, begin, end in zip(
-        "AB", sample.segments, (1, boundary), (boundary - 1, len(sample.pieces) - 1), strict=False
-    ):
-        first, last = where["first_sentence"], where["last_sentence"]
-        sentences = f"sentence {first}" if first == last else f"sentences {first}–{last}"
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(width=1, style="bold cyan")
-        grid.add_column(ratio=1)
-        grid.add_row(name, Text(f"document {where['document']:,}, {sentences}", style="dim"))
-        grid.add_row("", _text(sample, begin, end))
-        console.print(grid)
-
-
-def _text(sample: Sample, begin: int, end: int) -> Text:
-    """A segment as running text, with the predicted pieces marked."""
+def _text(sample: Sample, begin: int, end: int) -> list[Span]:
+    """Return a segment as running text; a predicted token is followed by its ‹original›."""
     masked = {entry["position"]: entry for entry in sample.masked}
-    text = Text()
+    spans = []
     for position in range(begin, end):
-        shown = sample.pieces[position]
-        entry = masked.get(position)
+        shown, entry = sample.pieces[position], masked.get(position)
         original = entry["original"] if entry else shown
-        text.append(" " if original.startswith("▁") and position > begin else "")
+        spans.append(Span(" " if original.startswith("▁") and position > begin else ""))
         if entry is None:
-            text.append(shown.removeprefix("▁"))
+            spans.append(Span(shown.removeprefix("▁")))
             continue
-        text.append(shown.removeprefix("▁") or "▁", _STYLES[entry["fate"]])
         was = "=" if entry["fate"] == "kept" else original.removeprefix("▁") or "▁"
-        text.append(f"‹{was}›", "dim")
-    return text
-
-
-def _show_statistics(found: Inspection, console: Console) -> None:
-    skipped = f" ({found.skipped_documents:,} skipped: nothing to put in order)" if found.skipped_documents else ""
-    facts = {
-        "store": f"{found.documents:,} documents, {found.sentences:,} sentences, {found.tokens:,} tokens",
-        "of one sentence": f"{found.one_sentence_documents:,}{skipped}",
-        "examples an epoch": f"{found.examples:,}, {found.length['mean']:.1f} tokens on average",
-        "tokens used an epoch": used_text(found.used_share),
-        "pairs": ", ".join(f"{name} {share:.1%}" for name, share in found.kinds.items()),
-        "predicted": f"{found.masked_share:.2%} of all tokens: "
-        + ", ".join(f"{share:.1%} {_FATES[name]}" for name, share in found.fates.items()),
-    }
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
-    for name, value in facts.items():
-        grid.add_row(name, value)
-    console.rule(style="dim")
-    console.print(grid)
-    console.print()
-    console.print(_bars("length in tokens", found.length["shares"], "cyan"))
-    console.print()
-    console.print(_bars("words masked together", found.ngrams, "yellow"))
-
-
-def _bars(title: str, shares: dict[str, float], style: str) -> Table:
-    """A histogram, one row a class."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(justify="right", min_width=9, no_wrap=True)
-    grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.title, grid.title_justify, grid.title_style = title, "left", "bold"
-    longest = max(shares.values()) or 1.0
-    for name, share in shares.items():
-        grid.add_row(name.replace("-", "–"), f"{share:.1%}", Text("█" * round(_BAR * share / longest), style))
-    return grid
+        spans += [Span(shown.removeprefix("▁") or "▁", _TONES[entry["fate"]]), Span(f"‹{was}›", "muted")]
+    return spans

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albertkit.errors import ConfigError
+from albertkit.jit import compiled
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.pretraining.segments import SINGLE
-from albertkit.tokenizer.compiled import compiled
 
 # Columns of the n-gram log; `accepted` is the n used after shortening, or one of the two reasons for none.
 NGRAM_LOG = ("sequence", "drawn", "accepted", "units", "tokens", "across_sep")
@@ -84,12 +84,7 @@ class MaskTables(NamedTuple):
 
 
 def mask_tables(tokenizer: Any, settings: MaskSettings) -> MaskTables:
-    """The tables of a tokenizer under some settings.
-
-    Args:
-        tokenizer: An `AlbertTokenizer`.
-        settings: What is masked.
-    """
+    """Return the tables of an `AlbertTokenizer` under some settings."""
     size = tokenizer.vocab_size
     starts = np.array(tokenizer.word_starts(), np.bool_) if settings.whole_word else np.ones(size, np.bool_)
     ordinary = np.ones(size, np.bool_)
@@ -100,19 +95,14 @@ def mask_tables(tokenizer: Any, settings: MaskSettings) -> MaskTables:
 
 
 @compiled
-def _find_units(input_ids: np.ndarray, a_length: int, length: int, starts: np.ndarray, units: np.ndarray) -> int:
-    """Where the units of one sequence start, counted in content tokens; `units[number]` is their end.
-
-    Args:
-        input_ids: int64, of the sequence.
-        a_length: Content tokens of A.
-        length: Content tokens of A and B.
-        starts: bool [V].
-        units: int32 [>= length + 1], to fill.
-
-    Returns:
-        The number of units.
-    """
+def _find_units(
+    input_ids: np.ndarray,  # int64, of the sequence
+    a_length: int,  # content tokens of A
+    length: int,  # content tokens of A and B
+    starts: np.ndarray,  # bool [V]
+    units: np.ndarray,  # int32 [>= length + 1], to fill
+) -> int:
+    """Find where the units of one sequence start, in content tokens; return their number, `units[number]` is their end."""
     units[0] = 0
     number = 1
     for i in range(1, a_length):
@@ -127,26 +117,19 @@ def _find_units(input_ids: np.ndarray, a_length: int, length: int, starts: np.nd
 
 @compiled
 def _choose(
-    units: np.ndarray, number: int, budget: int, ngrams: np.ndarray, key: np.uint64, order: np.ndarray,
-    covered: np.ndarray, log: np.ndarray, sequence: int, a_length: int, logged: int,
-) -> int:  # fmt: skip
-    """Choose n-grams until the budget is used or no unit is left.
-
-    Args:
-        units: int32 [number + 1], starts of the units in content tokens.
-        number: Number of units.
-        budget: Tokens to choose.
-        ngrams: float64, cumulative probabilities of n.
-        key: Key of the sequence.
-        order: int32 [>= number], scratch.
-        covered: uint8 [C], zeros; set to 1 at the tokens chosen.
-        log: int32 [rows, 6] to note every n-gram drawn in (NGRAM_LOG), or no rows.
-        sequence, a_length: For the log.
-        logged: Rows of the log in use.
-
-    Returns:
-        Rows of the log in use afterwards.
-    """
+    units: np.ndarray,  # int32 [number + 1], starts of the units in content tokens
+    number: int,
+    budget: int,  # tokens to choose
+    ngrams: np.ndarray,  # float64, cumulative probabilities of n
+    key: np.uint64,
+    order: np.ndarray,  # int32 [>= number], scratch
+    covered: np.ndarray,  # uint8 [C], zeros; set to 1 at the tokens chosen
+    log: np.ndarray,  # int32 [rows, 6] to note every n-gram in (NGRAM_LOG), or no rows
+    sequence: int,  # for the log
+    a_length: int,
+    logged: int,  # rows of the log in use
+) -> int:
+    """Choose n-grams until the budget is used or no unit is left; return the rows of the log in use afterwards."""
     for i in range(number):
         order[i] = i
     taken = 0
@@ -187,25 +170,18 @@ def _choose(
 
 @compiled
 def _replace(
-    input_ids: np.ndarray, base: int, a_length: int, length: int, covered: np.ndarray, tables: MaskTables,
-    key: np.uint64, positions: np.ndarray, labels: np.ndarray, count: int,
-) -> int:  # fmt: skip
-    """Note the chosen tokens of one sequence, in order, and replace them.
-
-    Args:
-        input_ids: int64 [T], changed.
-        base: Where the sequence starts.
-        a_length: Content tokens of A.
-        length: Content tokens of A and B.
-        covered: uint8 [C], 1 where chosen.
-        tables: MaskTables.
-        key: Key of the replacements.
-        positions, labels: int64 [> P], to fill from `count` on.
-        count: Predictions of the sequences before.
-
-    Returns:
-        Predictions so far.
-    """
+    input_ids: np.ndarray,  # int64 [T], changed
+    base: int,  # where the sequence starts
+    a_length: int,  # content tokens of A
+    length: int,  # content tokens of A and B
+    covered: np.ndarray,  # uint8 [C], 1 where chosen
+    tables: MaskTables,
+    key: np.uint64,  # of the replacements
+    positions: np.ndarray,  # int64 [> P], to fill from `count` on
+    labels: np.ndarray,  # the same
+    count: int,  # predictions of the sequences before
+) -> int:
+    """Note the chosen tokens of one sequence, in order, and replace them; return the predictions so far."""
     first = count
     for i in range(length):  # no branch: a token that is not chosen is overwritten by the next
         positions[count] = base + 1 + i + (i >= a_length)
@@ -223,25 +199,20 @@ def _replace(
 
 @compiled
 def mask_sequences(
-    input_ids: np.ndarray, offsets: np.ndarray, examples: np.ndarray, indices: np.ndarray, budgets: np.ndarray,
-    tables: MaskTables, key: np.uint64, positions: np.ndarray, labels: np.ndarray, log: np.ndarray,
-) -> tuple[int, int]:  # fmt: skip
-    """Mask packed sequences in place.
+    input_ids: np.ndarray,  # int64 [T], changed
+    offsets: np.ndarray,  # int64 [N + 1]
+    examples: np.ndarray,  # [N] of EXAMPLE
+    indices: np.ndarray,  # int64 [N], number of each example in its epoch, which decides its masks
+    budgets: np.ndarray,  # int64 [N], predictions asked of each sequence
+    tables: MaskTables,
+    key: np.uint64,  # of the epoch's masks
+    positions: np.ndarray,  # int64 [sum of budgets + 1], filled with positions into the T tokens, ascending
+    labels: np.ndarray,  # int64 [sum of budgets + 1], filled with the ids that stood there
+    log: np.ndarray,  # int32 [rows, 6] to note the n-grams in, for study; no rows otherwise
+) -> tuple[int, int]:
+    """Mask packed sequences in place; return the numbers of predictions and of log rows.
 
-    Args:
-        input_ids: int64 [T], changed.
-        offsets: int64 [N + 1].
-        examples: [N] of EXAMPLE.
-        indices: int64 [N], the number of each example in its epoch, which its masks are drawn from.
-        budgets: int64 [N], predictions asked of each sequence.
-        tables: From `mask_tables`.
-        key: Key of the epoch's masks.
-        positions: int64 [sum of budgets + 1], filled with positions into the T tokens, ascending.
-        labels: int64 [sum of budgets + 1], filled with the ids that stood there.
-        log: int32 [rows, 6] to note the n-grams in, for study; no rows otherwise.
-
-    Returns:
-        Number of predictions (below the sum of budgets only where a single unit exceeds what is left), and of log rows.
+    There are fewer predictions than asked for only where a single unit exceeds what is left of the budget.
     """
     longest = 1
     for n in range(len(examples)):

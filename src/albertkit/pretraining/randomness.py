@@ -10,7 +10,7 @@ are a SplitMix64 sequence.
 
 import numpy as np
 
-from albertkit.tokenizer.compiled import compiled
+from albertkit.jit import compiled
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -89,13 +89,7 @@ def heads(key: np.uint64, counter: int, tosses: int) -> int:
 
 
 def make_key(seed: int, purpose: int, epoch: int) -> np.uint64:
-    """The key of one purpose in one epoch.
-
-    Args:
-        seed: Any whole number; taken modulo 2⁶⁴.
-        purpose: SEGMENTS, ORDER, MASKS or BLOCKS.
-        epoch: Number of the epoch, from 0.
-    """
+    """Return the key of one purpose (SEGMENTS, ORDER, MASKS or BLOCKS) in one epoch; the seed is taken modulo 2⁶⁴."""
     key = np.uint64(seed % (1 << 64))
     for part in (purpose, epoch):
         key = np.uint64(subkey(key, part))  # compiled functions hand back Python's own int
@@ -104,12 +98,7 @@ def make_key(seed: int, purpose: int, epoch: int) -> np.uint64:
 
 @compiled
 def shuffle_rows(rows: np.ndarray, key: np.uint64) -> None:
-    """Put the rows of an array [N, W] in random order, in place: Fisher and Yates, every order equally likely.
-
-    Args:
-        rows: Any dtype, N < 2³².
-        key: Key of the order.
-    """
+    """Put the rows of an array [N, W], N < 2³², in random order, in place: Fisher and Yates, every order equally likely."""
     for i in range(rows.shape[0] - 1, 0, -1):
         j = below(key, i, i + 1)
         for k in range(rows.shape[1]):

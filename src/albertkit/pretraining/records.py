@@ -1,22 +1,27 @@
 """Existing records: masked examples that google-research's or the Model Garden's script wrote, or our export.
 
-What is masked, and how the text was cut, is fixed in them. Padding and predictions of weight 0 are dropped. Files are not
-loaded: a scan finds where the records lie, and each is read, and checked, when its turn comes.
+What is masked, and how the text was cut, is fixed in them; their order is another in every epoch. Padding and predictions of
+weight 0 are dropped. Files are not loaded: a scan finds where the records lie, and each is read, and checked, when its turn
+comes. How long a record is without its padding is known only then, so batches are counted in padded tokens: each takes
+`batch_tokens // S` records of S padded tokens.
 """
 
 import hashlib
+from collections.abc import Iterator
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.corpus.store import document_hash
+from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
-from albertkit.model.packing import PackedBatch
-from albertkit.tensorflow_files.records import RecordFile, read_example
+from albertkit.pretraining.randomness import ORDER, make_key, shuffle_rows
+from albertkit.pretraining.stream import Batching, EpochStream
 
 UNFINISHED = ".export"  # stands in the folder of an export from its first moment to its last
 
@@ -39,9 +44,6 @@ class TrainingRecords:
     Attributes:
         length: S, tokens of a padded sequence.
         fingerprint: SHA-256 over the checksums of all records, and the tokenizer.
-
-    Raises:
-        DataError: not-found, unfinished-export, no-examples, wrong-tokenizer; what `RecordFile` and `batch` raise.
     """
 
     def __init__(self, path: str | Path, tokenizer: Any, pairs: bool = True) -> None:
@@ -49,7 +51,7 @@ class TrainingRecords:
         self._files = [RecordFile(file) for file in find_records(path)]
         self._first = np.cumsum([0, *map(len, self._files)])
         if not len(self):
-            raise DataError("no-examples", f"there is no record in `{path}`", _WRITTEN_BY)
+            raise DataError("too-little-data", f"there is no record in `{path}`", _WRITTEN_BY)
         fingerprints = [tokenizer.fingerprint, *(file.fingerprint for file in self._files)]
         self.fingerprint = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
         self._names = (*FEATURES, ORDER_LABEL) if pairs else FEATURES
@@ -61,17 +63,12 @@ class TrainingRecords:
         return int(self._first[-1])
 
     def held_out(self, share: float, seed: int) -> NDArray[np.bool_]:
-        """Which records are kept for evaluation, by hash of (seed, number): bool [records]."""
+        """Return which records are kept for evaluation, by hash of (seed, number): bool [records]."""
         hashes = document_hash(seed, np.arange(len(self), dtype=np.uint64))
         return (hashes >> np.uint64(11)).astype(np.float64) < share * 2.0**53
 
     def batch(self, numbers: NDArray[Any]) -> PackedBatch:
-        """Some records as a packed batch, their padding and their predictions of weight 0 left out.
-
-        Raises:
-            DataError: missing-feature, differing-records, broken-record, wrong-tokenizer, each with file and record;
-                bad-checksum, broken-tensorflow-file.
-        """
+        """Return some records as a packed batch, their padding and their predictions of weight 0 left out."""
         rows = [self._features(number) for number in numbers.tolist()]
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
         ids, mask, segments, positions, labels, weights = columns[: len(FEATURES)]
@@ -82,19 +79,17 @@ class TrainingRecords:
             if wrong.any():
                 raise self._fault(slug, int(numbers[wrong.any(1).argmax()]), fault)
 
-        refuse(
-            "broken-record", (mask != real) | (lengths < 1)[:, None], "has an input_mask that is not ones, then zeros"
-        )
+        refuse("bad-row", (mask != real) | (lengths < 1)[:, None], "has an input_mask that is not ones, then zeros")
         outside = (positions < 0) | (positions >= lengths[:, None])
-        refuse("broken-record", wanted & outside, "has a masked position outside its tokens")
-        refuse("broken-record", real & (segments != 0) & (segments != 1), "has segment ids other than 0 and 1")
+        refuse("bad-row", wanted & outside, "has a masked position outside its tokens")
+        refuse("bad-row", real & (segments != 0) & (segments != 1), "has segment ids other than 0 and 1")
         size = self.tokenizer.vocab_size
         for name, values, used in (("input_ids", ids, real), ("masked_lm_ids", labels, wanted)):
             foreign = used & ((values < 0) | (values >= size))
-            refuse("wrong-tokenizer", foreign, f"has ids in {name} that are not among the tokenizer's {size:,} pieces")
+            refuse("wrong-tokenizer", foreign, f"has ids in {name} that are not among the tokenizer's {size:,} tokens")
         if self.pairs:
             orders = columns[-1]
-            refuse("broken-record", (orders != 0) & (orders != 1), f"has a number other than 0 and 1 for {ORDER_LABEL}")
+            refuse("bad-row", (orders != 0) & (orders != 1), f"has a number other than 0 and 1 for {ORDER_LABEL}")
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         return PackedBatch(
             input_ids=torch.from_numpy(ids[real]),
@@ -107,8 +102,8 @@ class TrainingRecords:
             sentence_order_labels=torch.from_numpy(columns[-1][:, 0]) if self.pairs else None,
         )
 
-    def count_pieces(self, included: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How often each piece occurs in (at most 20,000 of) some records, masks undone and [CLS], [SEP] left out: [V]."""
+    def count_tokens(self, included: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Count the tokens of (at most 20,000 of) some records, masks undone and [CLS], [SEP] left out: [V]."""
         numbers = np.flatnonzero(included)
         numbers = numbers[:: -(-len(numbers) // _SAMPLE)]
         counts = np.zeros(self.tokenizer.vocab_size, np.int64)
@@ -122,7 +117,7 @@ class TrainingRecords:
         return counts
 
     def _features(self, number: int) -> list[NDArray[Any]]:
-        """The features of a record in the order of `self._names`, of the same types and sizes as those of record 0."""
+        """Return the features of a record in the order of `self._names`, of the same types and sizes as those of record 0."""
         file = int(np.searchsorted(self._first, number, "right")) - 1
         payload = self._files[file][number - int(self._first[file])]
         try:
@@ -133,7 +128,7 @@ class TrainingRecords:
         if missing := [name for name in self._names if name not in features]:
             fault = f"has no {', '.join(missing)} (it has {', '.join(sorted(found)) or 'no feature'})"
             hint = "these records hold no pairs: add --pair-task none" if missing == [ORDER_LABEL] else _WRITTEN_BY
-            raise self._fault("missing-feature", number, fault, hint)
+            raise self._fault("bad-row", number, fault, hint)
         values = [features[name] for name in self._names]
         form = [(array.dtype.kind, len(array)) for array in values]
         if form != self._form:
@@ -141,23 +136,24 @@ class TrainingRecords:
         return values
 
     def _check_form(self, number: int, form: dict[str, tuple[str, int]]) -> list[tuple[str, int]]:
-        """Types and sizes of the features of record 0, which all records must have."""
+        """Return types and sizes of the features of record 0, which all records must have."""
         described = ", ".join(f"{size:,} {name}" for name, (_, size) in form.items())
         sizes = [size for _, size in form.values()]
         for name, (kind, _) in form.items():
             if kind != ("f" if name == "masked_lm_weights" else "i"):
-                raise self._fault(
-                    "broken-record", number, f"has {name} of another type than create_pretraining_data.py"
-                )
+                raise self._fault("bad-row", number, f"has {name} of another type than create_pretraining_data.py")
         if len(set(sizes[:3])) > 1 or len(set(sizes[3:6])) > 1 or sizes[6:] not in ([], [1]):
-            raise self._fault("broken-record", number, f"has features whose sizes do not fit together: {described}")
+            raise self._fault("bad-row", number, f"has features whose sizes do not fit together: {described}")
         if self._form:
             fault = f"has {described}; record 0 has {self._form[0][1]:,} and {self._form[3][1]:,}"
-            raise self._fault("differing-records", number, fault, "train on records of one max_seq_length at a time")
+            raise self._fault("bad-row", number, fault, "train on records of one max_seq_length at a time")
         return list(form.values())
 
     def _check_tokenizer(self) -> None:
-        """Are [CLS], [SEP] and [MASK] where the records have them? 80 % of the masked pieces are shown as [MASK]."""
+        """Refuse a tokenizer whose [CLS], [SEP] and [MASK] are not where the records have them.
+
+        80 % of the masked tokens are shown as [MASK].
+        """
         cls_id, sep_id, mask_id = self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.mask_id
         batch = self.batch(np.arange(min(len(self), _LOOKED_AT)))
         ends = torch.stack([batch.input_ids[batch.offsets[:-1]], batch.input_ids[batch.offsets[1:] - 1]], 1)
@@ -182,19 +178,15 @@ class TrainingRecords:
 
 
 def holds_records(path: Path) -> bool:
-    """Is this a file, or the folder of an export or of files with `tfrecord` in their names?"""
+    """Return whether this is a file, or the folder of an export or of files with `tfrecord` in their names."""
     return path.is_file() or (path.is_dir() and ((path / UNFINISHED).exists() or bool(_records_in(path))))
 
 
 def find_records(path: str | Path) -> list[Path]:
-    """The files that a file's name, a glob or a folder stands for, in the order of their names.
-
-    Raises:
-        DataError: not-found, unfinished-export.
-    """
+    """Return the files that a file's name, a glob or a folder stands for, in the order of their names."""
     given = Path(path)
     if (given / UNFINISHED).exists():
-        raise DataError("unfinished-export", f"the export of `{given}` has not finished", "run the same export again")
+        raise DataError("unfinished", f"the export of `{given}` has not finished", "run the same export again")
     if given.is_dir():
         files = _records_in(given)
     else:
@@ -207,11 +199,71 @@ def find_records(path: str | Path) -> list[Path]:
 
 
 def _records_in(folder: Path) -> list[Path]:
-    """Visible files like x.tfrecord, tf_examples.tfrecord-00000-of-00010 and x.tf_record."""
+    """Return visible files like x.tfrecord, tf_examples.tfrecord-00000-of-00010 and x.tf_record."""
     names = (file for file in folder.iterdir() if not file.name.startswith("."))
     return [file for file in names if is_record_name(file.name) and file.is_file()]
 
 
 def is_record_name(name: str) -> bool:
-    """Whether a file is called as TFRecords are."""
+    """Return whether a file is named as TFRecords are."""
     return "tfrecord" in name.replace("_", "").lower()
+
+
+class RecordStream(EpochStream):
+    """Training batches of existing records, in another order every epoch.
+
+    Args:
+        records: The records.
+        included: bool [records]: those to train on.
+        seed: Decides the order.
+        how: See `Batching`.
+    """
+
+    def __init__(
+        self,
+        records: TrainingRecords,
+        included: NDArray[np.bool_],
+        *,
+        seed: int = 0,
+        **how: Unpack[Batching],
+    ) -> None:
+        self._records, self._numbers, self._seed = records, np.flatnonzero(included).astype(np.uint32), seed
+        super().__init__({"seed": seed, "records": len(self._numbers)}, records.length, **how)
+
+    def _draw(self, epoch: int, block: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        order = self._numbers[:, None].copy()
+        shuffle_rows(order, make_key(self._seed, ORDER, epoch))
+        return order[:, 0], np.full(len(order), self._records.length, np.uint32)
+
+    def _pack(self, plan: NDArray[np.uint32], indices: NDArray[Any], epoch: int) -> PackedBatch:
+        return self._records.batch(plan[indices])
+
+
+class RecordEvaluation:
+    """One pass over held-out records, in order; every iteration gives the same batches.
+
+    Args:
+        records: The records.
+        held_out: bool [records]: those to evaluate on.
+        batch_tokens: Most tokens in a batch, padding counted.
+        rank: Number of this process; it takes every `world_size`-th record.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self, records: TrainingRecords, held_out: NDArray[np.bool_], *, batch_tokens: int, rank: int, world_size: int
+    ) -> None:
+        if not held_out.any():
+            raise DataError(
+                "too-little-data",
+                f"none of the {len(records):,} records is held out",
+                "hold out a larger share with --held-out, or use more records",
+            )
+        self._records = records
+        self.size = int(np.count_nonzero(held_out)), 0  # examples; how many tokens are masked in them is not known
+        self._numbers = np.flatnonzero(held_out)[rank::world_size]
+        self._rows = batch_tokens // records.length
+
+    def __iter__(self) -> Iterator[PackedBatch]:
+        for first in range(0, len(self._numbers), self._rows):
+            yield self._records.batch(self._numbers[first : first + self._rows])

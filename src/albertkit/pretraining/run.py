@@ -1,318 +1,328 @@
 """Pretraining from a store or records to a model folder: puts stream, model, objective and loop together."""
 
+import math
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
-from albertkit.checkpoints import save_checkpoint
-from albertkit.checkpoints.folder import PROVENANCE
-from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import atomic_folder, read_json, write_checksums, write_json
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
+from albertkit.files import atomic_folder, load, write_checksums
+from albertkit.frame.card import versions
+from albertkit.frame.command import takes
+from albertkit.frame.section import Commands, Facts, Section
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, PackedBatch
+from albertkit.model.folder import PROVENANCE
 from albertkit.model_folder import describe_model, local_folder, or_model_of_run, write_selected
-from albertkit.pretraining.depth import passes_at, set_depth
-from albertkit.pretraining.epoch_stream import check_budget
+from albertkit.pretraining.card import PretrainingFacts, model_card
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
-from albertkit.pretraining.guard import GuardedDisplay
-from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.preparation import loop_settings, prepare_run
-from albertkit.pretraining.record_stream import RecordEvaluation
-from albertkit.pretraining.records import TrainingRecords
+from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
+from albertkit.pretraining.options import EvaluatePretrainedOptions, PretrainOptions
+from albertkit.pretraining.preparation import Prepared, prepare_run
+from albertkit.pretraining.records import RecordEvaluation, TrainingRecords
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream, is_records
 from albertkit.pretraining.start import START
-from albertkit.report import plot_run, write_card
-from albertkit.report.versions import versions
-from albertkit.training.display import Display
+from albertkit.pretraining.stream import check_budget
+from albertkit.training.curves import plot_run
 from albertkit.training.distributed import World, join_world
-from albertkit.training.hardware import choose_precision, describe, repeatable
-from albertkit.training.loop import TrainingResult, train
-from albertkit.training.resuming import begin_folder
-from albertkit.training.run_folder import alone_in_run
+from albertkit.training.hardware import choose_precision, describe
+from albertkit.training.loop import Recipe
+from albertkit.training.run import Run, RunResult, open_run
+from albertkit.training.state import TrainingState
 
+_CONSTANT = 0.99  # share of equal guesses from which the outputs are called constant
 _REMEMBERED = ("held_out", "seed", "length", "pair_task", "masked_lm_prob")
 
 
-@dataclass(frozen=True)
-class PretrainResult:
-    """What a pretraining left.
+@dataclass(frozen=True, kw_only=True)
+class PretrainResult(RunResult):
+    """Result of a pretraining; its model is in `final/`.
 
     Attributes:
-        model: Folder of the final model; None if a signal stopped the run before its end.
-        steps: Updates made or skipped.
-        seconds: Time spent in updates.
-        evaluation: The last evaluation.
         skipped: Updates skipped for a gradient that was not finite.
         minutes_used: With a time budget: what was used of it.
         planned: With a time budget: least and most updates that were planned on the way.
         replanned: With a time budget: how often.
+        next: Commands to try, and what each does.
     """
 
-    model: Path | None
-    steps: int
-    seconds: float
-    evaluation: dict[str, float]
-    skipped: int
+    skipped: int = 0
     minutes_used: float | None = None
     planned: tuple[int, int] | None = None
     replanned: int | None = None
+    next: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def evaluation(self) -> dict[str, float]:
+        """The last evaluation."""
+        return self.scores
 
     def extent(self) -> dict[str, Any]:
-        """How much was trained, as plain values; what there was none of is left out."""
-        used = None if self.minutes_used is None else round(self.minutes_used, 3)
+        """Return how much was trained, as plain values; without what there was none of."""
         values = {
-            "steps": self.steps, "seconds": round(self.seconds, 1), "minutes_used": used, "planned": self.planned,
-            "replanned": self.replanned, "skipped": self.skipped,
-        }  # fmt: skip
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+            "minutes_used": None if self.minutes_used is None else round(self.minutes_used, 3),
+            "planned": self.planned,
+            "replanned": self.replanned,
+            "skipped": self.skipped,
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat plain values for JSON."""
-        return {"model": self.model and str(self.model), **self.extent(), **self.evaluation}
+        """Return flat plain values for JSON."""
+        return {"model": self.model and str(self.model), **self.extent(), **self.scores}
+
+    def sections(self) -> list[Section]:
+        """Return what was trained and scored, and what to try next."""
+        return [Facts(self.to_dict()), *([Commands(self.next)] if self.next else [])]
 
 
-@alone_in_run
-def pretrain(
-    store: str | Path | TokenStore,
-    out: str | Path,
-    settings: PretrainSettings | None = None,
-    *,
-    start: str | Path | None = None,
-    tokenizer: str | Path | None = None,
-    resume: bool = False,
-    title: str = "pretraining",
-) -> PretrainResult:
-    """Train an ALBERT on masked pieces and sentence order, from scratch or from a checkpoint.
+@takes(PretrainOptions)
+def pretrain(options: PretrainOptions) -> PretrainResult:
+    """Train an ALBERT on masked tokens and sentence order, from scratch or from a checkpoint; see `PretrainOptions`.
 
-    Under `torchrun` every process takes its share of the examples and gradients are summed.
-
-    Args:
-        store: A token store or its folder; or masked records (TFRecords of create_pretraining_data.py or of
-            `albertkit corpus export`): a file, a folder of them, or a glob.
-        out: Folder of the run: `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/`, `final/` and `loss.png`.
-        settings: See `PretrainSettings`.
-        start: Checkpoint to continue: a folder or `org/name` of the hub, of any class. Heads that it lacks are drawn, and rows
-            for pieces that only the store's tokenizer has are added: see `albertkit.pretraining.start.continue_model`. The
-            run keeps a copy in `start/`.
-        tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer/` beside them. A store has its
-            own.
-        resume: Continue the run in `out` from its newest checkpoint, to the same bits.
-        title: Shown beside the progress bar.
+    Under `torchrun` every process takes its share of the examples and gradients are summed. The folder gets `run.toml`,
+    `metrics.jsonl`, `checkpoints/`, `best/`, `final/` and `loss.png`. In Python `store` may also be a `TokenStore`.
 
     Raises:
-        CheckpointError: run-exists if `out` holds a run and `resume` is not set; no-run if it holds none to resume;
-            other-settings or resume-mismatch if it was started with other settings or other data; what `continue_model` raises.
-        ConfigError: bad-settings, bad-device, and what `open_source` and `AlbertConfig.from_pretrained` raise.
+        CheckpointError: exists if `out` holds a run and `resume` is not set; missing-file if it holds none to resume;
+            changed if it was started with other settings or other data; what `continue_model` raises.
+        ConfigError: bad-value, no-device, and what `open_source` and `AlbertConfig.from_pretrained` raise.
         DataError: what `open_source` and the streams raise.
-        MachineError: loss-not-finite, lost-process.
+        MachineError: not-finite, worker-died.
     """
-    run = Path(out)
-    made = prepare_run(store, run, settings or PretrainSettings(), start=start, tokenizer=tokenizer, resume=resume)
-    settings, world, source, model, began = made.settings, made.world, made.source, made.model, made.began
-    continued, reasons, resume = made.continued, made.reasons, made.resume
+    with open_run(options.out, options.settings, "pretraining", options.resume, check=False) as run:
+        made = prepare_run(options, run.world, run)
+        run = run.resolved(made.settings)
+        recipe = _recipe(run, made)
 
-    def save_model(folder: Path) -> None:
-        save_checkpoint(folder, model, source.tokenizer)
-        facts: dict[str, Any] = {"store": source.fingerprint, **{k: getattr(settings, k) for k in _REMEMBERED}}
-        write_json(folder / PROVENANCE, facts | ({"continued": began.continued} if continued else {}))
+        def save_start() -> None:
+            shutil.rmtree(
+                run.folder / START, ignore_errors=True
+            )  # left by an attempt that ended before there was a run
+            if made.continued:
+                with atomic_folder(run.folder / START) as folder:
+                    recipe.save_with_provenance(folder)
+                    write_checksums(folder)
 
-    def grow(progress: float) -> None:
-        set_depth(model, passes_at(progress, settings, model.config.num_hidden_layers))
+        trained = run.train(recipe, None if run.resume else save_start)
+        state, evaluation = trained.state, trained.evaluation
+        result = PretrainResult(
+            metric=recipe.select,
+            scores=evaluation,
+            steps=state.step,
+            seconds=state.seconds,
+            skipped=state.skipped,
+            **_budget(state),
+        )
+        if not trained.finished:
+            return result
+        final = run.folder / "final"
+        if run.world.is_main:
+            extent = {"tokens_seen": state.tokens, "seconds": round(state.seconds, 1)}
+            with atomic_folder(final) as folder:
+                recipe.save_with_provenance(folder)
+                _write_card(run, made, "final", folder, evaluation, extent)
+                write_selected(folder, state.step, recipe.select, evaluation.get(recipe.select))
+                write_checksums(folder)
+            try:
+                plot_run(run.folder, run.folder / "loss.png", baseline=evaluation, title=run.name)
+            except MissingExtraError as error:
+                run.display.note(f"no plot: {error.message} ({error.hint})")
+        run.world.barrier()
+        return replace(result, model=final, next=next_commands(options.store, options.out))
+
+
+def _recipe(run: Run[PretrainSettings], made: Prepared) -> Recipe[PackedBatch]:
+    """Return what is trained, and how."""
+    settings, model = made.settings, made.model
+    provenance = {"store": made.source.fingerprint, **{name: getattr(settings, name) for name in _REMEMBERED}}
+
+    def set_layers(progress: float) -> None:
+        use_layers(model, layers_at(progress, settings, model.config.num_hidden_layers))
 
     def evaluate() -> dict[str, float]:
-        set_depth(model, None)
-        return evaluate_batches(model, made.held_out, made.unigram, world).numbers()
+        use_layers(model, None)
+        return evaluate_batches(model, made.held_out, made.unigram, run.world).numbers()
 
-    def write_card_of(name: str, folder: Path, evaluation: dict[str, float], **extent: Any) -> None:
-        write_card(
-            folder,
-            run.resolve().name,
-            place=f"{run.resolve().name}/{name}",
-            config=model.config.to_dict(),
-            parameters=sum(p.numel() for p in model.parameters()),
-            corpus=source.facts() | ({"continued": str(began.continued["model"])} if continued else {}),
-            settings=settings.to_dict() | extent,
-            results=evaluation,
-            baselines=evaluation,
-            versions=versions(),
-        )
-
-    def save_start() -> None:
-        shutil.rmtree(run / START, ignore_errors=True)  # of an earlier attempt that ended before there was a run
-        if continued:
-            with atomic_folder(run / START) as folder:
-                save_model(folder)
-                write_checksums(folder)
-
-    begin_folder(run, settings, world, before_settings=None if resume else save_start)
-    display = GuardedDisplay(
-        run if world.is_main else None, title, silent=not world.is_main, warmup_steps=settings.warmup_steps or 0
+    return Recipe(
+        model=made.trained,
+        objective=PretrainingObjective(model),
+        stream=made.stream,
+        loop=made.loop,
+        evaluate=evaluate,
+        select="masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss",
+        smaller=True,
+        save=lambda folder: model.save_pretrained(folder, made.source.tokenizer),
+        provenance=provenance | ({"continued": made.began.continued} if made.continued else {}),
+        describe=partial(_write_card, run, made, "best"),
+        before_update=set_layers,
+        doubts=lambda step, metrics: doubts(step, metrics, settings.warmup_steps or 0),
+        notes=[*made.notes, describe(model, run.world.device)],
     )
-    reasons.append(describe(model, world.device))
-    for line in reasons:
-        display.note(line)
-    metric = "masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss"
-    with repeatable(world.device):
-        result = train(
-            made.trained, PretrainingObjective(model), made.stream, loop_settings(settings), run=run, world=world,
-            display=display, save_model=save_model, describe=partial(write_card_of, "best"), evaluate=evaluate, resume=resume,
-            before_update=grow,
-            select=metric, smaller=True,
-        )  # fmt: skip
-    if not result.finished:
-        return _result(None, result)
-    final = run / "final"
-    if world.is_main:
-        extent = {"tokens_seen": result.state.tokens, "seconds": round(result.state.seconds, 1)}
-        with atomic_folder(final) as folder:
-            save_model(folder)
-            write_card_of("final", folder, result.evaluation, **extent)
-            write_selected(folder, result.state.step, metric, result.evaluation.get(metric))
-            write_checksums(folder)
-        _plot(run, result, display)
-    world.barrier()
-    return _result(final, result)
 
 
-def _result(model: Path | None, result: TrainingResult) -> PretrainResult:
-    state = result.state
+def _write_card(
+    run: Run[PretrainSettings],
+    made: Prepared,
+    name: str,
+    folder: Path,
+    evaluation: dict[str, float],
+    extent: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write the card of a model of the run."""
+    continued = {"continued": str(made.began.continued["model"])} if made.continued else {}
+    facts = PretrainingFacts(
+        place=f"{run.name}/{name}",
+        config=made.model.config.to_dict(),
+        parameters=made.parameters,
+        corpus=made.source.facts() | continued,
+        settings=made.settings.to_dict() | dict(extent),
+        results=evaluation,
+        baselines=evaluation,
+        versions=versions(),
+    )
+    model_card(run.name, facts).write(folder)
+
+
+def _budget(state: TrainingState) -> dict[str, Any]:
+    """Return what a run by the clock used and planned."""
+    if not state.plans:
+        return {}
     planned = [plan["total_steps"] for plan in state.plans]
-    budget = (state.clock / 60, (min(planned), max(planned)), len(planned) - 1) if planned else (None, None, None)
-    return PretrainResult(model, state.step, state.seconds, result.evaluation, state.skipped, *budget)
+    return dict(minutes_used=state.clock / 60, planned=(min(planned), max(planned)), replanned=len(planned) - 1)
 
 
-def next_commands(store: str | Path, run: Path) -> list[tuple[str, str]]:
+def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[str]:
+    """Return what is wrong with a model of these metrics, in words.
+
+    A model that is worse than token frequencies, or guesses the same token everywhere, is normal while the learning rate
+    still rises, so nothing is reported before.
+    """
+    found = []
+    loss, baseline = metrics.get("masked_lm_loss", 0.0), metrics.get("unigram_loss", math.inf)
+    if not loss < baseline:
+        found.append(f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer")
+    if (same := metrics.get("most_guessed", 0.0)) >= _CONSTANT:
+        found.append(
+            f"outputs are constant: {same:.0%} of the guesses are the same token; if that stays, lower --lr or lengthen "
+            "--warmup-steps"
+        )
+    return [f"step {step}: {line}" for line in found] if step > warmup_steps else []
+
+
+def next_commands(store: Any, run: str | Path) -> tuple[tuple[str, str], ...]:
     """Return commands to try with a finished run, whose model is the one that it recommends, and what each does."""
-    return [
-        (f"albertkit evaluate {run} {store}", f"score {describe_model(or_model_of_run(run))}"),
+    store = store.folder if isinstance(store, TokenStore) else store
+    return (
+        (f"albertkit evaluate {run} {store}", f"score {describe_model(or_model_of_run(Path(run)))}"),
         (f"albertkit predict {run} --text 'The [MASK] is red.' --kind fill-mask", "fill in a mask"),
         (f"albertkit finetune sst2 {run} DATA --out RUN", "fine-tune it; other tasks: albertkit finetune --help"),
         (f"albertkit report {run}", "losses, settings and results as a page"),
-    ]
+    )
 
 
-def _plot(run: Path, result: TrainingResult, display: Display) -> None:
-    """Draw the losses, if there is something to draw with."""
-    try:
-        plot_run(run, run / "loss.png", baseline=result.evaluation, title=run.resolve().name)
-    except MissingExtraError as error:
-        display.note(f"no plot: {error.message} ({error.hint})")
+@takes(EvaluatePretrainedOptions)
+def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
+    """Score a model on the held-out documents of a store, or on records, compared with two baselines.
 
-
-def evaluate(
-    model: str | Path,
-    store: str | Path | TokenStore,
-    *,
-    length: int | None = None,
-    batch_tokens: int = 16_384,
-    held_out: float | None = None,
-    seed: int | None = None,
-    precision: str = "fp32",
-    device: str = "auto",
-) -> Evaluation:
-    """Google's four numbers of a model on the held-out documents of a store, or on records, beside two baselines.
-
-    In a store 15 % of the tokens are masked, in spans of up to three words, whatever was masked in training: numbers of
-    different models compare. Records are masked as they were written.
-
-    Args:
-        model: A checkpoint folder with pretraining heads, or a run. A masked-LM model without a sentence-order head gets the
-            masked-LM numbers alone.
-        store: A token store made with the model's tokenizer, or its folder; or TFRecords of masked examples: a file, a folder of
-            them, or a glob.
-        length: Longest sequence. Default: the length it was trained with, else what the model allows, at most 512.
-        batch_tokens: Tokens computed at once.
-        held_out: Share of documents to evaluate on. Default: those held out when the model was trained on this very store;
-            all documents of any other store.
-        seed: Draws segments and masks, and the documents of another store. Default: the seed of the training, else 0.
-        precision: fp32, bf16 or auto.
-        device: auto, cpu, cuda or cuda:N.
+    The four numbers are Google's. In a store 15 % of the tokens are masked, in spans of up to three words, whatever was
+    masked in training: numbers of different models compare. Records are masked as they were written. Arguments:
+    `EvaluatePretrainedOptions`.
 
     Raises:
-        DataError: wrong-tokenizer if the store was made with another tokenizer; nothing-to-evaluate.
+        DataError: wrong-tokenizer if the store was made with another tokenizer; too-little-data.
         CheckpointError: what `from_pretrained` raises; wrong-tokenizer if only the vocabulary's size can tell.
-        ConfigError: bad-settings, bad-device; bad-value if a share or a length is impossible.
+        ConfigError: bad-value, no-device; bad-value if a share or a length is impossible.
     """
-    if held_out is not None and not 0 < held_out <= 1:
-        raise ConfigError("bad-value", f"held_out is {held_out}", "use a share above 0 and at most 1")
-    world = join_world(device)
-    folder = local_folder(model)
+    world = join_world(options.device)
+    folder = local_folder(options.model)
     without_order = AlbertConfig.from_pretrained(folder).foreign.get("architectures") == [AlbertForMaskedLM.__name__]
     missing = ("sop_classifier", "albert") if without_order else ()  # the pooler is of the encoder
-    loaded = AlbertForPreTraining.from_pretrained(folder, strict=True, allow_missing=missing).to(world.device)
-    loaded.compute_dtype = choose_precision(precision, world.device)
-    trained = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+    model = AlbertForPreTraining.from_pretrained(folder, strict=True, allow_missing=missing).to(world.device)
+    model.compute_dtype = choose_precision(options.precision, world.device)
+    trained = load(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
     if without_order:
-        trained["pair_task"] = "none"
-    if not isinstance(store, TokenStore) and is_records(store):
-        if length is not None or seed is not None:
-            raise ConfigError(
-                "conflicting-options", f"`{store}` holds records, whose length and masks are fixed",
-                "leave --length and --seed out",
-            )  # fmt: skip
-        return _evaluate_records(loaded, folder, Path(store), trained, held_out, batch_tokens, world)
-    store = store if isinstance(store, TokenStore) else TokenStore.open(store)
-    _check_tokenizer(folder, loaded, store)
-    same_store = trained.get("store") == store.fingerprint
-    if held_out is None:
-        held_out = trained["held_out"] if same_store else 1.0
+        trained = replace(trained, pair_task="none")
+    if not isinstance(options.store, TokenStore) and is_records(options.store):
+        return _evaluate_records(options, model, folder, trained, world)
+    store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
+    _check_tokenizer(folder, model, store)
     settings = PretrainSettings(
-        length=length or trained.get("length") or min(512, loaded.config.max_position_embeddings),
-        seed=trained.get("seed", 0) if seed is None else seed,
-        pair_task=trained.get("pair_task", "sop"),
-        masked_lm_prob=trained.get("masked_lm_prob", 0.15),
-        batch_tokens=batch_tokens,
+        length=options.length or trained.length or min(512, model.config.max_position_embeddings),
+        seed=trained.seed if options.seed is None else options.seed,
+        pair_task=trained.pair_task,
+        masked_lm_prob=trained.masked_lm_prob,
+        batch_tokens=options.batch_tokens,
     )
     settings.check()
-    if settings.length > (longest := loaded.config.max_position_embeddings):
-        raise ConfigError(
-            "bad-value", f"length {settings.length} exceeds the model's {longest}", f"use --length {longest}"
-        )
+    if settings.length > (longest := model.config.max_position_embeddings):
+        fact = f"length {settings.length} exceeds the model's {longest}"
+        raise ConfigError("bad-value", fact, f"use --length {longest}")
     # Another seed must not choose other documents of this store: the model was trained on those.
-    documents = store.held_out(held_out, trained["seed"] if same_store else settings.seed)
+    seed = trained.seed if trained.store == store.fingerprint else settings.seed
+    share = trained.share(store.fingerprint, options)
+    documents = store.held_out(share, seed)
     batches = held_out_stream(store, settings, documents, world)
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
-    unigram = Unigram(store, documents if held_out < 1 else None, world)
-    return evaluate_batches(loaded, batches, unigram, world)
+    unigram = Unigram(store, documents if share < 1 else None, world)
+    return evaluate_batches(model, batches, unigram, world)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """Facts of a training in the provenance of its model that an evaluation follows."""
+
+    store: str | None = None
+    held_out: float = 1.0
+    seed: int = 0
+    length: int | None = None
+    pair_task: Literal["sop", "nsp", "none"] = "sop"
+    masked_lm_prob: float = 0.15
+
+    def share(self, data: str, options: EvaluatePretrainedOptions) -> float:
+        """Return the share of documents or records to evaluate on: of the data of the training, those it held out."""
+        if options.held_out is not None:
+            return options.held_out
+        return self.held_out if self.store == data else 1.0
 
 
 def _evaluate_records(
-    model: AlbertForPreTraining,
-    folder: Path,
-    path: Path,
-    trained: dict[str, Any],
-    held_out: float | None,
-    batch_tokens: int,
-    world: World,
+    options: EvaluatePretrainedOptions, model: AlbertForPreTraining, folder: Path, trained: _Trained, world: World
 ) -> Evaluation:
-    """As `evaluate`, on records; all of them but those that the model was trained on."""
-    pairs = trained.get("pair_task", "sop") != "none"
-    records = TrainingRecords(path, own_tokenizer(folder, model.config), pairs=pairs)
+    """Evaluate on records; all of them but those that the model was trained on."""
+    path = Path(options.store)
+    if options.length is not None or options.seed is not None:
+        fact = f"`{path}` holds records, whose length and masks are fixed"
+        raise ConfigError("conflicting-options", fact, "leave --length and --seed out")
+    records = TrainingRecords(path, own_tokenizer(folder, model.config), pairs=trained.pair_task != "none")
     if records.length > (longest := model.config.max_position_embeddings):
-        raise ConfigError(
-            "bad-value", f"the records `{path}` have {records.length} tokens, the model {longest} positions",
-            f"export them again with --length {longest}",
-        )  # fmt: skip
-    if held_out is None:
-        held_out = trained["held_out"] if trained.get("store") == records.fingerprint else 1.0
-    numbers = records.held_out(held_out, trained.get("seed", 0))
-    check_budget(batch_tokens, records.length)
-    batches = RecordEvaluation(records, numbers, batch_tokens=batch_tokens, rank=world.rank, world_size=world.size)
-    unigram = Unigram.of_counts(records.count_pieces(numbers if numbers.all() else ~numbers))
+        fact = f"the records `{path}` have {records.length} tokens, the model {longest} positions"
+        raise ConfigError("bad-value", fact, f"export them again with --length {longest}")
+    numbers = records.held_out(trained.share(records.fingerprint, options), trained.seed)
+    check_budget(options.batch_tokens, records.length)
+    batches = RecordEvaluation(
+        records, numbers, batch_tokens=options.batch_tokens, rank=world.rank, world_size=world.size
+    )
+    unigram = Unigram.of_counts(records.count_tokens(numbers if numbers.all() else ~numbers))
     return evaluate_batches(model, batches, unigram, world)
 
 
 def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:
-    """A store's ids mean something only to the tokenizer that made them."""
+    """Refuse a store of another tokenizer than the model's."""
     if (folder / "spiece.model").exists():
         store.check_tokenizer(own_tokenizer(folder, model.config))
     elif model.config.vocab_size != store.vocab_size:
         raise CheckpointError(
-            "wrong-tokenizer", f"`{folder}` has {model.config.vocab_size:,} pieces, the store {store.vocab_size:,}",
+            "wrong-tokenizer",
+            f"`{folder}` has {model.config.vocab_size:,} tokens, the store {store.vocab_size:,}",
             "build the store with the model's tokenizer: albertkit corpus build FILES --tokenizer MODEL --out STORE",
-        )  # fmt: skip
+        )

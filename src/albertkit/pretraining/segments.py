@@ -8,22 +8,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albertkit.jit import compiled
 from albertkit.pretraining.randomness import below, bits, heads, subkey, uniform
-from albertkit.tokenizer.compiled import compiled
 
 IN_ORDER, SWAPPED, RANDOM, SINGLE = 0, 1, 2, 3  # kinds of examples
 
 # One example: 20 bytes. Starts are numbers of tokens in a shard, lengths are those after truncation. A and B are the
 # segments as the model sees them, after any swap.
 EXAMPLE = np.dtype(
-    [("a_start", "<u4"), ("b_start", "<u4"), ("a_shard", "<u2"), ("b_shard", "<u2"), ("a_length", "<u2"),
-     ("b_length", "<u2"), ("kind", "u1"), ("short_target", "u1"), ("unused", "<u2")]
-)  # fmt: skip
+    [
+        ("a_start", "<u4"),
+        ("b_start", "<u4"),
+        ("a_shard", "<u2"),
+        ("b_shard", "<u2"),
+        ("a_length", "<u2"),
+        ("b_length", "<u2"),
+        ("kind", "u1"),
+        ("short_target", "u1"),
+        ("unused", "<u2"),
+    ]
+)
 
 # An example whose B is still to be read from another document, maybe of another shard: 32 bytes, only while planning.
-PENDING = np.dtype(
-    [("example", "<i8"), ("key", "<u8"), ("a_length", "<u4"), ("b_target", "<i4"), ("document", "<i8")]
-)  # fmt: skip
+PENDING = np.dtype([("example", "<i8"), ("key", "<u8"), ("a_length", "<u4"), ("b_target", "<i4"), ("document", "<i8")])
 
 
 class Rule(NamedTuple):
@@ -39,10 +46,9 @@ class Rule(NamedTuple):
 
 @compiled
 def _truncate(a_length: int, b_length: int, max_tokens: int, key: np.uint64, counter: int) -> tuple[int, int, int, int]:
-    """Step 5 at once: how many tokens A and B lose depends on no draw, how many of them in front is Binomial(½).
+    """Do step 5 at once: how many tokens A and B lose depends on no draw, how many of them in front is Binomial(½).
 
-    Returns:
-        a_front, a_kept, b_front, b_kept: tokens dropped at the front and tokens kept.
+    Returns tokens dropped at the front of A and kept of it, and the same of B.
     """
     excess = a_length + b_length - max_tokens
     if excess <= 0:
@@ -114,21 +120,18 @@ def _other_document(key: np.uint64, num_documents: int, own: int) -> int:
 
 @compiled
 def _window_end(
-    sentences: np.ndarray, start: int, following: int, last: int, target: int, max_tokens: int, draw: np.uint64
+    sentences: np.ndarray,  # offsets of the shard
+    start: int,  # number of a token
+    following: int,  # the first sentence boundary after it
+    last: int,  # that at the end of the document
+    target: int,
+    max_tokens: int,
+    draw: np.uint64,
 ) -> int:
-    """The token before which a segment without a partner ends, that starts at token `start`.
+    """Return the token before which a segment without a partner ends, that starts at token `start`.
 
     It holds whole sentences, as many as fit, until it has reached the target. A sentence that does not fit alone is cut into
     windows: the first is at least half as long as fits, at random, so that the cuts lie elsewhere in every epoch.
-
-    Args:
-        sentences: Offsets of the shard.
-        start: Number of a token.
-        following: The first sentence boundary after it.
-        last: That at the end of the document.
-        target: Tokens wanted.
-        max_tokens: Tokens that fit.
-        draw: For what is random.
     """
     end = start
     for boundary in range(following, last + 1):
@@ -147,14 +150,17 @@ def _window_end(
 
 @compiled
 def _plan_windows(
-    sentences: np.ndarray, first: int, last: int, shard: int, target: int, rule: Rule, draws: np.uint64,
-    examples: np.ndarray, filled: int,
-) -> int:  # fmt: skip
-    """The examples of a document whose segments have no partner: every token is in exactly one of them.
-
-    Returns:
-        Number of examples, those filled before included.
-    """
+    sentences: np.ndarray,
+    first: int,
+    last: int,
+    shard: int,
+    target: int,
+    rule: Rule,
+    draws: np.uint64,
+    examples: np.ndarray,
+    filled: int,
+) -> int:
+    """Plan a document whose segments have no partner, every token in exactly one of them; return how many are filled then."""
     start, stop, following, counter = np.int64(sentences[first]), np.int64(sentences[last]), first + 1, 2
     while start < stop:
         while np.int64(sentences[following]) <= start:
@@ -171,25 +177,20 @@ def _plan_windows(
 
 @compiled
 def plan_shard(
-    sentences: np.ndarray, documents: np.ndarray, included: np.ndarray, first_number: int, first_rank: int, shard: int,
-    key: np.uint64, rule: Rule, examples: np.ndarray, pending: np.ndarray,
-) -> tuple[int, int, int]:  # fmt: skip
-    """Plan the documents of one shard. Empty `examples` and `pending` only count.
+    sentences: np.ndarray,  # uint32 [sentences + 1], into the tokens
+    documents: np.ndarray,  # uint32 [documents + 1], into the sentences
+    included: np.ndarray,  # bool [documents]
+    first_number: int,  # documents in the shards before
+    first_rank: int,  # included ones among them
+    shard: int,
+    key: np.uint64,  # of the epoch's segments
+    rule: Rule,
+    examples: np.ndarray,  # [N] of EXAMPLE, to fill
+    pending: np.ndarray,  # [R] of PENDING, to fill
+) -> tuple[int, int, int]:
+    """Plan the documents of one shard; return the numbers of examples, of pending ones among them, and of documents skipped.
 
-    Args:
-        sentences: uint32 [sentences + 1], into the tokens.
-        documents: uint32 [documents + 1], into the sentences.
-        included: bool [documents].
-        first_number: Number of documents in the shards before.
-        first_rank: Number of included ones among them.
-        shard: Number of the shard.
-        key: Key of the epoch's segments.
-        rule: The settings.
-        examples: [N] of EXAMPLE, to fill.
-        pending: [R] of PENDING, to fill.
-
-    Returns:
-        Number of examples, how many of them are pending, and the documents skipped.
+    Empty `examples` and `pending` only count.
     """
     filled, waiting, skipped, rank = 0, 0, 0, first_rank - 1
     for number in range(len(documents) - 1):
@@ -237,21 +238,16 @@ def plan_shard(
 
 @compiled
 def read_random_segments(
-    sentences: np.ndarray, documents: np.ndarray, included: np.ndarray, first_rank: int, shard: int, max_tokens: int,
-    examples: np.ndarray, pending: np.ndarray,
-) -> None:  # fmt: skip
-    """Find B of the pending examples whose document lies in this shard: from a random sentence on, to the target.
-
-    Args:
-        sentences: uint32 [sentences + 1], into the tokens.
-        documents: uint32 [documents + 1], into the sentences.
-        included: int64, the numbers of the included documents in this shard.
-        first_rank: Number of included documents in the shards before.
-        shard: Number of the shard.
-        max_tokens: Tokens that fit in an example, specials excluded.
-        examples: [N] of EXAMPLE.
-        pending: [R] of PENDING.
-    """
+    sentences: np.ndarray,  # uint32 [sentences + 1], into the tokens
+    documents: np.ndarray,  # uint32 [documents + 1], into the sentences
+    included: np.ndarray,  # int64, numbers of the included documents in this shard
+    first_rank: int,  # included documents in the shards before
+    shard: int,
+    max_tokens: int,  # that fit in an example, specials excluded
+    examples: np.ndarray,  # [N] of EXAMPLE
+    pending: np.ndarray,  # [R] of PENDING
+) -> None:
+    """Find B of the pending examples whose document lies in this shard: from a random sentence on, to the target."""
     for i in range(len(pending)):
         wait = pending[i]
         local = wait.document - first_rank

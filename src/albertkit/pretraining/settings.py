@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.training.settings import Settings
+from albertkit.training.settings import ComputeOptions, LoopOptions
 
 PAPER_STEPS = 125_000
 WARMUP_SHARE = 0.025  # of the updates, or of the time
@@ -19,23 +19,23 @@ Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1",
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings(Settings):
+class PretrainSettings(LoopOptions, ComputeOptions):
     """Settings of a pretraining run. The defaults are the paper's, except for the batch, which suits one machine.
 
     Attributes:
         size: tiny, small, base, large, xlarge or xxlarge, without dropout as in version 2; or version 1 with dropout 0.1:
             base-v1, large-v1, xlarge-v1. Default: base, or the model that is continued.
         config: A `config.json` to use in place of a size.
-        output_bias: Where the bias of the prediction begins: zeros, as the original's; or frequencies, the logarithms of those
-            of the training text's pieces, which spares the run learning them.
-        passes_from: Passes through the shared layer at first, fewer than the model's: cheaper updates that teach it most of what
-            more passes would. Evaluations and checkpoints have all passes always. Default: all from the start.
-        passes_grow: Share of the updates after which the passes double, until all are made, each number for an equal part of the
-            rest.
-        train_only: all; or new-rows: the embeddings of the pieces that the continued model did not have and their biases in
+        output_bias: Initial value of the masked-LM output bias: zeros, as the original's; or frequencies, the logarithms of those
+            of the training text's tokens, which spares the run learning them.
+        start_layers: Layers at first, fewer than the model's, which share one set of weights: cheaper updates that teach it most
+            of what more layers would. Evaluations and checkpoints always have all layers. Default: all from the start.
+        start_share: Share of the updates after which the number of layers doubles, until all are used, each number for an equal
+            part of the rest.
+        train_only: all; or new-rows: the embeddings of the tokens that the continued model did not have and their biases in
             the prediction, while everything else keeps its bits.
         new_rows_from: First id of the new rows. Default: what `albertkit tokenizer extend` has noted beside the model, else the
-            number of its pieces.
+            number of its tokens.
         length: Longest sequence, in tokens, special tokens included.
         batch_tokens: Real tokens of a micro-batch on each device, at most.
         batch_size: Sequences of a micro-batch on each device, in place of `batch_tokens`.
@@ -48,33 +48,16 @@ class PretrainSettings(Settings):
         max_predictions: Most predictions a sequence; 0 for no cap (the paper's code used 20).
         max_ngram: Longest masked span, in words.
         favor_shorter_ngram: Spans of n words with probability in proportion to 1/n; otherwise the longer the likelier.
-        mask_units: words: all pieces of a word are masked together; or pieces, one by one, as transformers' collator does.
+        mask_units: words: all tokens of a word are masked together; or pieces, one by one, as transformers' collator does.
         short_seq_prob: Share of documents cut into shorter sequences, each epoch anew.
         held_out: Share of documents kept for evaluation.
         steps: Updates. Default: the paper's 125,000; with `minutes`, as many as fit.
-        minutes: Time for updates, evaluations and checkpoints, in place of a number of updates: how many fit is planned again and
-            again, and the learning rate follows the plans. The run keeps them in `plan.json`.
-        plan: `plan.json` of a run with `minutes`, or its folder: follow its plans, to the same bits, whatever the time taken.
         lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
-        optimizer: lamb or adamw, with decay 0.01; or one of your own (`register_optimizer`).
-        bias_correction: Correct the moments' bias, as Model Garden's LAMB and AdamW; Google's first code does not.
-        clip_norm: Gradients of a larger norm are scaled down to it; 0 for no clipping, as Model Garden's LAMB.
         warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000. With `minutes` it ends after a
             tenth of the time at the latest.
-        schedule: polynomial, cosine or constant.
-        poly_power: Exponent of the polynomial schedule: 1 decays linearly.
-        end_lr: Learning rate that a polynomial or cosine schedule ends at.
-        ema_decay: Keep a moving average of the weights and evaluate and export it; 0 for none.
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
-        compile: Fuse what stands between the matrix products with `torch.compile`: on, off, or auto: on CUDA.
-        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
-        seed: Start of everything random.
-        log_every: Updates between two reports.
         eval_every: Updates between two evaluations; 0 for one at the end. Default: a twentieth of the run, at least 50 updates
             without `minutes`.
-        save_every: Updates between two checkpoints; 0 for one at the end. Default: as eval_every.
-        keep: Checkpoints kept.
-        device: auto, cpu, cuda or cuda:N.
+        compile: Fuse what stands between the matrix products with `torch.compile`: on, off, or auto: on CUDA.
     """
 
     free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every", "processes"})
@@ -82,8 +65,8 @@ class PretrainSettings(Settings):
     size: Size | None = None
     config: Path | None = None
     output_bias: Literal["zeros", "frequencies"] = "zeros"
-    passes_from: int | None = None
-    passes_grow: float = 0.7
+    start_layers: int | None = None
+    start_share: float = 0.7
     train_only: Literal["all", "new-rows"] = "all"
     new_rows_from: int | None = None
     length: int = 512
@@ -100,51 +83,32 @@ class PretrainSettings(Settings):
     mask_units: Literal["words", "pieces"] = "words"
     short_seq_prob: float = 0.1
     held_out: float = 0.01
-    steps: int | None = None
-    minutes: float | None = None
-    plan: Path | None = None
-    lr: float | None = None
-    optimizer: str = "lamb"
-    bias_correction: bool = False
-    clip_norm: float = 1.0
-    warmup_steps: int | None = None
-    schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
-    poly_power: float = 1.0
-    end_lr: float = 0.0
-    ema_decay: float = 0.0
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
-    gradient_checkpointing: bool = False
-    seed: int = 0
-    log_every: int = 10
-    eval_every: int | None = None
-    save_every: int | None = None
-    keep: int = 2
-    device: str = "auto"
 
-    def check(self) -> None:
-        """Raise one error that lists everything impossible.
-
-        Raises:
-            ConfigError: bad-settings.
-        """
+    def problems(self) -> list[str]:
+        """List what is impossible."""
         from albertkit.training.optimizers import known_optimizers  # loads torch, which a help page does without
 
-        at_least = dict(
-            length=8, batch_tokens=1, batch_size=1, accumulation=1, processes=1,
-            max_predictions=0, max_ngram=1, steps=1, log_every=1, keep=1,
-            warmup_steps=0, eval_every=0, save_every=0, clip_norm=0, new_rows_from=1,
-            passes_from=1,
-        )  # fmt: skip
-        found = self.problems(
-            at_least, below_one=("short_seq_prob", "held_out", "ema_decay", "masked_lm_prob", "passes_grow")
+        least_one = (
+            "batch_tokens",
+            "batch_size",
+            "accumulation",
+            "processes",
+            "max_ngram",
+            "steps",
+            "log_every",
+            "keep",
         )
+        least_zero = ("max_predictions", "warmup_steps", "eval_every", "save_every", "clip_norm")
+        at_least = dict.fromkeys((*least_one, "new_rows_from", "start_layers"), 1) | dict.fromkeys(least_zero, 0)
+        shares = ("short_seq_prob", "held_out", "ema_decay", "masked_lm_prob", "start_share")
+        found = [*super().problems(), *self.out_of_range({"length": 8, **at_least}, shares)]
         if self.optimizer not in (known := known_optimizers()):
             found.append(f"optimizer must be one of {', '.join(known)}, it is {self.optimizer}")
         if self.masked_lm_prob == 0 and self.pair_task == "none":
             found.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:
-            found.append("train_only new-rows needs masked pieces, masked_lm_prob is 0")
+            found.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
         if self.new_rows_from is not None and self.train_only == "all":
             found.append("new_rows_from means something with train_only new-rows only")
         if self.lr is not None and not 0 < self.lr < 10:
@@ -161,8 +125,7 @@ class PretrainSettings(Settings):
             found.append("batch_size and batch_tokens are both given; one follows from the other")
         if self.most_tokens < self.length:
             found.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
-        if found:
-            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+        return found
 
     def as_started(self, run: Path) -> "PretrainSettings":
         """These settings with what the run in a folder was started with where they leave it open: its number of processes, its
@@ -179,7 +142,7 @@ class PretrainSettings(Settings):
         """As `Settings.check_same`; a run whose learning rate does not decay may be given more updates.
 
         Raises:
-            CheckpointError: other-settings, naming what differs.
+            CheckpointError: changed, naming what differs.
         """
         before, now = self.read(path).get("steps"), self.steps
         if before is None or now is None or before == now:
@@ -190,7 +153,7 @@ class PretrainSettings(Settings):
         if now < before:
             fact = "a run cannot be shortened"
             hint = f"resume it with --steps {before}, or start a new run with another --out"
-        elif self.schedule != "constant" or self.passes_from is not None:
+        elif self.schedule != "constant" or self.start_layers is not None:
             fact = "what its updates do follows from their number, from the first one on"
             hint = (
                 f"train its model further in a new run: albertkit pretrain STORE --continue {run / 'final'} --out NEW "
@@ -198,7 +161,7 @@ class PretrainSettings(Settings):
             )
         else:
             return
-        raise CheckpointError("other-settings", f"`{run}` was started with {before:,} steps, now {now:,}: {fact}", hint)
+        raise CheckpointError("changed", f"`{run}` was started with {before:,} steps, now {now:,}: {fact}", hint)
 
     def resolve(self, world_size: int = 1, continued: bool = False) -> tuple["PretrainSettings", list[str]]:
         """Fill in what was left open.
@@ -211,22 +174,24 @@ class PretrainSettings(Settings):
             The settings with every default a number, and a line for each derived value that says why.
 
         Raises:
-            ConfigError: bad-settings.
+            ConfigError: bad-value.
         """
         self.check()
         if continued and (given := [name for name in ("size", "config") if getattr(self, name) is not None]):
             raise ConfigError(
-                "bad-settings", f"{' and '.join(given)} cannot be set: the model that is continued decides",
+                "bad-value",
+                f"{' and '.join(given)} cannot be set: the model that is continued decides",
                 f"leave out {' and '.join(f'--{name}' for name in given)}, also in a --config-file",
-            )  # fmt: skip
+            )
         if self.output_bias == "frequencies" and continued:
             raise ConfigError(
-                "bad-settings", "output_bias frequencies is for weights that are drawn, the model that is continued has a bias",
+                "bad-value",
+                "output_bias frequencies is for initialised weights, the model that is continued has a bias",
                 "leave --output-bias out, also in a --config-file",
-            )  # fmt: skip
+            )
         if self.train_only == "new-rows" and not continued:
             raise ConfigError(
-                "bad-settings", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
+                "bad-value", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
             )
         processes = self.processes or world_size
         tokens = self.most_tokens * self.accumulation * processes
@@ -276,7 +241,7 @@ class PretrainSettings(Settings):
             ids: Its special ids, as the configuration names them. Default: the usual ones.
 
         Raises:
-            ConfigError: vocab-mismatch or special-ids if `config` names others, bad-settings if it is too short.
+            ConfigError: wrong-tokenizer or wrong-tokenizer if `config` names others, bad-value if it is too short.
         """
         ids = ids or {}
         if self.config is None:
@@ -284,12 +249,13 @@ class PretrainSettings(Settings):
             size, dropout, _ = (self.size or "base").partition("-v1")
             version = 1 if dropout else 2
             return AlbertConfig.from_size(size, version, vocab_size=vocab_size, max_position_embeddings=longest, **ids)
-        from albertkit.checkpoints.initial import config_for  # loads torch, which a help page does without
+        from albertkit.conversion.initial import config_for  # loads torch, which a help page does without
 
         config = config_for(self.config, vocab_size, ids)
         if config.max_position_embeddings < self.length:
             raise ConfigError(
-                "bad-settings", f"length {self.length} exceeds max_position_embeddings {config.max_position_embeddings}",
+                "bad-value",
+                f"length {self.length} exceeds max_position_embeddings {config.max_position_embeddings}",
                 f"use --length {config.max_position_embeddings}",
-            )  # fmt: skip
+            )
         return config

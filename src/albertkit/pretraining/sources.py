@@ -10,21 +10,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from albertkit.addresses import is_remote
+from albertkit.conversion.tensorflow.records import begins_with_record
 from albertkit.corpus import TokenStore
-from albertkit.corpus.store import MANIFEST
+from albertkit.corpus.store_format import MANIFEST
+from albertkit.data.packing import PackedBatch
 from albertkit.errors import ConfigError, DataError
-from albertkit.model.packing import PackedBatch
-from albertkit.pretraining.epoch_stream import EpochStream
 from albertkit.pretraining.evaluation import Unigram
-from albertkit.pretraining.examples import ExampleSettings, blocks_of
-from albertkit.pretraining.export_settings import ExportSettings
+from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
-from albertkit.pretraining.record_stream import RecordEvaluation, RecordStream
-from albertkit.pretraining.records import TrainingRecords, holds_records, is_record_name
+from albertkit.pretraining.options import ExportSettings
+from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, holds_records, is_record_name
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.stream import BatchStream, EvaluationStream
-from albertkit.pretraining.usage import tokens_used, used_text
-from albertkit.tensorflow_files.records import begins_with_record
+from albertkit.pretraining.stream import Batching, BatchStream, EpochStream, EvaluationStream
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 
@@ -34,15 +31,21 @@ _VERIFIED = 4 << 30
 
 # What was decided when the records were written.
 _FIXED = (
-    "sop_pairs", "masked_lm_prob", "max_predictions", "max_ngram", "favor_shorter_ngram", "mask_units", "short_seq_prob",
-)  # fmt: skip
+    "sop_pairs",
+    "masked_lm_prob",
+    "max_predictions",
+    "max_ngram",
+    "favor_shorter_ngram",
+    "mask_units",
+    "short_seq_prob",
+)
 
 
 class HeldOut(Protocol):
     """Batches to evaluate on.
 
     Attributes:
-        size: Examples and, 0 if that is not known, masked pieces of all processes.
+        size: Examples and, 0 if that is not known, masked tokens of all processes.
     """
 
     @property
@@ -67,38 +70,30 @@ class Source(Protocol):
     settings: PretrainSettings
 
     def training(self, world: World) -> EpochStream:
-        """The batches to train on."""
+        """Return the batches to train on."""
 
     def evaluation(self, world: World) -> HeldOut:
-        """The held-out batches, the same at every iteration."""
+        """Return the held-out batches, the same at every iteration."""
 
     def unigram(self, world: World) -> Unigram:
-        """Piece frequencies of what is trained on; called in all processes."""
+        """Count the tokens of what is trained on; called in all processes."""
 
     def describe(self, stream: EpochStream) -> str:
-        """A line about the first epoch of the stream."""
+        """Return a line about the first epoch of the stream."""
 
     def tokens_used(self, stream: EpochStream) -> float:
-        """Share of the training text that is in an example of the first epoch."""
+        """Return the share of the training text that is in an example of the first epoch."""
 
     def facts(self) -> dict[str, Any]:
-        """What the model card says of the data."""
+        """Return what the model card says of the data."""
 
 
 def open_source(
     data: str | Path | TokenStore, settings: PretrainSettings, tokenizer: str | Path | None = None
 ) -> Source:
-    """Open what a run is to train on.
+    """Open what a run is to train on: a token store, its folder or address (`s3://…`); or TFRecords.
 
-    Args:
-        data: A token store, its folder or its address (`s3://…`); or TFRecords: a file, a folder of them, or a glob.
-        settings: Of the run.
-        tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer/` beside them, as
-            `albertkit corpus export` leaves it. A store has its own, and another one is refused.
-
-    Raises:
-        DataError: wrong-tokenizer, not-a-store, broken-store, and what `TokenStore.open` and `TrainingRecords` raise.
-        ConfigError: no-tokenizer; bad-settings if the settings ask for other masks than the records have.
+    A store has its own tokenizer, and another one is refused; that of records lies beside them unless it is named.
     """
     if not isinstance(data, TokenStore) and is_records(data):
         return RecordSource(Path(data), settings, tokenizer)
@@ -109,12 +104,12 @@ def open_source(
 
 
 def is_records(data: str | Path) -> bool:
-    """Whether data are TFRecords: a file, a folder of them, or a glob."""
+    """Return whether data are TFRecords: a file, a folder of them, or a glob."""
     return not is_remote(data) and (has_magic(str(data)) or holds_records(Path(data)))
 
 
 def is_pretraining_data(data: str) -> bool:
-    """Whether data look like a token store or like records, and not like the labelled examples of a task."""
+    """Return whether data look like a token store or like records, and not like the labelled examples of a task."""
     path = Path(data)
     if is_remote(data) or (path / MANIFEST).exists() or has_magic(data):
         return True
@@ -132,24 +127,26 @@ class StoreSource:
         self._held_out = store.held_out(settings.held_out, settings.seed)
 
     def training(self, world: World) -> BatchStream:
-        """The batches to train on."""
+        """Return the batches to train on."""
         return BatchStream(
-            self._store, [~documents for documents in self._held_out], example_settings(self.settings),
+            self._store,
+            [~documents for documents in self._held_out],
+            example_settings(self.settings),
             mask_settings(self.settings),
-            seed=self.settings.seed, batch_tokens=self.settings.most_tokens, accumulation=self.settings.accumulation,
-            rank=world.rank, world_size=world.size, processes=self.settings.processes, batch_size=self.settings.batch_size,
-        )  # fmt: skip
+            seed=self.settings.seed,
+            **_batching(self.settings, world),
+        )
 
     def evaluation(self, world: World) -> EvaluationStream:
-        """The held-out batches."""
+        """Return the held-out batches."""
         return held_out_stream(self._store, self.settings, self._held_out, world)
 
     def unigram(self, world: World) -> Unigram:
-        """Piece frequencies of the documents that are not held out."""
+        """Count the tokens of the documents that are not held out."""
         return Unigram(self._store, self._held_out, world)
 
     def describe(self, stream: EpochStream) -> str:
-        """Examples in the first epoch, and documents that gave none."""
+        """Return the examples in the first epoch, and documents that gave none."""
         plan = stream.plan(0)
         skipped = plan.skipped_documents
         aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
@@ -160,12 +157,12 @@ class StoreSource:
         )
 
     def tokens_used(self, stream: EpochStream) -> float:
-        """Share of the training text that is in an example of the first epoch."""
+        """Return the share of the training text that is in an example of the first epoch."""
         shards = blocks_of(self._store, example_settings(self.settings), self.settings.seed, 0)[0]
         return tokens_used(self._store, stream.plan(0), [~documents for documents in self._held_out], shards)
 
     def facts(self) -> dict[str, Any]:
-        """Counts of the store."""
+        """Return counts of the store."""
         return {
             "documents": self._store.num_documents,
             "sentences": self._store.num_sentences,
@@ -181,48 +178,55 @@ class RecordSource:
         defaults = PretrainSettings()
         if changed := [name for name in _FIXED if getattr(settings, name) != getattr(defaults, name)]:
             raise ConfigError(
-                "bad-settings", f"{', '.join(changed)} cannot be set: what is masked is fixed in the records `{path}`",
+                "bad-value",
+                f"{', '.join(changed)} cannot be set: what is masked is fixed in the records `{path}`",
                 "leave these settings out, or train on a token store",
-            )  # fmt: skip
+            )
         self.path = path
         if path.is_file() and not is_record_name(path.name) and not begins_with_record(path):
             raise DataError(
-                "not-a-store", f"`{path}` is a file that is neither a token store nor TFRecords",
+                "wrong-kind",
+                f"`{path}` is a file that is neither a token store nor TFRecords",
                 f"make a store of text with `albertkit corpus build {shlex.quote(str(path))} --tokenizer DIR --out STORE`, "
                 "and train on that",
-            )  # fmt: skip
+            )
         self.tokenizer = AlbertTokenizer.from_pretrained(tokenizer or _tokenizer_beside(path))
         self._records = TrainingRecords(path, self.tokenizer, pairs=settings.pair_task != "none")
         self.fingerprint = self._records.fingerprint
         if settings.length not in (defaults.length, self._records.length):
             raise ConfigError(
-                "bad-settings", f"length is {settings.length}, the records `{path}` have {self._records.length}",
+                "bad-value",
+                f"length is {settings.length}, the records `{path}` have {self._records.length}",
                 "leave it out, or train on a token store",
-            )  # fmt: skip
+            )
         self.settings = dataclasses.replace(settings, length=self._records.length)
         self._held_out = self._records.held_out(settings.held_out, settings.seed)
 
     def training(self, world: World) -> RecordStream:
-        """The batches to train on."""
+        """Return the batches to train on."""
         return RecordStream(
-            self._records, ~self._held_out,
-            seed=self.settings.seed, batch_tokens=self.settings.most_tokens, accumulation=self.settings.accumulation,
-            rank=world.rank, world_size=world.size, processes=self.settings.processes, batch_size=self.settings.batch_size,
-        )  # fmt: skip
+            self._records,
+            ~self._held_out,
+            seed=self.settings.seed,
+            **_batching(self.settings, world),
+        )
 
     def evaluation(self, world: World) -> RecordEvaluation:
-        """The held-out batches, masked as they were written."""
+        """Return the held-out batches, masked as they were written."""
         return RecordEvaluation(
-            self._records, self._held_out,
-            batch_tokens=self.settings.most_tokens, rank=world.rank, world_size=world.size,
-        )  # fmt: skip
+            self._records,
+            self._held_out,
+            batch_tokens=self.settings.most_tokens,
+            rank=world.rank,
+            world_size=world.size,
+        )
 
     def unigram(self, world: World) -> Unigram:
-        """Piece frequencies of records that are not held out."""
-        return Unigram.of_counts(self._records.count_pieces(~self._held_out))
+        """Count the tokens of records that are not held out."""
+        return Unigram.of_counts(self._records.count_tokens(~self._held_out))
 
     def describe(self, stream: EpochStream) -> str:
-        """Records of each kind, and what their duplicates mean for the evaluation."""
+        """Return the number of records, and what their duplicates mean for the evaluation."""
         held_out = int(self._held_out.sum())
         return (
             f"records: {len(stream.plan(0)):,} of {self._records.length} padded tokens, {held_out:,} held out (if "
@@ -230,11 +234,11 @@ class RecordSource:
         )
 
     def tokens_used(self, stream: EpochStream) -> float:
-        """All of what the records hold."""
+        """Return 1: records are whole examples."""
         return 1.0
 
     def facts(self) -> dict[str, Any]:
-        """Number and size of the records."""
+        """Return number and size of the records."""
         return {
             "records": len(self._records),
             "padded length": self._records.length,
@@ -246,36 +250,62 @@ def _tokenizer_beside(path: Path) -> Path:
     folder = (path if path.is_dir() else path.parent) / "tokenizer"
     if not folder.is_dir():
         raise ConfigError(
-            "no-tokenizer", f"the records `{path}` do not say what their ids mean: there is no `{folder}`",
+            "no-tokenizer",
+            f"the records `{path}` do not say what their ids mean: there is no `{folder}`",
             "name the tokenizer that they were made with: --tokenizer DIR",
-        )  # fmt: skip
+        )
     return folder
 
 
+def _batching(settings: PretrainSettings, world: World) -> Batching:
+    """Return how this process takes its share of the examples."""
+    return Batching(
+        batch_tokens=settings.most_tokens,
+        accumulation=settings.accumulation,
+        rank=world.rank,
+        world_size=world.size,
+        processes=settings.processes,
+        batch_size=settings.batch_size,
+    )
+
+
 def example_settings(settings: PretrainSettings | ExportSettings) -> ExampleSettings:
-    """How documents become examples."""
+    """Return how documents become examples."""
     return ExampleSettings(
-        max_length=settings.length, short_seq_prob=settings.short_seq_prob,
-        pair_task=settings.pair_task, sop_pairs=settings.sop_pairs,
-    )  # fmt: skip
+        max_length=settings.length,
+        short_seq_prob=settings.short_seq_prob,
+        pair_task=settings.pair_task,
+        sop_pairs=settings.sop_pairs,
+    )
 
 
 def mask_settings(settings: PretrainSettings | ExportSettings) -> MaskSettings:
-    """What is masked."""
+    """Return what is masked."""
     return MaskSettings(
-        masked_lm_prob=settings.masked_lm_prob, max_predictions=settings.max_predictions or None,
-        max_ngram=settings.max_ngram, favor_shorter_ngram=settings.favor_shorter_ngram,
+        masked_lm_prob=settings.masked_lm_prob,
+        max_predictions=settings.max_predictions or None,
+        max_ngram=settings.max_ngram,
+        favor_shorter_ngram=settings.favor_shorter_ngram,
         whole_word=settings.mask_units == "words",
-    )  # fmt: skip
+    )
 
 
 def held_out_stream(
     store: TokenStore, settings: PretrainSettings, held_out: list[np.ndarray], world: World
 ) -> EvaluationStream:
-    """The examples to evaluate on: the same at every evaluation, masked as the paper does (15 %) whatever the training masks,
-    so that numbers of different runs compare; a run that masks nothing is evaluated on whole text."""
+    """Return the examples to evaluate on, the same at every evaluation.
+
+    They are masked as the paper does (15 %) whatever the training masks, so that numbers of different runs compare; a run that
+    masks nothing is evaluated on whole text.
+    """
     masks = MaskSettings() if settings.masked_lm_prob else MaskSettings(masked_lm_prob=0.0)
     return EvaluationStream(
-        store, held_out, example_settings(settings), masks,
-        seed=settings.seed, batch_tokens=settings.most_tokens, rank=world.rank, world_size=world.size,
-    )  # fmt: skip
+        store,
+        held_out,
+        example_settings(settings),
+        masks,
+        seed=settings.seed,
+        batch_tokens=settings.most_tokens,
+        rank=world.rank,
+        world_size=world.size,
+    )

@@ -1,4 +1,4 @@
-"""What a run begins with: weights drawn from the seed, a model to continue, or what the run itself has saved."""
+"""Start of a run: weights initialised from the seed, a model to continue, or what the run itself has saved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from albertkit.checkpoints import local_folder, read_tensors
-from albertkit.checkpoints.folder import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, fill
-from albertkit.checkpoints.initial import special_ids
-from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
+from albertkit.conversion.initial import special_ids
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.files import read_json, sha256_file
+from albertkit.files import load, sha256_file
 from albertkit.model import AlbertForPreTraining
+from albertkit.model.folder import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, read_tensors
+from albertkit.model_folder import local_folder
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -35,7 +35,7 @@ class Start:
 
     Attributes:
         model: On the CPU.
-        continued: What `provenance.json` says of the model that is continued; empty for drawn weights.
+        continued: What `provenance.json` says of the model that is continued; empty for initialised weights.
         notes: What a person should know.
     """
 
@@ -44,74 +44,59 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def draw(settings: PretrainSettings, vocab_size: int, ids: Mapping[str, int] | None = None) -> Start:
-    """Weights drawn from the seed alone, the same in every process."""
+def initialise(settings: PretrainSettings, vocab_size: int, ids: Mapping[str, int] | None = None) -> Start:
+    """Initialise a model from the seed alone, the same in every process."""
     config = settings.model_config(vocab_size, ids)
     torch.manual_seed(settings.seed)
     return Start(AlbertForPreTraining(config))
 
 
 def resume_start(folder: Path) -> Start:
-    """What a run that continues a model saved at its beginning."""
-    continued = read_json(folder / PROVENANCE)["continued"]
+    """Return the model that a run which continues another saved at its beginning."""
+    continued = load(folder / PROVENANCE, dict[str, Any])["continued"]
     return Start(AlbertForPreTraining.from_pretrained(folder, strict=True), continued)
 
 
 def begin_run(
     run: Path | None, tokenizer: AlbertTokenizer, settings: PretrainSettings, start: str | Path | None, resume: bool
 ) -> Start:
-    """The weights that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
+    """Return the model that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
 
-    Args:
-        run: Folder of the run, if there is one.
-        tokenizer: Of the data to train on.
-        settings: Of the run.
-        start: The model to continue, if there is one; a resumed run has its own copy.
-        resume: Whether the run is resumed.
-
-    Raises:
-        CheckpointError, ConfigError: What `continue_model` raises.
+    A resumed run has its own copy of the model that it continues, and needs no `start`.
     """
     if run is not None and resume and (run / START).exists():
         return resume_start(run / START)
     if start is not None:
         return continue_model(start, tokenizer, settings)
-    return draw(settings, tokenizer.vocab_size, special_ids(tokenizer))
+    return initialise(settings, tokenizer.vocab_size, special_ids(tokenizer))
 
 
 def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: PretrainSettings) -> Start:
-    """A checkpoint of any class to train further: heads that it lacks are drawn, rows for new pieces are added.
+    """Return a checkpoint of any class to train further: heads that it lacks are initialised, rows for new tokens are added.
 
-    A new row is the mean of the old ones and noise, since equal rows could be told apart by training only; its bias in the
-    prediction is the least of the old ones. `albertkit tokenizer extend --model` makes better rows, each of the pieces that
-    the old vocabulary writes it with.
-
-    Args:
-        source: Checkpoint folder, or `org/name` of the hub, with its tokenizer.
-        tokenizer: Of the data to train on. Its first pieces must be those of the model, at the same ids.
-        settings: The seed draws what is new; the length must not exceed the model's.
-
-    Raises:
-        CheckpointError: vocab-mismatch, no-tokenizer, no-weights, weights-mismatch and what else loading raises.
-        ConfigError: bad-settings.
+    The tokenizer is that of the data; its first tokens must be those of the model, at the same ids. A new row is the mean of
+    the old ones and noise, since equal rows could be told apart by training only; its bias in the prediction is the least of
+    the old ones. `albertkit tokenizer extend --model` makes better rows, each of the tokens that the old vocabulary writes it
+    with.
     """
     path = local_folder(source)
     config = AlbertConfig.from_pretrained(path)
     if settings.length > config.max_position_embeddings:
         raise ConfigError(
-            "bad-settings", f"length {settings.length} exceeds the {config.max_position_embeddings} positions of `{source}`",
+            "bad-value",
+            f"length {settings.length} exceeds the {config.max_position_embeddings} positions of `{source}`",
             f"use --length {config.max_position_embeddings}",
-        )  # fmt: skip
+        )
     before = own_tokenizer(path, config, source)
     notes = _check_vocabulary(source, before, tokenizer)
     own = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
     torch.manual_seed(settings.seed)
-    model, matched = fill(
-        AlbertForPreTraining, config.replace(foreign=own), read_tensors(path), _MAY_BE_FRESH, str(path)
+    model, matched = AlbertForPreTraining.from_tensors(
+        config.replace(foreign=own), read_tensors(path), _MAY_BE_FRESH, str(path)
     )
     fresh = sorted({_part(name) for name in matched.fresh})
     if fresh:
-        notes.append(f"not in `{source}`, drawn afresh: {', '.join(fresh)}")
+        notes.append(f"not in `{source}`, initialised: {', '.join(fresh)}")
     if matched.left_out:
         notes.append(f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}")
     if tokenizer.vocab_size > before.vocab_size:
@@ -121,22 +106,16 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
     continued = {
         "model": str(source),
         "class": next(iter(config.foreign.get("architectures") or []), None),
-        "pieces": before.vocab_size,
+        "tokens": before.vocab_size,
         NEW_ROWS_FROM: before.vocab_size if tokenizer.vocab_size > before.vocab_size else grown_before,
-        "drawn_afresh": fresh,
+        "initialised": fresh,
         **facts,
     }
     return Start(model, continued, notes)
 
 
 def seen_before(continued: dict[str, Any], store: str, settings: PretrainSettings) -> list[str]:
-    """Whether the model that is continued was trained on documents that are held out now, in words.
-
-    Args:
-        continued: As in `Start`.
-        store: Fingerprint of the data.
-        settings: Of the run.
-    """
+    """Say whether the model that is continued was trained on documents that are held out now; `store` is a fingerprint."""
     before = continued.get("provenance", {})
     same = (before.get("held_out"), before.get("seed")) == (settings.held_out, settings.seed)
     if before.get("store") != store or same:
@@ -148,7 +127,7 @@ def seen_before(continued: dict[str, Any], store: str, settings: PretrainSetting
 
 
 def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTokenizer) -> list[str]:
-    """Make sure that every id of the model means the same in the data; what should be known otherwise."""
+    """Refuse data in which an id of the model means something else; return notes about what else differs."""
     if before.fingerprint == now.fingerprint:
         return []
     remedy = (
@@ -156,12 +135,14 @@ def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTo
     )
     if now.vocab_size < before.vocab_size:
         raise CheckpointError(
-            "vocab-mismatch", f"the data's tokenizer has {now.vocab_size:,} pieces, `{source}` {before.vocab_size:,}", remedy
-        )  # fmt: skip
+            "wrong-tokenizer",
+            f"the data's tokenizer has {now.vocab_size:,} tokens, `{source}` {before.vocab_size:,}",
+            remedy,
+        )
     for number in range(before.vocab_size):
         if before.id_to_piece(number) != now.id_to_piece(number):
             raise CheckpointError(
-                "vocab-mismatch",
+                "wrong-tokenizer",
                 f"id {number} is `{before.id_to_piece(number)}` in `{source}` and `{now.id_to_piece(number)}` in the data's "
                 "tokenizer",
                 remedy,
@@ -171,7 +152,7 @@ def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTo
         notes.append(f"text rules: {before.text_rules} in `{source}`, {now.text_rules} in the data")
     if now.vocab_size > before.vocab_size:
         notes.append(
-            f"new pieces: {now.vocab_size - before.vocab_size:,}, each begins as the mean of the {before.vocab_size:,} old rows "
+            f"new tokens: {now.vocab_size - before.vocab_size:,}, each begins as the mean of the {before.vocab_size:,} old rows "
             "and noise; `albertkit tokenizer extend --model` makes better ones"
         )
     return notes
@@ -179,7 +160,7 @@ def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTo
 
 @torch.no_grad()
 def _add_rows(model: AlbertForPreTraining, before: int, now: int) -> None:
-    """Rows for the ids from `before` up to `now`; those that the model had to spare are made anew too."""
+    """Add rows for the ids from `before` up to `now`; spare ones that the model had are replaced, too."""
     if now > model.config.vocab_size:
         model.resize_token_embeddings(now)
     words = model.get_input_embeddings().weight
@@ -189,17 +170,17 @@ def _add_rows(model: AlbertForPreTraining, before: int, now: int) -> None:
 
 
 def _part(name: str) -> str:
-    """The head or part that a parameter belongs to."""
+    """Return the head or part that a parameter belongs to."""
     return name.removeprefix("albert.").split(".")[0]
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """The file of the weights, to tell it again, and what the model says of its own origin."""
-    facts = {}
+    """Return the checksum of the weights, and the provenance that the model has."""
+    facts: dict[str, Any] = {}
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (path / name).exists():
             facts["weights_sha256"] = sha256_file(path / name)
             break
     if (path / PROVENANCE).exists():
-        facts["provenance"] = read_json(path / PROVENANCE)
+        facts["provenance"] = load(path / PROVENANCE, dict[str, Any])
     return facts

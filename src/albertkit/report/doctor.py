@@ -1,4 +1,4 @@
-"""What this machine and this installation can do, and what is missing: the facts behind `albertkit doctor`.
+"""`albertkit doctor`: what this machine and this installation can do, what is missing, and whether files are as written.
 
 Versions are read from package metadata, so that a package too broken to import is still listed; only torch is
 imported, because only torch knows what it can use.
@@ -13,12 +13,19 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import MachineError, MissingExtraError
-from albertkit.report.gpus import bf16_peak
+from albertkit.errors import ConfigError, MachineError, MissingExtraError
+from albertkit.frame.command import takes
+from albertkit.frame.rendering import to_markdown, to_terminal
+from albertkit.frame.result import Result
+from albertkit.frame.section import Cell, Facts, Section, Table, Text
+from albertkit.report.options import DoctorOptions
+from albertkit.training.gpus import bf16_peak
 
+GIB = 1 << 30
 CORE_INSTALL = "pip install -c constraints.txt albertkit"
 
 # What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86, then ARM).
@@ -26,17 +33,119 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_i
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
-def examine() -> dict[str, Any]:
-    """Everything `albertkit doctor` knows, as plain values for JSON.
+@dataclass(frozen=True)
+class Examination(Result):
+    """What was found.
 
-    Returns:
-        `albertkit`, `python`, `platform`, `machine`, `packages`, `extras`, `torch`, `compiler`, `folders`, and
-        `problems`: a list of `fact`, `hint` and `fatal`. Fatal is what keeps the core from working.
-
-    Raises:
-        MachineError: not-installed if albertkit runs from a folder without its metadata; missing-core without
-            `packaging`, which compares versions.
+    Attributes:
+        albertkit: Its version.
+        python: Its version, implementation and executable.
+        platform: The system.
+        machine: Cores, memory and the CPU's abilities.
+        packages: Of the core: name, installed, required, status.
+        extras: Name to whether it is complete, its packages, and how to install it.
+        torch: What torch can use here.
+        compiler: The C++ compiler of torch.compile.
+        folders: Where files are written.
+        problems: Each with its `fact`, a `hint`, and whether it is `fatal`: keeps the core from working.
+        markdown: Whether it is printed as Markdown.
     """
+
+    albertkit: str
+    python: dict[str, str]
+    platform: str
+    machine: dict[str, Any]
+    packages: list[dict[str, Any]]
+    extras: dict[str, dict[str, Any]]
+    torch: dict[str, Any]
+    compiler: dict[str, Any]
+    folders: list[dict[str, Any]]
+    problems: list[dict[str, Any]]
+    markdown: bool = False
+
+    @property
+    def exit_status(self) -> int:
+        """Return 1 if something keeps the core from working."""
+        return int(any(problem["fatal"] for problem in self.problems))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {name: value for name, value in super().to_dict().items() if name != "markdown"}
+
+    def sections(self) -> list[Section]:
+        """Return the machine, the packages, the extras and the problems."""
+        packages, extras, installs = [], [], []
+        for package in self.packages:
+            good = package["status"] == "ok"
+            status = Cell("✓" if good else package["status"], "good" if good else "bad")
+            packages.append([package["name"], package["installed"] or "–", package["required"] or "any", status])
+        for extra, state in self.extras.items():
+            lacking = [f"{one['name']} {one['status']}" for one in state["packages"] if one["status"] != "ok"]
+            complete = state["complete"]
+            extras.append([extra, Cell("✓" if complete else ", ".join(lacking), "good" if complete else "warning")])
+            installs += [state["install"]] if state["install"] else []
+        problems: list[Section] = []
+        for problem in self.problems:
+            problems.append(Text(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
+            problems.append(Text(f"hint: {problem['hint']}"))
+        return [
+            Facts(self._machine(), "albertkit doctor"),
+            Table(["package", "installed", "needed", "state"], packages),
+            Table(["extra", "state"], extras),
+            Text("\n".join(installs), form="code"),  # whole lines, so that they can be copied
+            *(problems or [Text("the core is complete", tone="good")]),
+        ]
+
+    def _machine(self) -> dict[str, str | list[str] | None]:
+        """Return the facts about the machine by name."""
+        machine, torch, compiler = self.machine, self.torch, self.compiler
+        flags = machine["cpu_flags"]
+        headers = "" if compiler["python_headers"] else ", Python's headers missing"
+        facts: dict[str, Any] = {
+            "albertkit": self.albertkit,
+            "Python": "{implementation} {version} ({executable})".format(**self.python),
+            "platform": self.platform,
+            "CPU": machine["cpu"],
+            "cores": f"{machine['usable_cores']} usable of {machine['cores']}",
+            "memory": f"{_gib(machine['available_bytes'])} free of {_gib(machine['memory_bytes'])}",
+            "CPU flags": "not known" if flags is None else " ".join(flags) or "none that matter",
+            "bf16 on the CPU": _bf16(machine["native_bf16"], machine["faster_bf16"]),
+            **(_devices(torch) if not torch["error"] else {"torch": torch["error"]}),
+            "C++ compiler": (compiler["path"] or f"`{compiler['command']}` not found") + headers,
+        }
+        for place in self.folders:
+            state = "writable" if place["writable"] else "NOT writable"
+            facts[place["name"]] = f"{place['path']}, {state}, {_gib(place['free_bytes'])} free"
+        return facts
+
+
+@takes(DoctorOptions)
+def doctor(options: DoctorOptions) -> Result:
+    """Examine this machine and this installation, or verify the files in a folder."""
+    if options.markdown and options.json:
+        raise ConfigError("conflicting-options", "--markdown and --json at once", "choose one of them")
+    if options.folder is not None:
+        from albertkit.verify import verify_files  # imports torch
+
+        return verify_files(options.folder)
+    return examine(options.markdown)
+
+
+def show(result: Result) -> None:
+    """Print the result: as Markdown for an issue where that was asked for, else as sections."""
+    if getattr(result, "markdown", False):
+        print(as_markdown(result), end="")
+    else:
+        to_terminal(result.sections())
+
+
+def as_markdown(result: Result) -> str:
+    """Return the result as Markdown for a public issue: the home folder, which names a person, becomes `~`."""
+    return to_markdown(result.sections(), level=3).replace(str(Path.home()), "~")
+
+
+def examine(markdown: bool = False) -> Examination:
+    """Return everything that can be known without loading a model."""
     try:
         version, requirements = importlib.metadata.version("albertkit"), importlib.metadata.requires("albertkit")
     except importlib.metadata.PackageNotFoundError:
@@ -61,7 +170,7 @@ def examine() -> dict[str, Any]:
         "compiler": compiler(),
         "folders": [folder("temporary files", Path(tempfile.gettempdir())), folder("cache", cache)],
     }
-    return facts | {"problems": problems(facts)}
+    return Examination(**facts, problems=problems(facts), markdown=markdown)
 
 
 # --- packages ---------------------------------------------------------------------------------------------------------
@@ -77,14 +186,11 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
         The core packages, each with `name`, `installed` (version or None), `required` and `status` ("ok", "missing",
         "too old", "too new", "unreadable"); and by extra: `complete`, its `packages`, and the `install` line if it
         is not complete.
-
-    Raises:
-        MachineError: missing-core without `packaging`.
     """
     try:
         from packaging.requirements import Requirement
     except ImportError:
-        raise MachineError("missing-core", "the package `packaging` is not installed", CORE_INSTALL) from None
+        raise MachineError("not-installed", "the package `packaging` is not installed", CORE_INSTALL) from None
     core: list[dict[str, Any]] = []
     by_extra: dict[str, list[dict[str, Any]]] = {}
     for requirement in map(Requirement, requirements):
@@ -146,7 +252,7 @@ def machine() -> dict[str, Any]:
         "available_bytes": _kibibytes(memory.get("MemAvailable")),
         "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags] if flags else None,
         "native_bf16": any(flag in flags for flag in BF16_FLAGS) if flags else None,
-        # As `engines.processor.faster_bf16`, which explains it; this room may not import that one.
+        # As `engines.processor.faster_bf16`, which explains it; that module needs torch.
         "faster_bf16": _faster_bf16(flags, cpu.get("vendor_id", "")) if flags else None,
     }
 
@@ -275,3 +381,36 @@ def problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
         fact = "Python's C headers are missing: torch.compile does not work on the CPU"
         found.append({"fact": fact, "hint": "install them (Debian: apt install python3-dev)", "fatal": False})
     return found
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def _devices(torch: dict[str, Any]) -> dict[str, str]:
+    """Return what torch computes on."""
+    facts = {"torch threads": f"{torch['threads']}, kernels for {torch['cpu_capability']}"}
+    for place, device in enumerate(torch["cuda_devices"]):
+        number = f" {place}" if len(torch["cuda_devices"]) > 1 else ""
+        bf16 = "bf16" if device["native_bf16"] else "no bf16"
+        if device["bf16_peak"]:
+            bf16 += f" (data sheet: {device['bf16_peak'] / 1e12:,.0f} TFLOP/s)"
+        memory = _gib(device["memory_bytes"])
+        facts[f"CUDA device{number}"] = f"{device['name']}, {memory}, capability {device['compute_capability']}, {bf16}"
+        missing = device["packed_attention_fault"]
+        facts[f"packed attention{number}"] = f"does not work: {missing}" if missing else "works"
+    if not torch["cuda_devices"]:
+        build = torch["cuda_build"]
+        facts["CUDA device"] = f"none found (torch is built for CUDA {build})" if build else "none (CPU build)"
+    return facts | ({"Apple GPU": "available"} if torch["mps"] else {})
+
+
+def _bf16(native: bool | None, faster: bool | None) -> str:
+    if native is None:
+        return "not known"
+    if not native:
+        return "emulated: slower than fp32"
+    return "in hardware" if faster else "in hardware, but not known to be faster than fp32"
+
+
+def _gib(size: int | None) -> str:
+    return "?" if size is None else f"{size / GIB:.1f} GiB"

@@ -1,55 +1,170 @@
-"""What is in a checkpoint folder: the facts behind `albertkit inspect`.
-
-The weights file is not loaded: a safetensors header says names, shapes and types.
-"""
+"""`albertkit inspect`: what is in a checkpoint folder, and how large the published models are. No weight is loaded."""
 
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
-from albertkit.files import plain_file, read_json
+from albertkit.files import read_json
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section, Table, Text
+from albertkit.frame.values import bytes_text, flatten
 from albertkit.model_folder import local_folder
-from albertkit.report.compared import compared_sizes, memory
-from albertkit.report.sizes import forward_flops
-
-WEIGHTS = "model.safetensors"
-OTHER_WEIGHTS = ("pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
-HEADS = {"predictions": "masked-LM head", "sop_classifier": "sentence-order head"}
-_BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters in old files
+from albertkit.pretraining.card import ARCHITECTURE
+from albertkit.report.options import InspectOptions
+from albertkit.report.sizes import LENGTH, SHARINGS, compared_sizes, forward_flops, memory, sizes
+from albertkit.weights_file import ENCODER, WEIGHTS, count_parts, read_header
 
 
-def inspect_folder(source: str | Path, length: int | None = None) -> dict[str, Any]:
-    """Everything `albertkit inspect` knows about a model, as plain values for JSON.
+@dataclass(frozen=True)
+class Sizes(Result):
+    """How large every published ALBERT and BERT is.
+
+    Attributes:
+        sizes: Rows of `albertkit.report.sizes.sizes`.
+    """
+
+    sizes: list[dict[str, Any]]
+
+    def sections(self) -> list[Section]:
+        """Return parameters and operations, and the parameters by what layers share."""
+        columns = ["", "layers", "hidden", "embed", "parameters", "with heads", "paper", "GFLOP"]
+        names = ("name", "layers", "hidden_size", "embedding_size", "parameters", "with_heads", "paper")
+        rows = [[*(row[name] for name in names), f"{row['forward_flops_per_token'] / 1e9:.2f}"] for row in self.sizes]
+        note = (
+            "parameters: encoder and pooler; with heads: masked LM and sentence order too; paper: its table 1. GFLOP: forward, "
+            f"a token in a sequence of {LENGTH}. BERT with 30,522 tokens, ALBERT with 30,000."
+        )
+        shared = [row for row in self.sizes if row["sharing"]]
+        counts = [[row["name"], *(f"{row['sharing'][name] / 1e6:.2f}" for name in SHARINGS)] for row in shared]
+        title = "millions of parameters, by what layers share"
+        return [Table(columns, rows, note=note), Table(["", *SHARINGS], counts, title)]
+
+
+@dataclass(frozen=True)
+class Inspection(Result):
+    """Facts of a checkpoint folder.
+
+    Attributes:
+        model: Its folder.
+        run: The run that it is the best model of, or None.
+        model_class: The class that config.json names, `class` in JSON.
+        config: `AlbertConfig.to_dict()`.
+        parameters: By part, `total`, and how many the file `stored`.
+        weights: File, bytes, and numbers by type.
+        flops: Operations of a token in a sequence of `length`.
+        memory: Bytes, as `albertkit.report.sizes.memory`.
+        compared: Rows of `compared_sizes`.
+        tokenizer: Kind, number of tokens, text rules and fingerprint; None without one.
+        provenance: What the folder says of its origin, or None.
+        training: State of the training, or None.
+        card: Whether there is a model card.
+        problems: What does not fit.
+    """
+
+    model: str
+    run: str | None
+    model_class: str | None
+    config: dict[str, Any]
+    parameters: dict[str, Any]
+    weights: dict[str, Any]
+    flops: dict[str, Any]
+    memory: dict[str, int]
+    compared: list[dict[str, Any]]
+    tokenizer: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+    training: dict[str, Any] | None
+    card: bool
+    problems: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {{"model_class": "class"}.get(name, name): value for name, value in super().to_dict().items()}
+
+    def sections(self) -> list[Section]:
+        """Return the facts by heading, the comparison with other models, and the problems."""
+        run = f"{self.run}, of which this is {Path(self.model).name}/" if self.run else None
+        length, state = self.flops["length"], self.training or {}
+        known = {f"trained {name}": state[name] for name in ("step", "tokens", "seconds") if name in state}
+        card = {"model card": "README.md" if self.card else "none"}
+        return [
+            Facts({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
+            Facts({name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True),
+            Facts(self._counted(), "parameters"),
+            Facts(
+                {
+                    "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
+                    "pretraining step": f"{_flops(self.flops['train_per_token'])}, 15 % of the tokens predicted",
+                },
+                f"computing, a token in a sequence of {length}",
+            ),
+            Facts(self._memory(), "memory"),
+            Facts(self.tokenizer or {"kind": "none"}, "tokenizer"),
+            Facts({name: str(value) for name, value in flatten(self.provenance).items()} | known | card, "provenance"),
+            self._compared(),
+            *(Text(problem, tone="bad") for problem in self.problems),
+        ]
+
+    def _counted(self) -> dict[str, Any]:
+        total, stored = self.parameters["total"], self.parameters["stored"]
+        layers = self.config["num_hidden_layers"]
+        copies = f"{stored:,}: what is shared, once for each of the {layers} layers" if stored != total else None
+        types = ", ".join(f"{count:,} {name}" for name, count in self.weights["types"].items())
+        file = {self.weights["file"]: f"{bytes_text(self.weights['bytes'])} ({types})"}
+        return {**self.parameters["parts"], "total": total, "in the file": copies} | file
+
+    def _memory(self) -> dict[str, str]:
+        size = {name: bytes_text(count) for name, count in self.memory.items()}
+        return {
+            "weights": f"{size['load_fp32']} in fp32, {size['load_bf16']} in bf16",
+            "weights in int8": f"{size['load_int8']}: matrices of the layer; tables and heads in fp32",
+            f"to read {self.flops['length']} tokens": f"{size['read_fp32']} in fp32, weights included",
+            "to train": f"{size['train_fp32']} (weights, gradients, two moments) and activations",
+        }
+
+    def _compared(self) -> Table:
+        rows = []
+        for row in self.compared:
+            saved = f"{row['saved']:.1%}" if row["saved"] else None
+            rows.append(
+                [row["name"], row["parameters"], row["unshared"], saved, _flops(row["forward_flops_per_token"])]
+            )
+        columns = ["", "parameters", "unshared", "sharing saves", "forward"]
+        title = f"compared with others, a token in a sequence of {self.flops['length']}"
+        return Table(
+            columns, rows, title, "encoder and pooler; unshared: with weights of its own for every layer", strong=0
+        )
+
+
+@takes(InspectOptions)
+def inspect(options: InspectOptions) -> Result:
+    """Inspect a model folder, draw what its layers do, or list the sizes of the published models."""
+    if options.layers is None:
+        if options.text:
+            raise ConfigError("bad-value", "--text is read with --layers only", "add --layers layers.html")
+        return Sizes(sizes()) if options.model is None else inspect_folder(options.model, options.length)
+    if options.model is None:
+        raise ConfigError("bad-value", "--layers needs a model", "albertkit inspect MODEL --layers layers.html")
+    from albertkit.report.layer_page import draw_layers  # imports torch, and nothing else here does
+
+    return draw_layers(options.model, options.layers, options.text, options.length)
+
+
+def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:
+    """Return everything that is known about a model without loading its weights.
 
     Args:
         source: A checkpoint folder, or a run: its `best/`, else its `final/`.
         length: Tokens of the sequences that FLOPs and memory are counted for. Default: the length it was trained with,
             else what it reads, at most 512.
-
-    Returns:
-        `model` (its folder), `run` (the run it is of), `class`, `config`, `parameters` (by part, `total`, and how many the
-        file `stored`), `weights`, `flops`, `memory`, `compared` (rows of `compared_sizes`), `tokenizer`, `provenance`,
-        `training`, `card`, and `problems`: a list of texts. None for what is not there.
-
-    Raises:
-        DataError: not-found, broken-json. ConfigError: bad-value for a length that cannot be; as
-            `AlbertConfig.from_pretrained`. CheckpointError: not-converted, no-weights, broken-weights.
     """
     folder = local_folder(_checked_path(Path(source)))
-    of_run = folder != Path(source) and Path(source).is_dir()
     config = AlbertConfig.from_pretrained(folder)
     provenance = _json_if_there(folder / "provenance.json")
-    longest = config.max_position_embeddings
-    trained = (provenance or {}).get("length")
-    if length is None:
-        length = (trained if type(trained) is int else 0) or min(512, longest)
-    if not 0 < length <= longest:
-        raise ConfigError("bad-value", f"length is {length}, the model reads 1 to {longest}", f"use --length {longest}")
+    length = _checked_length(length, provenance or {}, config)
     header = read_header(folder / WEIGHTS)
     parts, stored = count_parts(header, config)
     total = sum(parts.values())
@@ -57,106 +172,52 @@ def inspect_folder(source: str | Path, length: int | None = None) -> dict[str, A
     for shape, dtype in header.values():
         types[dtype] = types.get(dtype, 0) + math.prod(shape)
     tokenizer, problems = _tokenizer(folder, config)
-    if _encoder_parameters(parts) != (
-        wanted := config.num_parameters() - config.hidden_size * (config.hidden_size + 1)
-    ):
-        problems.append(
-            f"the encoder in the file has {_encoder_parameters(parts):,} parameters, config.json asks for {wanted:,}"
-        )
-    forward = forward_flops(config, length)
-    return {
-        "model": str(folder),
-        "run": str(source) if of_run else None,
-        "class": next(iter(config.foreign.get("architectures") or []), None),
-        "config": config.to_dict(),
-        "parameters": {"parts": parts, "total": total, "stored": stored},
-        "weights": {"file": WEIGHTS, "bytes": (folder / WEIGHTS).stat().st_size, "types": types},
-        "flops": {
+    found = sum(parts.get(name, 0) for name in ENCODER)
+    wanted = config.num_parameters() - config.hidden_size * (config.hidden_size + 1)
+    if found != wanted:
+        problems.append(f"the encoder in the file has {found:,} parameters, config.json asks for {wanted:,}")
+    return Inspection(
+        model=str(folder),
+        run=str(source) if folder != Path(source) and Path(source).is_dir() else None,
+        model_class=next(iter(config.foreign.get("architectures") or []), None),
+        config=config.to_dict(),
+        parameters={"parts": parts, "total": total, "stored": stored},
+        weights={"file": WEIGHTS, "bytes": (folder / WEIGHTS).stat().st_size, "types": types},
+        flops={
             "length": length,
-            "forward_per_token": forward,
+            "forward_per_token": forward_flops(config, length),
             "train_per_token": config.train_flops_per_token(length),
         },
-        "memory": memory(config, total, length),
-        "compared": compared_sizes(config, length),
-        "tokenizer": tokenizer,
-        "provenance": provenance,
-        "training": _json_if_there(folder / "training_state.json"),
-        "card": (folder / "README.md").exists(),
-        "problems": problems,
-    }
+        memory=memory(config, total, length),
+        compared=compared_sizes(config, length),
+        tokenizer=tokenizer,
+        provenance=provenance,
+        training=_json_if_there(folder / "training_state.json"),
+        card=(folder / "README.md").exists(),
+        problems=problems,
+    )
 
 
-def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfig) -> tuple[dict[str, int], int]:
-    """Parameters by part of the model, each shared one counted once, and how many numbers the file stores for them.
-
-    Args:
-        header: Parameter name, as transformers names them, to shape and type.
-        config: Says what is shared.
-
-    Returns:
-        Part to parameters in the order they run: embeddings, projection, attention, feed-forward, pooler, and heads;
-        and the count with every copy.
-    """
-    counts: dict[str, int] = {}
-    stored = 0
-    for name, (shape, _) in header.items():
-        bare = name.removeprefix("albert.")
-        if bare in _BUFFERS or bare.startswith("predictions.decoder."):  # the decoder is tied to the embeddings
-            continue
-        size = math.prod(shape)
-        stored += size
-        part = _part(bare)
-        shared = {"attention": "attention", "ffn": "feed-forward"}.get(config.parameter_sharing)
-        first_group = ".albert_layer_groups.0." in name
-        if part != shared or first_group:
-            counts[part] = counts.get(part, 0) + size
-    order = ["embeddings", "embedding projection", "attention", "feed-forward", "pooler", *HEADS.values()]
-    parts = sorted(counts, key=lambda part: order.index(part) if part in order else len(order))
-    return {part: counts[part] for part in parts}, stored
+def _checked_length(length: int | None, provenance: dict[str, Any], config: AlbertConfig) -> int:
+    longest, trained = config.max_position_embeddings, provenance.get("length")
+    if length is None:
+        length = (trained if type(trained) is int else 0) or min(512, longest)
+    if not 0 < length <= longest:
+        raise ConfigError("bad-value", f"length is {length}, the model reads 1 to {longest}", f"use --length {longest}")
+    return length
 
 
-def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
-    """Shape and type of every tensor in a safetensors file.
-
-    Raises:
-        CheckpointError: no-weights, broken-weights.
-    """
-    if not file.exists():
-        others = [name for name in OTHER_WEIGHTS if (file.parent / name).exists()]
-        raise CheckpointError(
-            "no-weights", f"no {WEIGHTS} in `{file.parent}`{', only ' * bool(others)}{', '.join(others)}",
-            f"albertkit convert {file.parent} FOLDER" if others else "name the folder that holds the weights",
-        )  # fmt: skip
-    plain_file(file, "file of weights")
-    try:
-        with safe_open(file, "np") as tensors:
-            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
-            return {name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()}
-    except SafetensorError as error:
-        raise CheckpointError("broken-weights", f"`{file}` cannot be read: {error}", "copy it again") from None
-
-
-def _part(bare: str) -> str:
-    first, _, rest = bare.partition(".")
-    if first == "encoder":
-        if rest.startswith("embedding_hidden_mapping_in"):
-            return "embedding projection"
-        return "attention" if ".attention." in rest else "feed-forward"
-    return first if first in ("embeddings", "pooler") else HEADS.get(first, f"head `{first}`")
-
-
-def _encoder_parameters(parts: Mapping[str, int]) -> int:
-    names = ("embeddings", "embedding projection", "attention", "feed-forward")
-    return sum(parts.get(name, 0) for name in names)
+def _flops(count: float) -> str:
+    return f"{count / 1e9:.3g} GFLOP" if count >= 1e8 else f"{count / 1e6:.3g} MFLOP"
 
 
 def _checked_path(path: Path) -> Path:
-    """The path itself, unless it is something that has to be converted first."""
+    """Return the path itself, unless it is something that has to be converted first."""
     foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
     is_prefix = path.suffix == ".index" or path.with_name(f"{path.name}.index").exists()
     if is_prefix or (foreign and not (path / WEIGHTS).exists()):
         raise CheckpointError(
-            "not-converted",
+            "wrong-kind",
             f"`{path}` is a TensorFlow checkpoint",
             f"convert it first: albertkit convert {path} FOLDER",
         )
@@ -172,10 +233,10 @@ def _tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, Any] | Non
         return None, [] if error.slug == "no-tokenizer" else [f"the tokenizer cannot be read: {error.message}"]
     problems = []
     if tokenizer.vocab_size > config.vocab_size:  # a model may have rows to spare
-        problems.append(f"the tokenizer has {tokenizer.vocab_size:,} pieces, the model {config.vocab_size:,}")
+        problems.append(f"the tokenizer has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,}")
     return {
         "kind": type(tokenizer).__name__,
-        "pieces": tokenizer.vocab_size,
+        "tokens": tokenizer.vocab_size,
         "text_rules": tokenizer.text_rules,
         "fingerprint": tokenizer.fingerprint,
     }, problems
@@ -184,5 +245,5 @@ def _tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, Any] | Non
 def _json_if_there(file: Path) -> dict[str, Any] | None:
     value = read_json(file) if file.exists() else {}
     if not isinstance(value, dict):
-        raise DataError("broken-json", f"`{file}` does not hold names and values", "restore it or remove it")
+        raise DataError("bad-file", f"`{file}` does not hold names and values", "restore it or remove it")
     return value or None

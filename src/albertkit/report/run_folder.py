@@ -9,7 +9,7 @@ from typing import Any
 
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.model_folder import MODELS, numbered_folders, runs_inside
-from albertkit.report.metrics import METRICS_FILE, RunMetrics, number_or_nan, read_metrics
+from albertkit.training.metrics import METRICS_FILE, RunMetrics, number_or_nan, read_metrics
 
 LARGEST = 256_000_000  # bytes of a file that is read
 _LAST_STEP = 10**12  # a larger one is no step, and no place on an axis
@@ -24,7 +24,7 @@ _MARKS = {"task.json": "fine-tuning", "captioner.json": "captioning", "modules.j
 
 
 @dataclass
-class Run:
+class RunFolder:
     """A run folder, as far as it could be read.
 
     Attributes:
@@ -87,12 +87,8 @@ class Run:
         return plain(value) if isinstance(value, dict) else {}
 
 
-def read_run(folder: str | Path) -> Run:
-    """Read a run.
-
-    Raises:
-        DataError: not-found; no-run for a folder that is none, with the runs inside it in the hint.
-    """
+def read_run(folder: str | Path) -> RunFolder:
+    """Read a run."""
     path = Path(folder)
     if not path.is_dir():
         raise DataError("not-found", f"no run folder at `{path}`", "name the folder that --out made")
@@ -100,8 +96,8 @@ def read_run(folder: str | Path) -> Run:
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
         inside = runs_inside(path)
         hint = f"name a run inside it: {inside[0]}" if inside else "name the folder that --out made"
-        raise DataError("no-run", f"`{path}` is no run: it has neither run.toml nor {METRICS_FILE}", hint)
-    run = Run(path, path)
+        raise DataError("missing-file", f"`{path}` is no run: it has neither run.toml nor {METRICS_FILE}", hint)
+    run = RunFolder(path, path)
     run.results = run.table(path / "results.json")
     for seed in seeds:
         run.seeds[seed.name] = _value(run.table(seed / "results.json"))
@@ -133,7 +129,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     return str(value)[:_MOST_LETTERS]
 
 
-def _attempt(run: Run, seeds: list[Path]) -> Path:
+def _attempt(run: RunFolder, seeds: list[Path]) -> Path:
     """Where the model in `best/` was made: of several seeds the best one, of retries the last."""
     begun = run.folder
     if seeds:
@@ -143,7 +139,7 @@ def _attempt(run: Run, seeds: list[Path]) -> Path:
     return retries[-1] if retries else begun
 
 
-def _metrics(run: Run) -> RunMetrics:
+def _metrics(run: RunFolder) -> RunMetrics:
     file = run.attempt / METRICS_FILE
     if not run.holds(file):
         return RunMetrics()
@@ -174,7 +170,7 @@ def _float(value: Any) -> float:
         return float("nan")
 
 
-def _kind(run: Run) -> str:
+def _kind(run: RunFolder) -> str:
     for name, kind in _KINDS.items():
         if name in run.settings:
             return kind

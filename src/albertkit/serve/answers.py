@@ -1,8 +1,10 @@
 """What the endpoints answer, for the documentation."""
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field
+
+ResultT = TypeVar("ResultT")
 
 
 class _Read(BaseModel):
@@ -11,7 +13,7 @@ class _Read(BaseModel):
 
 
 class Guess(BaseModel):
-    """A piece for a mask."""
+    """A token for a mask."""
 
     piece: str
     word: str
@@ -106,67 +108,17 @@ class Captioned(BaseModel):
     captions: list[Caption]
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel, Generic[ResultT]):
+    """One result for each text, pair or question, in their order; of similarities a row for each text."""
+
     model: str
+    results: list[ResultT]
 
 
-class FillMaskAnswer(_Answer):
-    """One result a text."""
+class PassesAnswer(BaseModel):
+    """Answer of `albertkit.inference.layers.look_inside`: L layers of A heads over S tokens."""
 
-    results: list[Filled]
-
-
-class SentenceOrderAnswer(_Answer):
-    """One result a pair."""
-
-    results: list[Order]
-
-
-class ClassifyAnswer(_Answer):
-    """One result a text."""
-
-    results: list[Class]
-
-
-class ScoreAnswer(_Answer):
-    """One result a text."""
-
-    results: list[Number]
-
-
-class TagAnswer(_Answer):
-    """One result a text."""
-
-    results: list[Tagged]
-
-
-class AnswerAnswer(_Answer):
-    """One result a question."""
-
-    results: list[Answered]
-
-
-class ChooseAnswer(_Answer):
-    """One result a question."""
-
-    results: list[Chosen]
-
-
-class SimilarityAnswer(_Answer):
-    """The cosine of each text (row) with each other one (column)."""
-
-    results: list[list[float]]
-
-
-class CaptionAnswer(_Answer):
-    """One result."""
-
-    results: list[Captioned]
-
-
-class PassesAnswer(_Answer):
-    """As `albertkit.inference.passes.look_inside`: L passes of A heads over S tokens."""
-
+    model: str
     tokens: list[str]
     left_out: int
     passes: int

@@ -1,4 +1,4 @@
-"""The application: routes, page, limits, logs."""
+"""The application: routes of the pipelines, of operators and of the page, and the middleware around them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,30 +6,34 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Security
+from fastapi import APIRouter, FastAPI, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from albertkit import __version__
 from albertkit.errors import AlbertKitError
-from albertkit.serve import openai, operations, refusals, routes
-from albertkit.serve.limits import Gate
+from albertkit.serve import answers, openai, refusals, routes
+from albertkit.serve.bounds import MOST_REQUESTS, MOST_TEXTS
+from albertkit.serve.gate import Gate
 from albertkit.serve.observing import Observed
+from albertkit.serve.options import MEGABYTE
+from albertkit.serve.reference import reference
+from albertkit.serve.routes import service_of
 from albertkit.serve.service import Service
 
 _PAGE = Path(__file__).with_name("page")
+_REFUSED: dict[int | str, dict[str, Any]] = {401: {"model": answers.FaultAnswer, "description": "The API key is wrong"}}
+_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": answers.Status, "description": "Not ready"}}
+operations = APIRouter(tags=["operations"])
 
 
 def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> FastAPI:
-    """Build the application around a service.
-
-    Args:
-        service: What answers.
-        on_end: Called when a supervisor ends: its models cannot be loaded, or the service is stopping anyway.
-    """
+    """Build the application around a service; `on_end` is called when a worker cannot be kept alive, or the service stops."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -51,17 +55,17 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     )
     app.state.service = service
     # The gate checks the key; here it is only said in the documentation.
-    said = [] if service.settings.api_key is None else [Security(HTTPBearer(auto_error=False))]
+    said = [] if service.options.api_key is None else [Security(HTTPBearer(auto_error=False))]
     app.include_router(openai.router, dependencies=said)  # first: routes are tried one after the other
     app.include_router(routes.router, dependencies=said)
-    app.include_router(operations.router)
+    app.include_router(operations)
     app.mount("/page", StaticFiles(directory=_PAGE, html=True), name="page")
     _describe_openai_as_it_is(app)
     app.add_exception_handler(AlbertKitError, refusals.on_error)
     app.add_exception_handler(RequestValidationError, refusals.on_bad_request)
     app.add_exception_handler(HTTPException, refusals.on_http_error)
-    app.add_middleware(Gate, settings=service.settings)
-    if origins := service.settings.allow_origins:
+    app.add_middleware(Gate, options=service.options)
+    if origins := service.options.allow_origin:
         headers = ["Authorization", "Content-Type", "X-Request-Id"]
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=headers)
     # The last one is the outermost.
@@ -82,3 +86,59 @@ def _describe_openai_as_it_is(app: FastAPI) -> None:
         return found
 
     app.openapi = corrected  # type: ignore[method-assign]
+
+
+# --- paths of operators and of the page ----------------------------------------------------------------------------------
+
+
+@operations.get("/", include_in_schema=False)
+async def page() -> RedirectResponse:
+    """The demo page; relative, so that it is found behind a proxy that puts the service below a path."""
+    return RedirectResponse("page/")
+
+
+@operations.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    """The reference: every path and every field. It needs no script and nothing of other machines."""
+    return HTMLResponse(reference(request.app.openapi()))
+
+
+@operations.get("/health", response_model=answers.Status)
+async def health() -> dict[str, str]:
+    """200 as long as the process lives."""
+    return {"status": "alive"}
+
+
+@operations.get("/ready", response_model=answers.Status, responses=_NOT_READY)
+async def ready(request: Request) -> JSONResponse:
+    """200 if all models are loaded and the workers live, else 503; also while the service is ending."""
+    service = service_of(request)
+    status = "draining" if service.is_draining else "ready" if service.is_ready else "loading"
+    return JSONResponse({"status": status}, 200 if status == "ready" else 503)
+
+
+@operations.get("/models", response_model=answers.Listing, responses=_REFUSED)
+async def models(request: Request) -> dict[str, Any]:
+    """List the served models: names, kinds, precision, examples."""
+    service = service_of(request)
+    return {"models": service.models.listing(service.facts)}
+
+
+@operations.get("/info", response_model=answers.Info, responses=_REFUSED)
+async def info(request: Request) -> dict[str, Any]:
+    """Version, models and limits."""
+    options, models = service_of(request).options, service_of(request).models
+    return {
+        "version": __version__,
+        "models": list(models.folders),
+        "max_client_batch_size": MOST_TEXTS,
+        "max_batch_tokens": options.batch_tokens,
+        "max_concurrent_requests": MOST_REQUESTS,
+        "max_payload_bytes": round(options.max_megabytes * MEGABYTE),
+    }
+
+
+@operations.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **_REFUSED})
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus."""
+    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -14,25 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.serve.pace import CALL_TOKENS, Key, Pace
-from albertkit.tasks.features import Features
+from albertkit.data.features import Features
+from albertkit.serve.refusals import ServiceError
 
+CALL_TOKENS = 512  # what a call (a caption, a look inside) counts for in the queue
+Key = tuple[str, str]  # name of a model, kind of its pipeline
+BACKLOG = 0.6  # of a request's time: no more work is accepted than can be computed in it
+ALONE = 0.9  # of a request's time: what a request may take where nothing else waits
+_FULL = 0.5  # of a batch: the time of a smaller one is mostly overhead, and says little of a token's
+_NEW = 0.2  # weight of the latest batch
 SHARE = 8  # parts of a batch that one request may take before others had their turn
-_DUE = 0.7  # of a request's time, more than `pace.BACKLOG`: the rest is for a machine that becomes slower
+_DUE = 0.7  # of a request's time, more than `BACKLOG`: the rest is for a machine that becomes slower
 
 
 class Job:
-    """What one request wants computed.
+    """Work of one request: M sequences, or the arguments of a call, which counts as one.
 
-    Args:
-        key: Which pipeline.
-        content: M sequences; or arguments of a call, which counts as one.
-        future: Gets M outputs, or an error.
-        deadline: When nobody waits for them any more, in seconds of the loop's clock.
-        now: When it came.
-
-    Attributes:
-        due: When it should be done.
+    The future gets M outputs, or an error. Nobody waits after the deadline; `due` is when it should be done. Both are
+    seconds of the loop's clock.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Job:
         return sum(self.ends[stop] - self.ends[start] for start, stop in self.todo)
 
     def take(self, share: int, room: int) -> "Part | None":
-        """The next sequences, at most `share` tokens and never more than `room`; at least one sequence.
+        """Take the next sequences, at most `share` tokens and never more than `room`; at least one sequence.
 
         Room 0 means that the batch is empty: then a sequence of any length fits. None if the next one does not fit.
         """
@@ -106,7 +105,7 @@ class Part:
         return self.job.ends[self.stop] - self.job.ends[self.start]
 
     def content(self) -> Features:
-        """These sequences alone."""
+        """Return these sequences alone."""
         whole, (a, b) = self.job.content, (self.start, self.stop)
         assert isinstance(whole, Features)
         if (a, b) == (0, whole.num_sequences):
@@ -150,12 +149,12 @@ class Batch:
         return {part.job for part in self.parts}
 
     def content(self) -> Features | dict[str, Any]:
-        """All sequences, or the call."""
+        """Return all sequences, or the call."""
         call = self.parts[0].job.content
         return call if isinstance(call, dict) else Features.concatenated([part.content() for part in self.parts])
 
     def answered(self, outputs: list[Any]) -> None:
-        """Give everybody his outputs."""
+        """Give every request its outputs."""
         at = 0
         for part in self.parts:
             size = part.stop - part.start
@@ -164,14 +163,9 @@ class Batch:
 
 
 class Queue:
-    """What waits.
+    """Requests that wait. A sequence longer than a batch is a batch of its own."""
 
-    Args:
-        batch_tokens: Most tokens of a batch; a longer sequence is a batch of its own.
-        pace: How long work takes. Default: unknown.
-    """
-
-    def __init__(self, batch_tokens: int, pace: Pace | None = None) -> None:
+    def __init__(self, batch_tokens: int, pace: "Pace | None" = None) -> None:
         self.batch_tokens = batch_tokens
         self.pace = pace or Pace(batch_tokens)
         self._waiting: dict[Key, int] = {}  # tokens
@@ -210,12 +204,7 @@ class Queue:
             self.add(job, first=True)
 
     def hopeless(self, now: float, ahead: float) -> list[Job]:
-        """The requests that cannot be finished in time, even if the one that is due first is always next.
-
-        Args:
-            now: The loop's clock.
-            ahead: Seconds of work before all of these.
-        """
+        """Return the requests that cannot be finished in time, even if the one that is due first is always next."""
         found = []
         for job in self._by_deadline():
             own = self.pace.seconds(job.key, job.tokens)
@@ -226,11 +215,7 @@ class Queue:
         return found
 
     def next_batch(self, now: float = 0.0, ahead: float = 0.0) -> Batch | None:
-        """The batch of the pipeline whose turn it is, or of the one that must not wait; None if nothing waits.
-
-        Args:
-            now, ahead: As `hopeless`.
-        """
+        """Return the batch of the pipeline whose turn it is, or of the one that must not wait; None if nothing waits."""
         if not self._jobs:
             return None
         urgent = self._urgent(now, ahead)
@@ -260,7 +245,7 @@ class Queue:
         return sorted((job for row in self._jobs.values() for job in row if job.deadline < inf), key=_deadline)
 
     def _urgent(self, now: float, ahead: float) -> Job | None:
-        """The request that is due first, if some request has little time beyond what must be computed before it."""
+        """Return the request that is due first, if some request has little time beyond what must be computed before it."""
         jobs = self._by_deadline()
         # Of what comes now, a batch goes before it, and one more if it just misses that.
         ahead += 2 * max((self.pace.seconds(key, self.batch_tokens) for key in self._jobs), default=0.0)
@@ -277,3 +262,42 @@ class Queue:
 
 def _deadline(job: Job) -> float:
     return job.deadline
+
+
+# --- how long work takes ------------------------------------------------------------------------------------------------
+
+
+class Pace:
+    """Tokens a second of each pipeline.
+
+    Speed is learned from batches that are at least half full, which there are under load, and from calls. Until then it is
+    unknown, and work counts as done at once.
+    """
+
+    def __init__(self, batch_tokens: int) -> None:
+        self._least = _FULL * batch_tokens
+        self._rates: dict[Key, float] = {}
+
+    def learn(self, key: Key, tokens: int, seconds: float, is_call: bool = False) -> None:
+        """Take the time of a batch into account."""
+        if is_call or tokens >= self._least:
+            rate = tokens / max(seconds, 1e-6)
+            self._rates[key] = rate if key not in self._rates else (1 - _NEW) * self._rates[key] + _NEW * rate
+
+    def seconds(self, key: Key, tokens: int) -> float:
+        """Return how long tokens take; 0 while the speed is unknown."""
+        return tokens / self._rates[key] if key in self._rates else 0.0
+
+
+def check_time(waiting: float, own: float, left: float) -> None:
+    """Refuse a request that cannot be finished in the time that is left, before anything of it is computed.
+
+    `waiting` are the seconds of work before it, `own` those of its own.
+    """
+    if own > ALONE * left:
+        fact = f"the request takes about {own:.0f} seconds, {left:.0f} are left for it"
+        raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
+    if waiting and waiting + own > BACKLOG * left:
+        fact = f"about {waiting:.0f} seconds of work wait, more than can be done in time"
+        seconds = max(1, round(waiting + own - BACKLOG * left + 0.5))
+        raise ServiceError("busy", fact, "send it again later", status=429, retry_after=seconds)

@@ -1,9 +1,9 @@
-"""How much a request may hold, and how much its answer. What can be set with options is in `ServeSettings`."""
+"""How much a request may hold, and how much its answer. What can be set with options is in `ServeOptions`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albertkit.inference import Pipeline
+from albertkit.inference.pipeline import Pipeline
 from albertkit.inference.pretrained import MASK, FillMask
 from albertkit.serve.refusals import ServiceError
 
@@ -27,33 +27,14 @@ MOST_ITEMS = 600_000  # in a JSON body
 
 
 def check_size(count: int, most: int, what: str, hint: str) -> None:
-    """Refuse a request whose answer would be too large, before anything is computed.
-
-    Args:
-        count: How many numbers, guesses or bytes the answer would have.
-        most: How many it may have.
-        what: Of what, as a plural.
-        hint: What to do.
-
-    Raises:
-        ServiceError: answer-too-large (422).
-    """
+    """Refuse a request whose answer would be too large, before anything is computed."""
     if count > most:
         fact = f"the answer would have {count:,} {what}, at most {most:,} are sent"
-        raise ServiceError("answer-too-large", fact, hint, status=422)
+        raise ServiceError("too-large", fact, hint, status=422)
 
 
 def check_results(pipeline: Pipeline[Any], inputs: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Refuse a request of whose results too many numbers would be sent.
-
-    Args:
-        pipeline: What will answer.
-        inputs: Of the request.
-        options: As `Pipeline.results`.
-
-    Raises:
-        ServiceError: answer-too-large (422).
-    """
+    """Refuse a request of whose results too many numbers would be sent."""
     if pipeline.kind == "answer":
         most = sum(len(one.context) for one in inputs) * options.get("top", 5)
         check_size(most, MOST_QUOTED, "characters", "send fewer questions, or a smaller `top`")
@@ -62,31 +43,15 @@ def check_results(pipeline: Pipeline[Any], inputs: Sequence[Any], options: Mappi
 
 
 def check_numbers(count: int) -> None:
-    """Refuse a request whose answer would have too many numbers.
-
-    Raises:
-        ServiceError: answer-too-large (422).
-    """
+    """Refuse a request whose answer would have too many numbers."""
     check_size(count, MOST_NUMBERS, "numbers", "send fewer texts in a request")
 
 
 def check_request(kind: str, values: Sequence[Any], characters: int, options: Mapping[str, Any]) -> None:
-    """Refuse a request that would take too much memory, before it is tokenized.
-
-    Args:
-        kind: Of the pipeline.
-        values: Of the request.
-        characters: How many they have.
-        options: As `Pipeline.results`.
-
-    Raises:
-        ServiceError: answer-too-large (422), request-too-large (413).
-    """
+    """Refuse a request that would take too much memory, before it is tokenized."""
     if kind == FillMask.kind:
         guesses = sum(value.count(MASK) for value in values) * options.get("top", 5)
         check_size(guesses, MOST_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
     elif kind in ("tag", "tokenize") and characters > MOST_TAGGED:
-        raise ServiceError(
-            "request-too-large", f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are split at once",
-            "send fewer texts in a request", status=413,
-        )  # fmt: skip
+        fact = f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are split at once"
+        raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)

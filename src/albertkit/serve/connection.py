@@ -48,7 +48,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP as every other refusal."""
-        error = {"slug": "bad-request", "message": msg, "hint": "send HTTP/1.1, and headers of at most 16 KB"}
+        error = {"slug": "bad-input", "message": msg, "hint": "send HTTP/1.1, and headers of at most 16 KB"}
         body = json.dumps({"error": error}).encode()
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -71,10 +71,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
 class Server(uvicorn.Server):
     """A server that goes on for a while after SIGTERM, so that balancers see `/ready` say so before the port closes.
-
-    Args:
-        config: uvicorn's.
-        drain_seconds: How long it goes on after SIGTERM. Ctrl-C ends it at once.
 
     Attributes:
         is_draining: Whether a signal has come.

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request, Response
 
+from albertkit.data.features import Features
 from albertkit.errors import DataError
 from albertkit.serve import answers, requests
 from albertkit.serve.bounds import check_numbers
 from albertkit.serve.reading import StrictRoute
 from albertkit.serve.routes import service_of
-from albertkit.tasks.features import Features
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": answers.OpenAIFaultAnswer, "description": told}
@@ -87,10 +87,8 @@ def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
     for row in rows:
         if not 0 <= min(row) <= max(row) < tokenizer.vocab_size:
-            raise DataError(
-                "bad-input", f"ids from {min(row)} to {max(row)}, the tokenizer has {tokenizer.vocab_size:,} pieces",
-                "send texts, or ids of this model's tokenizer",
-            )  # fmt: skip
+            fact = f"ids from {min(row)} to {max(row)}, the tokenizer has {tokenizer.vocab_size:,} tokens"
+            raise DataError("bad-input", fact, "send texts, or ids of this model's tokenizer")
     made = [np.array([tokenizer.cls_id, *row[:room], tokenizer.sep_id], np.int32) for row in rows]
     left_out = np.array([max(len(row) - room, 0) for row in rows], np.int64)
     return Features.of([(row, len(row)) for row in made], range(len(made)), left_out=left_out)

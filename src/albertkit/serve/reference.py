@@ -20,11 +20,7 @@ class _Field(NamedTuple):
 
 
 def reference(description: dict[str, Any]) -> str:
-    """Render the reference.
-
-    Args:
-        description: OpenAPI's, as `/openapi.json` has it.
-    """
+    """Render the reference."""
     operations = [
         _operation(description, path, method, one)
         for path, methods in description["paths"].items()

@@ -13,14 +13,14 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataE
 
 OPENAI = "/v1/"  # paths whose errors have OpenAI's form
 _SLUGS = {
-    400: "bad-request", 401: "wrong-key", 404: "not-found", 405: "wrong-method", 413: "request-too-large", 422: "bad-input",
-    429: "queue-full",
+    400: "bad-input", 401: "not-allowed", 404: "not-found", 405: "bad-input", 413: "too-large", 422: "bad-input",
+    429: "busy",
 }  # fmt: skip
 _HINTS = {
     404: "/docs lists every path and its method", 405: "/docs lists every path and its method",
     413: "send fewer texts in a request, or a smaller video", 429: "send it again later",
 }  # fmt: skip
-_OPENAI_CODES = {"unknown-model": "model_not_found"}  # where OpenAI has another word
+_OPENAI_CODES = {(404, "unknown-name"): "model_not_found"}  # where OpenAI has another word
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _SHOWN = 3  # faults of a body
 _TYPE = re.compile(
@@ -30,13 +30,7 @@ _LONGEST_PATH = 80  # characters of a path that an answer repeats
 
 
 class ServiceError(AlbertKitError):
-    """A request that is refused.
-
-    Args:
-        slug, message, hint: As `AlbertKitError`.
-        status: HTTP status.
-        retry_after: Seconds after which it may be sent again.
-    """
+    """A request that is refused."""
 
     def __init__(self, slug: str, message: str, hint: str = "", *, status: int, retry_after: int | None = None) -> None:
         super().__init__(slug, message, hint)
@@ -67,7 +61,7 @@ def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | No
         return JSONResponse({"error": ours}, status, headers)
     kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     message = f"{error.message}; {error.hint}" if error.hint else error.message
-    code = _OPENAI_CODES.get(error.slug) or error.slug.replace("-", "_")
+    code = _OPENAI_CODES.get((status, error.slug)) or error.slug.replace("-", "_")
     theirs = {"message": message, "type": kind, "param": None, "code": code}
     return JSONResponse({"error": theirs}, 400 if status == 422 else status, headers)
 
@@ -87,12 +81,12 @@ def on_bad_request(request: Request, error: Exception) -> JSONResponse:
     faults: list[Mapping[str, Any]] = list(error.errors())
     if any(fault["type"] == "json_invalid" for fault in faults):
         reason = faults[0].get("ctx", {}).get("error", "")
-        told = ServiceError("bad-json", f"the body is not JSON: {reason}", "send one JSON object", status=400)
+        told = ServiceError("bad-input", f"the body is not JSON: {reason}", "send one JSON object", status=400)
         return on_error(request, told)
     is_text = any(fault["loc"] == ("body",) and fault["type"] != "missing" for fault in faults)
     if is_text and "json" not in (kind := _content_type(request)):
         told = ServiceError(
-            "bad-json", f"the body is sent as {kind}", "send `Content-Type: application/json`", status=400
+            "bad-input", f"the body is sent as {kind}", "send `Content-Type: application/json`", status=400
         )
         return on_error(request, told)
     shown = "; ".join(f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_SHOWN])
@@ -113,7 +107,7 @@ def _content_type(request: Request) -> str:
 def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """For what the framework refuses: unknown paths and methods, forms that cannot be read."""
     assert isinstance(error, HTTPException)
-    slug, path = _SLUGS.get(error.status_code, "bad-request"), request.url.path
+    slug, path = _SLUGS.get(error.status_code, "bad-input"), request.url.path
     path = path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"
     told = AlbertKitError(slug, f"{request.method} {path}: {error.detail}", _HINTS.get(error.status_code, ""))
     answer = refusal(request.url.path, error.status_code, told)

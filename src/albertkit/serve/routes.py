@@ -1,6 +1,7 @@
 """The endpoints of the pipelines."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any
@@ -12,78 +13,72 @@ from starlette.concurrency import run_in_threadpool
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
 from albertkit.serve import answers, requests
+from albertkit.serve.answers import Answer
 from albertkit.serve.bounds import MOST_COSINES, check_size
 from albertkit.serve.models import PASSES
 from albertkit.serve.reading import StrictRoute
 from albertkit.serve.service import Service, answer_of, encoded
 
+_REASONS = {
+    400: "The body cannot be read",
+    401: "The API key is missing or wrong",
+    404: "No such model",
+    413: "The body is too large",
+    422: "The input does not fit",
+    429: "Too much waits already",
+    503: "The models are not ready",
+    504: "It took too long",
+}
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": answers.FaultAnswer, "description": told}
-    for status, told in (
-        (400, "The body cannot be read"), (401, "The API key is missing or wrong"), (404, "No such model"),
-        (413, "The body is too large"), (422, "The input does not fit"), (429, "Too much waits already"),
-        (503, "The models are not ready"), (504, "It took too long"),
-    )
-}  # fmt: skip
+    status: {"model": answers.FaultAnswer, "description": reason} for status, reason in _REASONS.items()
+}
 router = APIRouter(route_class=StrictRoute, responses=_REFUSALS, tags=["models"])
 
 
 def service_of(request: Request) -> Service:
-    """The service behind the application."""
+    """Return the service behind the application."""
     return request.app.state.service
 
 
-def _listed(texts: Any) -> list[Any]:
-    return [texts] if isinstance(texts, str) else texts
+def _texts(body: Any) -> list[Any]:
+    return [body.texts] if isinstance(body.texts, str) else body.texts
 
 
-@router.post("/fill-mask", response_model=answers.FillMaskAnswer)
-async def fill_mask(body: requests.FillMaskRequest, request: Request) -> Response:
-    """The likeliest pieces for each `[MASK]`."""
-    return await service_of(request).answer(request, "fill-mask", body.model, _listed(body.texts), top=body.top)
+def _questions(body: Any) -> list[dict[str, Any]]:
+    return [one.model_dump() for one in body.questions]
 
 
-@router.post("/sentence-order", response_model=answers.SentenceOrderAnswer)
-async def sentence_order(body: requests.SentenceOrderRequest, request: Request) -> Response:
-    """Whether two texts stand in their order."""
-    return await service_of(request).answer(request, "sentence-order", body.model, body.pairs, truncate=body.truncate)
+def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]], told: str) -> None:
+    """Add the endpoint of a kind of pipeline: the values of a body, answered one by one."""
+
+    async def endpoint(body: Any, request: Request) -> Response:
+        options = {"top": body.top} if hasattr(body, "top") else {}
+        truncate = getattr(body, "truncate", None)
+        return await service_of(request).answer(request, kind, body.model, values(body), truncate=truncate, **options)
+
+    endpoint.__annotations__["body"] = body
+    endpoint.__name__, endpoint.__doc__ = kind.replace("-", "_"), told
+    router.post(f"/{kind}", response_model=Answer[result], response_model_exclude_none=kind == "classify")(endpoint)  # type: ignore[valid-type]
 
 
-@router.post("/classify", response_model=answers.ClassifyAnswer, response_model_exclude_none=True)
-async def classify(body: requests.ClassifyRequest, request: Request) -> Response:
-    """The class or the labels of texts or pairs."""
-    return await service_of(request).answer(
-        request, "classify", body.model, _listed(body.texts), truncate=body.truncate
-    )
+_add("fill-mask", requests.FillMaskRequest, answers.Filled, _texts, "The likeliest tokens for each `[MASK]`.")
+_add(
+    "sentence-order",
+    requests.SentenceOrderRequest,
+    answers.Order,
+    lambda body: body.pairs,
+    "Whether two texts stand in their order.",
+)
+_add("classify", requests.ClassifyRequest, answers.Class, _texts, "The class or the labels of texts or pairs.")
+_add("score", requests.ClassifyRequest, answers.Number, _texts, "The number of texts or pairs.")
+_add("tag", requests.TagRequest, answers.Tagged, _texts, "The entities of texts.")
+_add(
+    "answer", requests.AnswerRequest, answers.Answered, _questions, "Answers to questions, as spans of their contexts."
+)
+_add("choose", requests.ChooseRequest, answers.Chosen, _questions, "One of several choices.")
 
 
-@router.post("/score", response_model=answers.ScoreAnswer)
-async def score(body: requests.ClassifyRequest, request: Request) -> Response:
-    """The number of texts or pairs."""
-    return await service_of(request).answer(request, "score", body.model, _listed(body.texts), truncate=body.truncate)
-
-
-@router.post("/tag", response_model=answers.TagAnswer)
-async def tag(body: requests.TagRequest, request: Request) -> Response:
-    """The entities of texts."""
-    return await service_of(request).answer(request, "tag", body.model, _listed(body.texts))
-
-
-@router.post("/answer", response_model=answers.AnswerAnswer)
-async def answer(body: requests.AnswerRequest, request: Request) -> Response:
-    """Answers to questions, as spans of their contexts."""
-    values = [{"question": one.question, "context": one.context} for one in body.questions]
-    return await service_of(request).answer(request, "answer", body.model, values, truncate=body.truncate, top=body.top)
-
-
-@router.post("/choose", response_model=answers.ChooseAnswer)
-async def choose(body: requests.ChooseRequest, request: Request) -> Response:
-    """One of several choices."""
-    values = [one.model_dump() for one in body.questions]
-    return await service_of(request).answer(request, "choose", body.model, values, truncate=body.truncate)
-
-
-@router.post("/similarity", response_model=answers.SimilarityAnswer)
+@router.post("/similarity", response_model=Answer[list[float]])
 async def similarity(body: requests.SimilarityRequest, request: Request) -> Response:
     """Cosines of texts."""
     rows, columns = len(body.texts), len(body.others or body.texts)
@@ -94,9 +89,8 @@ async def similarity(body: requests.SimilarityRequest, request: Request) -> Resp
         vectors = np.stack([result["embedding"] for result in results])
         return answer_of(model, SentenceEncoder.similarity(vectors[:rows], vectors[rows:] if body.others else vectors))
 
-    return await service_of(request).answer(
-        request, "embed", body.model, [*body.texts, *(body.others or [])], shaped, truncate=body.truncate
-    )
+    texts = [*body.texts, *(body.others or [])]
+    return await service_of(request).answer(request, "embed", body.model, texts, shaped, truncate=body.truncate)
 
 
 @router.post("/rerank", response_model=list[answers.Rank], response_model_exclude_none=True)
@@ -115,17 +109,18 @@ async def rerank(body: requests.RerankRequest, request: Request) -> Response:
 @router.post("/tokenize", response_model=list[list[answers.Token]])
 async def tokenize(body: requests.TokenizeRequest, request: Request) -> Response:
     """The tokens of texts, with their places."""
-    return await service_of(request).tokens(request, body.model, _listed(body.inputs), body.add_special_tokens)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    return await service_of(request).tokens(request, body.model, texts, body.add_special_tokens)
 
 
 @router.post("/passes", response_model=answers.PassesAnswer)
 async def passes(body: requests.PassesRequest, request: Request) -> Response:
-    """What each pass of the shared layer does to a text: attention, movement of the states, guesses after every pass."""
+    """Show each layer of a text: attention, movement of the states, guesses after every layer."""
     name, found = await service_of(request).call(request, PASSES, body.model, {"text": body.text})
     return Response(encoded({"model": name})[:-1] + b"," + found[1:], media_type="application/json")
 
 
-@router.post("/caption", response_model=answers.CaptionAnswer)
+@router.post("/caption", response_model=Answer[answers.Captioned])
 async def caption(
     request: Request,
     file: Annotated[UploadFile, File(description="A video.")],

@@ -6,13 +6,16 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from albertkit.engines.engine import check_precision
 from albertkit.errors import ConfigError, MissingExtraError
-from albertkit.serve.settings import ServeSettings
+from albertkit.frame.command import takes
+from albertkit.serve.options import ServeOptions
+from albertkit.tasks.early_exit import ExitRule
 
 log = logging.getLogger(__name__)
 _PACKAGES = {
@@ -25,17 +28,9 @@ _GIVE_WAY = 0.0005  # seconds after which a thread lets others have Python's loc
 _GRACE = 5  # seconds beyond the timeout of requests, in which the last answers are sent
 
 
-def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
-    """Serve models until SIGTERM or Ctrl-C; then every request that was accepted is answered.
-
-    Args:
-        models: Folders, or `NAME=FOLDER`; also `org/name` of the hub.
-        settings: How.
-
-    Raises:
-        MissingExtraError: missing-extra. ConfigError: bad-argument; cannot-listen if the address is taken or not this
-            machine's. CheckpointError, DataError: what loading the models raises. MachineError: worker-died.
-    """
+@takes(ServeOptions)
+def serve(options: ServeOptions) -> None:
+    """Serve models until SIGTERM or Ctrl-C; then every request that was accepted is answered. See `ServeOptions`."""
     for module, package in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:
             raise MissingExtraError.of(package, "serve", "albertkit serve")
@@ -43,32 +38,35 @@ def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
 
     from albertkit.serve.app import make_app
     from albertkit.serve.connection import Connection, Server
-    from albertkit.serve.logs import log_to_stderr
     from albertkit.serve.models import Models, named_folders
+    from albertkit.serve.observing import log_to_stderr
     from albertkit.serve.service import Service
 
-    settings = settings or ServeSettings()
-    with _listening(settings.host, settings.port) as listener:
-        log_to_stderr(settings.log_level)  # first: it says which model a run stands for
-        service = Service(Models(named_folders(models), settings.exits), settings)
+    check_precision(options.precision)
+    if options.exits is not None:
+        ExitRule.parse(options.exits)
+    with _listening(options.host, options.port) as listener:
+        log_to_stderr(options.log_level)  # first: it says which model a run stands for
+        service = Service(Models(named_folders(options.models), options.exits), options)
 
         def stop() -> None:
             server.should_exit = True
 
         config = uvicorn.Config(
-            make_app(service, on_end=stop), http=Connection, log_config=None, access_log=False, server_header=False,
-            ws="none", timeout_keep_alive=75, timeout_graceful_shutdown=int(settings.timeout) + _GRACE,
-        )  # fmt: skip
-        server = Server(config, settings.drain_seconds)
+            make_app(service, on_end=stop),
+            http=Connection,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(options.timeout) + _GRACE,
+        )
+        server = Server(config, options.drain_seconds)
         service.watch_end(lambda: server.is_draining)
         host, port = listener.getsockname()[:2]
-        log.info(
-            "listening",
-            extra={
-                "url": f"http://{f'[{host}]' if ':' in host else host}:{port}",
-                "models": list(service.models.folders),
-            },
-        )
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        log.info("listening", extra={"url": url, "models": list(service.models.folders)})
         torch.set_num_threads(1)  # this process only tokenizes
         # Its threads make and read large answers while the loop must go on: they give way ten times as often as by default,
         # and a full collection of garbage no longer walks over the million objects of what is imported (0.2 s).
@@ -84,16 +82,14 @@ def serve(models: Sequence[str], settings: ServeSettings | None = None) -> None:
 
 @contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that is bound, so that what is wrong with the address is said before the models are loaded."""
+    """Bind a socket, so that what is wrong with the address is reported before the models are loaded."""
     try:
-        listener = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
-        )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        raise ConfigError(
-            "cannot-listen", f"cannot listen on {host} port {port}: {getattr(error, 'strerror', None) or error}",
-            "choose another port: --port 8001, or --port 0 for any free one",
-        ) from None  # fmt: skip
+        reason = getattr(error, "strerror", None) or error
+        hint = "choose another port: --port 8001, or --port 0 for any free one"
+        raise ConfigError("in-use", f"cannot listen on {host} port {port}: {reason}", hint) from None
     with listener:
         yield listener
 

@@ -10,18 +10,17 @@ import numpy as np
 from fastapi import Request, Response
 from pydantic_core import to_json
 
+from albertkit.data.features import Features
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.inference import Pipeline
-from albertkit.serve.batching import Job, Queue
+from albertkit.inference.pipeline import Pipeline
+from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
 from albertkit.serve.bounds import check_request, check_results
-from albertkit.serve.metrics import Metrics
 from albertkit.serve.models import Models
-from albertkit.serve.pace import CALL_TOKENS, Key, Pace
+from albertkit.serve.observing import Metrics
+from albertkit.serve.options import ServeOptions
+from albertkit.serve.protocol import Facts, Start
 from albertkit.serve.refusals import ServiceError
-from albertkit.serve.settings import ServeSettings
 from albertkit.serve.supervisor import Supervisor
-from albertkit.serve.wire import Facts, Start
-from albertkit.tasks.features import Features
 
 T = TypeVar("T")
 SMALL = 4_000  # characters or tokens: handled in less than a millisecond, and a thread would cost as much
@@ -31,32 +30,23 @@ _CHARACTERS = 4  # of a token, about: English; until a text is tokenized nothing
 
 
 class Service:
-    """Everything behind the routes.
+    """Everything behind the routes."""
 
-    Args:
-        models: What is served.
-        settings: How.
-    """
-
-    def __init__(self, models: Models, settings: ServeSettings) -> None:
-        self.models, self.settings = models, settings
+    def __init__(self, models: Models, options: ServeOptions) -> None:
+        self.models, self.options = models, options
         captioners = models.captioners()
         texts = {name: folder for name, folder in models.folders.items() if name not in captioners}
         # Captions take seconds, and decode what strangers send: they have a worker of their own.
         groups = [group for group in (texts, captioners) if group]
-        queues = [Queue(settings.batch_tokens, Pace(settings.batch_tokens)) for _ in groups]
+        queues = [Queue(options.batch_tokens) for _ in groups]
         self.metrics = Metrics(queues)
         self.supervisors = [
-            Supervisor(self._start(group), queue, self.metrics, _PATIENCE * settings.timeout)
+            Supervisor(Start(group, options), queue, self.metrics, _PATIENCE * options.timeout)
             for group, queue in zip(groups, queues, strict=True)
         ]
         self._supervisors = {name: one for group, one in zip(groups, self.supervisors, strict=True) for name in group}
         self._threads = ThreadPoolExecutor(_THREADS, "answers")
         self._is_draining: Callable[[], bool] = lambda: False
-
-    def _start(self, folders: dict[str, str]) -> Start:
-        own = self.settings
-        return Start(folders, own.precision, own.device, own.threads, own.batch_tokens, own.exits, own.force)
 
     @property
     def is_ready(self) -> bool:
@@ -79,7 +69,7 @@ class Service:
         return self._is_draining()
 
     def watch_end(self, is_draining: Callable[[], bool]) -> None:
-        """Say how to find out whether the service is ending."""
+        """Set how to find out whether the service is ending."""
         self._is_draining = is_draining
 
     async def answer(
@@ -93,28 +83,17 @@ class Service:
         truncate: bool | None = None,
         **options: Any,
     ) -> Response:
-        """What a pipeline says of values: `model` and `results`.
+        """Answer values with a pipeline: `model` and `results`, or what `shaped` makes of them.
 
-        Args:
-            request: Whose tokens are counted.
-            kind: Of the pipeline.
-            model: Its name; None for the first one that has the kind.
-            values: What `Pipeline.parse` takes.
-            shaped: As `run`. Default: `model` and `results`.
-            truncate: Whether texts that are too long are cut, and results say of how many `tokens` how many were `truncated`.
-                None where nothing is cut.
-            **options: As `Pipeline.results`.
-
-        Raises:
-            ServiceError: unknown-model, not-ready, queue-full, worker-died, answer-too-large, request-too-large.
-            DataError: too-long, and what the pipeline raises.
+        Without `truncate` texts that are too long are refused; with it results say of how many `tokens` how many were
+        `truncated`. None where nothing is cut.
         """
 
         def prepared(pipeline: Pipeline[Any]) -> tuple[list[Any], Features]:
             try:
                 inputs = [pipeline.parse(value) for value in values]
             except DataError as error:  # its hint is for Python
-                if error.slug in ("bad-input", "no-mask"):
+                if error.slug == "bad-input":
                     error.hint = f"for example {json.dumps(pipeline.example, ensure_ascii=False)}"
                 raise
             return inputs, pipeline.features(inputs)
@@ -135,15 +114,9 @@ class Service:
         truncate: bool | None = None,
         **options: Any,
     ) -> Response:
-        """As `answer`, with a shape of its own.
+        """Answer as `answer` does, given a function that makes inputs and features.
 
-        Args:
-            request, kind, model: As `answer`.
-            size: About the characters to tokenize.
-            prepared: Inputs and features, given the pipeline.
-            shaped: The answer as plain values, given the model's name and the results.
-            truncate: As `answer`.
-            **options: As `Pipeline.results`.
+        `size` is about the number of characters to tokenize.
         """
         name, pipeline = self.models.find(kind, model)
         key, state = (name, kind), request.state
@@ -171,11 +144,7 @@ class Service:
         return Response(await self._off_the_loop(tokens, finished), media_type="application/json")
 
     async def tokens(self, request: Request, model: str | None, texts: list[str], special: bool) -> Response:
-        """Tokens of texts: `id`, `text`, `special`, `start` and `stop`; nothing is computed.
-
-        Raises:
-            ServiceError: unknown-model, request-too-large.
-        """
+        """Return the tokens of texts: `id`, `text`, `special`, `start` and `stop`; nothing is computed."""
         name, tokenizer = self.models.tokenizer(model)
         request.state.model = name
         size = _characters(texts)
@@ -199,11 +168,7 @@ class Service:
         return Response(body, media_type="application/json")
 
     async def call(self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]) -> tuple[str, Any]:
-        """The name of the model and what a call returns: a caption, or a look inside.
-
-        Raises:
-            As `answer`.
-        """
+        """Return the name of the model and what a call returns: a caption, or the states of all layers."""
         name, _ = self.models.find(kind, model)
         request.state.model = name
         supervisor = self._ready_supervisor(name)
@@ -213,9 +178,8 @@ class Service:
     def _ready_supervisor(self, name: str) -> Supervisor:
         supervisor = self._supervisors[name]
         if not supervisor.is_ready:
-            raise ServiceError(
-                "not-ready", "the models are being loaded", "GET /ready says when they are", status=503, retry_after=2
-            )
+            fact, hint = "the models are being loaded", "GET /ready says when they are"
+            raise ServiceError("busy", fact, hint, status=503, retry_after=2)
         return supervisor
 
     async def _computed(
@@ -226,33 +190,32 @@ class Service:
         content: Features | dict[str, Any],
         tokens: int,
     ) -> list[Any]:
-        waiting, most, deadline = supervisor.queue.tokens, self.settings.queue_tokens, request.state.deadline
+        waiting, most, deadline = supervisor.queue.tokens, self.options.queue_tokens, request.state.deadline
         supervisor.check_time(key, tokens, deadline)
         if waiting and waiting + tokens > most:
-            raise ServiceError(
-                "queue-full", f"{waiting:,} tokens wait, this request has {tokens:,}, at most {most:,} may wait",
-                "send it again later", status=429, retry_after=max(1, round(supervisor.seconds)),
-            )  # fmt: skip
+            fact = f"{waiting:,} tokens wait, this request has {tokens:,}, at most {most:,} may wait"
+            seconds = max(1, round(supervisor.seconds))
+            raise ServiceError("busy", fact, "send it again later", status=429, retry_after=seconds)
         loop = asyncio.get_running_loop()
         job = Job(key, content, loop.create_future(), deadline, loop.time())
         supervisor.submit(job)
         try:
             outputs = await job.future
         finally:
-            if job.unanswered:  # nobody waits for it any more
+            if job.unanswered:  # its client has gone
                 supervisor.queue.discard(job)
         request.state.tokens = tokens
         return outputs
 
     async def _off_the_loop(self, size: int, work: Callable[[], T]) -> T:
-        """Small work at once, larger work in a thread: other requests go on meanwhile."""
+        """Do small work at once, larger work in a thread: other requests go on meanwhile."""
         if size <= SMALL:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def answer_of(model: str, results: Any) -> dict[str, Any]:
-    """The shape of most answers."""
+    """Return the shape of most answers."""
     return {"model": model, "results": results}
 
 
@@ -273,7 +236,7 @@ def _encoded_whole(value: Any) -> bytes:
 
 
 def shortened(values: np.ndarray) -> np.ndarray:
-    """fp32 as fp64 that JSON writes with the nine digits that tell one fp32 from another, in place of 17."""
+    """Return fp32 as fp64 that JSON writes with the nine digits that tell one fp32 from another, in place of 17."""
     wide = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         digits = 8 - np.floor(np.log10(np.abs(wide)))
@@ -288,10 +251,8 @@ def _too_long(left_out: np.ndarray, features: Features) -> DataError:
     mine = features.sequences_of(len(left_out))[worst : worst + 2]
     read = int(features.lengths[mine[0] : mine[1]].max())
     several = f"{np.count_nonzero(left_out):,} of {len(left_out):,} texts are too long: " if len(left_out) > 1 else ""
-    return DataError(
-        "too-long", f"{several}text {worst} has {read + int(left_out[worst]):,} tokens, {read:,} of them are read",
-        'send it in parts, or say "truncate": true',
-    )  # fmt: skip
+    fact = f"{several}text {worst} has {read + int(left_out[worst]):,} tokens, {read:,} of them are read"
+    return DataError("too-large", fact, 'send it in parts, or say "truncate": true')
 
 
 def _plain(value: Any) -> Any:

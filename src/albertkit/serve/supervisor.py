@@ -1,18 +1,22 @@
-"""Keeps a worker alive, gives it batches, and hands out what it answers."""
+"""Start a worker, keep it alive, give it batches, and hand out its answers."""
 
 import asyncio
+import contextlib
 import logging
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
+from typing import Any, Self
 
 from albertkit.errors import AlbertKitError, MachineError
-from albertkit.serve.batching import Batch, Job, Queue
-from albertkit.serve.metrics import Metrics
-from albertkit.serve.pace import Key, check_time
-from albertkit.serve.process import WorkerProcess
+from albertkit.serve.batching import Batch, Job, Key, Queue, check_time
+from albertkit.serve.observing import Metrics
+from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Start, Work, packed, receive
 from albertkit.serve.refusals import ServiceError
-from albertkit.serve.wire import Alive, Done, Facts, Failed, Ready, Start, Work
 
 log = logging.getLogger(__name__)
 AHEAD = 2  # batches at the worker: the second one lies ready when the first is done
@@ -21,17 +25,57 @@ _CALL_SECONDS = 30.0  # that a call may take: one video of 4.7 million tiny fram
 _BEAT = 10.0  # seconds after which a worker without work is asked whether it lives
 
 
+@dataclass(frozen=True, eq=False)
+class WorkerProcess:
+    """Hold a worker's process and the front's end of its socket."""
+
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def spawn(cls, start: Start) -> Self:
+        """Start a fresh interpreter, which inherits one end of a socket and nothing else.
+
+        Threads that wait must sleep: OpenMP's spin by default, and take the cores from the front and from each other. A text
+        alone took 190 ms of processor time so on two busy cores, and 25 without; batches of 32 took a quarter more.
+
+        Not a fork: torch's threads do not survive one. It ends when the front's end of the socket closes, however that came.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "albertkit.serve.worker", str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=[theirs.fileno()],
+                env={"OMP_WAIT_POLICY": "passive", **os.environ},
+            )
+        worker = cls(process, *await asyncio.open_connection(sock=ours))
+        worker.send(start)
+        return worker
+
+    def send(self, message: Any) -> None:
+        """Put a message on its way; what the socket does not take at once, the event loop sends later."""
+        self.writer.write(packed(message))
+
+    async def receive(self) -> Any:
+        """Return the next message; None once the process has ended."""
+        return await receive(self.reader)
+
+    async def end(self) -> int:
+        """Kill the process if it lives, and wait for its end; return its exit status."""
+        self.writer.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        return await self.process.wait()
+
+
 class Supervisor:
-    """The worker's side of the service.
+    """Supervise the worker of a queue.
 
-    A batch is sent as soon as the worker has nothing to do: who comes while it computes, shares the next one. Nobody is
-    made to wait for company. A second batch goes ahead only if it is full.
-
-    Args:
-        start: What the worker loads.
-        queue: Where requests wait.
-        metrics: What is counted.
-        patience: Seconds without an answer after which the worker is taken for stuck, and replaced.
+    A batch is sent as soon as the worker has nothing to do: requests that come while it computes share the next one. None
+    waits for company. A second batch goes ahead only if it is full.
 
     Attributes:
         queue: As given.
@@ -53,28 +97,19 @@ class Supervisor:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a worker has loaded all models and lives."""
+        """Return whether a worker has loaded all models and lives."""
         return self.facts is not None
 
     @property
     def seconds(self) -> float:
-        """How long it takes to compute all that waits, is being computed, or is being prepared."""
+        """Return the seconds for all that waits, is being computed, or is being prepared."""
         pace = self.queue.pace
         coming = sum(pace.seconds(key, tokens) for key, tokens in self._coming.items())
         return self.queue.seconds + self._at_work_seconds() + coming
 
-    @contextmanager
+    @contextlib.contextmanager
     def announced(self, key: Key, tokens: int, deadline: float) -> Iterator[None]:
-        """Count a request while it is prepared: it takes time that others cannot have.
-
-        Args:
-            key: Which pipeline.
-            tokens: About how many it will have.
-            deadline: When it must be answered.
-
-        Raises:
-            ServiceError: queue-full.
-        """
+        """Count a request while it is prepared: it takes time that others cannot have."""
         self.check_time(key, 0, deadline)
         self._coming[key] = self._coming.get(key, 0) + tokens
         try:
@@ -83,11 +118,7 @@ class Supervisor:
             self._coming[key] -= tokens
 
     def check_time(self, key: Key, tokens: int, deadline: float) -> None:
-        """Refuse a request that cannot be finished in its time.
-
-        Raises:
-            ServiceError: queue-full, request-too-large.
-        """
+        """Refuse a request that cannot be finished in its time."""
         left = deadline - asyncio.get_running_loop().time()
         check_time(self.seconds, self.queue.pace.seconds(key, tokens), left)
 
@@ -117,10 +148,9 @@ class Supervisor:
                 status = await self._worker.end()
             self._take_back()
             if not self._was_ready:
-                self.failure = self.failure or MachineError(
-                    "worker-died", f"the worker ended with status {status} while loading the models",
-                    "most often memory was short: serve fewer models, or use --precision bf16",
-                )  # fmt: skip
+                fact = f"the worker ended with status {status} while loading the models"
+                hint = "most often memory was short: serve fewer models, or use --precision bf16"
+                self.failure = self.failure or MachineError("worker-died", fact, hint)
                 return
             delay = 0.0 if answered else min(_LONGEST_DELAY, delay * 2 or _SHORTEST_DELAY)
             self._metrics.restarts.inc()
@@ -206,20 +236,16 @@ class Supervisor:
         """Compute nothing of requests that were accepted and cannot be finished any more: the machine has become slower."""
         for job in self.queue.hopeless(now, self._at_work_seconds()):
             self.queue.discard(job)
-            too_slow = ServiceError(
-                "queue-full", "the work that waits takes longer than expected, and this request's time is over before",
-                "send it again later", status=429, retry_after=max(1, round(self.seconds)),
-            )  # fmt: skip
-            job.fail(too_slow)
+            fact = "the work that waits takes longer than expected, and this request's time is over before"
+            seconds = max(1, round(self.seconds))
+            job.fail(ServiceError("busy", fact, "send it again later", status=429, retry_after=seconds))
 
     def _take_back(self) -> None:
         """Batches that a dead worker had wait again. The requests of the one it was at, the oldest, get no third try."""
         batches, self._at_work = list(self._at_work.values()), {}
         self._is_asked = False
-        died_twice = ServiceError(
-            "worker-died", "the worker died twice while it computed this request",
-            "send it again later, or a smaller one", status=503, retry_after=5,
-        )  # fmt: skip
+        fact, hint = "the worker died twice while it computed this request", "send it again later, or a smaller one"
+        died_twice = ServiceError("worker-died", fact, hint, status=503, retry_after=5)
         for job in batches[0].jobs if batches else ():
             if job.retried:
                 self.queue.discard(job)

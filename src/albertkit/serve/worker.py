@@ -19,9 +19,10 @@ from pydantic_core import to_json
 
 from albertkit.engines.onnx_model import is_onnx_folder
 from albertkit.errors import AlbertKitError, DataError, MachineError, explain
-from albertkit.inference import Pipeline, load_pipelines
-from albertkit.inference.agreement import check_agreement
-from albertkit.serve.wire import Alive, Channel, Done, Facts, Failed, Ready, Start, Work
+from albertkit.inference.comparison import compare_precision
+from albertkit.inference.loading import load_pipelines
+from albertkit.inference.pipeline import Pipeline
+from albertkit.serve.protocol import Alive, Channel, Done, Facts, Failed, Ready, Start, Work
 from albertkit.tasks.prediction import run_batches
 
 Models = dict[str, dict[str, Any]]  # name to kind to pipeline
@@ -38,8 +39,9 @@ def main(descriptor: int) -> None:
     start = channel.receive()
     if start is None:
         return
-    if start.threads:
-        torch.set_num_threads(start.threads)
+    options = start.options
+    if options.threads:
+        torch.set_num_threads(options.threads)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front has ended
         try:
             models = _load(start)
@@ -48,21 +50,18 @@ def main(descriptor: int) -> None:
             return
         channel.send(Ready({name: _facts(pipelines) for name, pipelines in models.items()}))
         while (work := channel.receive()) is not None:
-            channel.send(work if isinstance(work, Alive) else _answer(models, work, start.batch_tokens))
+            channel.send(work if isinstance(work, Alive) else _answer(models, work, options.batch_tokens))
 
 
 def _load(start: Start) -> Models:
-    precision: Any = start.precision
-    models = {}
+    options, models = start.options, {}
     for name, folder in start.folders.items():
-        models[name] = load_pipelines(folder, precision=precision, device=start.device, exits=start.exits)
+        models[name] = load_pipelines(folder, precision=options.precision, device=options.device, exits=options.exits)
         if _facts(models[name]).precision == "int8" and not is_onnx_folder(
             Path(folder)
         ):  # compared when it was exported
-            agreement = check_agreement(folder, precision="int8")
-            agreement.require(
-                start.force, "serve it with --precision bf16, measure it on examples (`albertkit agreement MODEL DATA`)"
-            )
+            hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"
+            compare_precision(folder, precision="int8").require(options.force, hint)
         _warm_up(models[name])
     return models
 
@@ -96,7 +95,7 @@ def _outputs(pipelines: dict[str, Any], work: Work, batch_tokens: int) -> list[A
     if work.kind == "caption":
         with _at_most(work.seconds):
             return [pipelines["caption"](**work.content)]
-    from albertkit.inference.passes import look_inside
+    from albertkit.inference.layers import look_inside
 
     pipeline = next(iter(pipelines.values()))
     found = look_inside(pipeline.model, pipeline.tokenizer, **work.content)
@@ -109,11 +108,7 @@ class _OutOfTimeError(BaseException):  # no Exception: decoders treat those as f
 
 @contextlib.contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Give work up after a time.
-
-    Raises:
-        DataError: slow-video.
-    """
+    """Give work up after a time."""
 
     def end(*_: object) -> None:
         raise _OutOfTimeError
@@ -124,7 +119,7 @@ def _at_most(seconds: float) -> Iterator[None]:
         yield
     except _OutOfTimeError:
         fact = f"captioning the video takes longer than {seconds:.0f} seconds"
-        raise DataError("slow-video", fact, "send a shorter or smaller video") from None
+        raise DataError("too-large", fact, "send a shorter or smaller video") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -135,7 +130,7 @@ def _failed(number: int | None, error: Exception) -> Failed:
         return Failed(number, error)
     if isinstance(error, OSError) and (explained := explain(error)):
         return Failed(number, explained)
-    told = MachineError("inference-failed", f"{type(error).__name__}: {error}", "the log of the service says more")
+    told = MachineError("internal-error", f"{type(error).__name__}: {error}", "the log of the service says more")
     return Failed(number, told, "".join(traceback.format_exception(error)))
 
 

@@ -24,9 +24,6 @@ def freeze_encoder(model: PretrainedAlbert) -> None:
     Nothing below needs a gradient any more, so torch records nothing there and keeps no activations: of a training step with
     base only the forward pass remains. The pooler stays free because pretraining fits it to sentence order alone; of base's
     11,685,122 parameters 592,130 are then trained for two classes, without a pooler 1,538.
-
-    Args:
-        model: Changed in place. What training ends with is a plain model.
     """
     model.encoder_model.embeddings.requires_grad_(False)
     model.encoder_model.encoder.requires_grad_(False)
@@ -68,20 +65,14 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> LoraModel:
     paper's experiments on GLUE the update is not scaled (alpha = rank); its learning rates are about ten times as large as
     those of full fine-tuning.
 
-    Args:
-        model: Changed in place. Layers that groups share are adapted once.
-        rank: r, at least 1.
-
-    Raises:
-        ConfigError: bad-rank. MissingExtraError: missing-extra.
-
     Source: Hu et al. 2021, LoRA, section 4.1 and table 9; the library peft.
     """
     if not 1 <= rank <= model.config.hidden_size:
         raise ConfigError(
-            "bad-rank", f"LoRA's rank is {rank}, the model's hidden size {model.config.hidden_size}",
+            "bad-value",
+            f"LoRA's rank is {rank}, the model's hidden size {model.config.hidden_size}",
             "choose 1 up to the hidden size, usually 4 to 64",
-        )  # fmt: skip
+        )
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:

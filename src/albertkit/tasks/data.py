@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from albertkit.data.bad_rows import Fault, Faults, counted
+from albertkit.data.features import Features
+from albertkit.data.given import Data, as_files
 from albertkit.errors import DataError
 from albertkit.tasks.answers import QuestionExample
-from albertkit.tasks.faults import Fault, Faults, counted
-from albertkit.tasks.features import Features
-from albertkit.tasks.given_data import Data, as_files
 from albertkit.tasks.task import Task
 
 _SHARED = 0.75  # with fewer different first texts than that share of the pairs, whole texts are held out
@@ -44,16 +44,7 @@ class TaskData:
 
 
 def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
-    """The file to read, and which split it is.
-
-    Args:
-        task: Whose layout a folder has.
-        data: A file, or a folder.
-        split: Of a folder; or the beginning of its name.
-
-    Raises:
-        DataError: unknown-split.
-    """
+    """Return the file to read, and which split it is."""
     if not data.is_dir():
         return data, split
     files = task.files(data)
@@ -61,49 +52,38 @@ def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
         if name in files:
             return files[name], name
     raise DataError(
-        "unknown-split", f"`{data}` has no `{split}` of {task.name} (there: {', '.join(files)})",
+        "missing-file",
+        f"`{data}` has no `{split}` of {task.name} (there: {', '.join(files)})",
         "name one of them with --split, or the file itself",
-    )  # fmt: skip
+    )
 
 
 def read_split(task: Task, file: Path, split: str, faults: Faults, labelled: bool = True) -> list[Any]:
-    """All examples of a file.
-
-    Raises:
-        DataError: no-examples, and what reading raises.
-    """
+    """All examples of a file."""
     before = len(faults.found)
     examples = list(task.examples(file, split=split, labelled=labelled, faults=faults))
     if examples:
         return examples
     if found := faults.found[before:]:
         raise DataError(
-            "no-examples", f"`{file}` holds no example that can be used; {found[0].where}: {found[0].reason}",
+            "too-little-data",
+            f"`{file}` holds no example that can be used; {found[0].where}: {found[0].reason}",
             found[0].hint or f"mend the file; is it one of `{task.name}`?",
-        )  # fmt: skip
-    raise DataError("no-examples", f"`{file}` has nothing to read but, perhaps, a header", "name a file with examples")
+        )
+    raise DataError(
+        "too-little-data", f"`{file}` has nothing to read but, perhaps, a header", "name a file with examples"
+    )
 
 
 def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibrate: bool, faults: Faults) -> TaskData:
-    """Read the examples of a training.
-
-    Args:
-        task: As the registry made it.
-        data: Folder in the task's layout, or the training file.
-        dev: The dev file. Default: that of the folder, else a share of the training examples.
-        held_out: That share.
-        calibrate: Whether to keep examples from training for a decision.
-        faults: Told of rows that cannot be used.
-
-    Raises:
-        DataError: no-examples, no-dev, unknown-layout, and what reading raises.
-    """
+    """Read the examples of a training."""
     files = task.files(data)
     if "train" not in files:
         raise DataError(
-            "unknown-layout", f"there is no training file in `{data}` (found: {', '.join(sorted(files)) or 'nothing'})",
+            "missing-file",
+            f"there is no training file in `{data}` (found: {', '.join(sorted(files)) or 'nothing'})",
             "name the training file itself as DATA, and another with --dev",
-        )  # fmt: skip
+        )
     train = read_split(task, files["train"], "train", faults)
     notes = []
     split = next((name for name in files if name.startswith("dev")), None)
@@ -144,7 +124,7 @@ def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bo
 
 
 def left_out_line(found: Sequence[Fault]) -> str:
-    """The line about rows that cannot be used."""
+    """Return the line about rows that cannot be used."""
     return f"rows left out: {len(found):,} (the first: {found[0].where}, {found[0].reason})"
 
 
@@ -180,19 +160,21 @@ def _hold_out(train: Sequence[Any], share: float, data: Path) -> tuple[list[Any]
         labels = [_labels(example) for example in train]
         if len(set(labels)) == len(train) > _FEW and all(len(own) == 1 for own in labels):
             raise DataError(
-                "no-dev", f"every one of the {len(train):,} training examples in `{data}` has a label of its own",
+                "too-little-data",
+                f"every one of the {len(train):,} training examples in `{data}` has a label of its own",
                 "is it the right column? Name that of the label with --label-column",
-            )  # fmt: skip
+            )
         raise DataError(
-            "no-dev", f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
+            "too-little-data",
+            f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
             "name a dev file with --dev, or a larger share with --held-out",
-        )  # fmt: skip
+        )
     kept = [example for number, example in enumerate(train) if number not in held]
     return kept, [example for number, example in enumerate(train) if number in held]
 
 
 def _labels(example: Any) -> tuple[str, ...]:
-    """The labels that must stay in training; of tagged sentences types, of numbers and choices none."""
+    """Return the labels that must stay in training; of tagged sentences types, of numbers and choices none."""
     if tags := getattr(example, "tags", ()):
         return tuple({tag[2:] for tag in tags} - {""})
     label = getattr(example, "label", None)
@@ -200,12 +182,7 @@ def _labels(example: Any) -> tuple[str, ...]:
 
 
 def _held_out(labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
-    """Numbers of examples, at random; each class has its share, and of every label an example stays.
-
-    Args:
-        labels: Of each example. Where each has exactly one they are classes.
-        count: How many to choose, if the labels allow it.
-    """
+    """Return numbers of examples, at random; each class has its share, and of every label an example stays."""
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(labels)).tolist()
     left = Counter(label for own in labels for label in own)
     if all(len(own) == 1 for own in labels):
@@ -228,7 +205,7 @@ def _held_out(labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
 
 
 def _whole_groups(groups: Sequence[Any], count: int) -> set[int]:
-    """Numbers of examples, at least `count`, so that no article, or text, is both trained and scored on."""
+    """Return numbers of examples, at least `count`, so that no article, or text, is both trained and scored on."""
     names = list(dict.fromkeys(groups))
     sizes, chosen, size = Counter(groups), set(), 0
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(names))

@@ -14,6 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
+from albertkit.data import IGNORED
+from albertkit.data.features import LabelledBatch
+from albertkit.data.packing import PackedBatch
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import (
     AlbertForMultipleChoice,
@@ -22,35 +25,26 @@ from albertkit.model import (
     AlbertForTokenClassification,
 )
 from albertkit.model.losses import ragged_log_softmax
-from albertkit.model.packing import IGNORED, PackedBatch
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model.projections import linear
 from albertkit.model_folder import local_folder
-from albertkit.tasks.features import LabelledBatch
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.loop import LossPart
 
 _TEACHABLE = (
-    AlbertForSequenceClassification, AlbertForTokenClassification, AlbertForMultipleChoice, AlbertForQuestionAnswering,
-)  # fmt: skip
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+)
 
 
 def load_teacher(
     folder: str | Path, student: PretrainedAlbert, tokenizer: AlbertTokenizer, length: int
 ) -> PretrainedAlbert:
-    """A teacher that reads the student's ids and means the same by each output.
-
-    Args:
-        folder: A model fine-tuned on the student's task; a folder, a run, or `org/name` of the hub.
-        student: On its device; the teacher computes there, in the same dtype.
-        tokenizer: The student's.
-        length: Of the longest sequence, in tokens.
-
-    Raises:
-        CheckpointError: teacher-mismatch for another tokenizer, other labels or too few positions; and what loading raises.
-    """
+    """Return a teacher that reads the student's ids and means the same by each output."""
     path = local_folder(folder)
     try:
         teacher = type(student).from_pretrained(path, strict=True)
@@ -58,9 +52,10 @@ def load_teacher(
         if error.slug != "weights-mismatch":
             raise
         raise CheckpointError(
-            "teacher-mismatch", f"`{folder}` holds no {type(student).__name__}: it was not fine-tuned on this kind of task",
+            "wrong-model",
+            f"`{folder}` holds no {type(student).__name__}: it was not fine-tuned on this kind of task",
             "fine-tune a teacher with `albertkit finetune` on the same data, from a model with the student's tokenizer",
-        ) from None  # fmt: skip
+        ) from None
     own, found = AlbertTokenizer.from_pretrained(path), []
     if own.fingerprint != tokenizer.fingerprint:
         found.append(
@@ -73,9 +68,10 @@ def load_teacher(
         found += _different_outputs(student.config, teacher.config)
     if found:
         raise CheckpointError(
-            "teacher-mismatch", f"the teacher `{folder}` cannot teach this student: {'; '.join(found)}",
+            "wrong-model",
+            f"the teacher `{folder}` cannot teach this student: {'; '.join(found)}",
             "fine-tune a teacher with `albertkit finetune` on the same data, from a model with the student's tokenizer",
-        )  # fmt: skip
+        )
     teacher.compute_dtype = student.compute_dtype
     return teacher.to(student.device)
 
@@ -114,9 +110,6 @@ class DistillationLosses(nn.Module):
         hidden_weight: Weight of the mean squared error between the student's states after each pass and the teacher's at
             the same share of its depth, over all tokens. 0: none.
         class_weights: As in `Task.losses`.
-
-    Raises:
-        ConfigError: bad-settings for numbers out of range, or a head that cannot be taught: Google's beam head.
     """
 
     def __init__(
@@ -147,7 +140,7 @@ class DistillationLosses(nn.Module):
         return counts | ({"hidden_states": batch.num_tokens * self._num_passes} if self.hidden_weight else {})
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
-        """The weighted losses of a batch as sums; the student runs once."""
+        """Return the weighted losses of a batch as sums; the student runs once."""
         counts = self.counts(batch)
         traces = [Trace(True, False), Trace(True, False)] if self.hidden_weight else [None, None]
         with torch.no_grad():
@@ -207,7 +200,7 @@ class DistillationLosses(nn.Module):
 
 
 def teacher_pass(number: int, passes: int, teacher_passes: int) -> int:
-    """The teacher's pass at the same share of its depth as the student's pass `number`, both counted from 1."""
+    """Return the teacher's pass at the same share of its depth as the student's pass `number`, both counted from 1."""
     return max(1, (2 * number * teacher_passes + passes) // (2 * passes))
 
 
@@ -227,7 +220,7 @@ def _exact(values: Tensor) -> Tensor:
 
 
 def answered(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
-    """The model, whose logits are already known: a task that asks for them runs nothing."""
+    """Return the model, whose logits are already known: a task that asks for them runs nothing."""
     answered = copy.copy(model)
     answered.packed_logits = lambda batch: logits  # type: ignore[assignment]
     return answered
@@ -238,9 +231,10 @@ def _check(student: PretrainedAlbert, weight: float, temperature: float, hidden_
     found += [f"the temperature must be above 0, it is {temperature}"] * (not temperature > 0)
     found += [f"the weight of hidden states must be at least 0, it is {hidden_weight}"] * (not hidden_weight >= 0)
     if found:
-        raise ConfigError("bad-settings", "; ".join(found), "leave them out for the defaults")
+        raise ConfigError("bad-value", "; ".join(found), "leave them out for the defaults")
     if not isinstance(student, _TEACHABLE):
         raise ConfigError(
-            "bad-settings", f"a teacher cannot teach {type(student).__name__}",
+            "bad-value",
+            f"a teacher cannot teach {type(student).__name__}",
             "use the head with start and end logits: --qa-head spans",
-        )  # fmt: skip
+        )

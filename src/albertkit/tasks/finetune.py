@@ -1,7 +1,7 @@
-"""One fine-tuning, from examples to the best model and its results: puts data, features, model, objective and loop together."""
+"""`finetune`: a task's examples and any ALBERT to the best model on dev, with its predictions, results and card."""
 
 import dataclasses
-import math
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,33 +10,38 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertkit.checkpoints.folder import PROVENANCE
+from albertkit.config import AlbertConfig
+from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.stream import ExampleStream
 from albertkit.errors import ConfigError
-from albertkit.files import write_json
+from albertkit.files import atomic_file
+from albertkit.frame.command import takes
+from albertkit.frame.section import Facts, Section
+from albertkit.frame.values import plain
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.report.task_card import write_task_card
-from albertkit.report.task_results import for_json, save_results
-from albertkit.report.versions import versions
+from albertkit.model_folder import local_folder
 from albertkit.tasks.adapters import add_lora, freeze_encoder
-from albertkit.tasks.data import TaskData, fingerprint
+from albertkit.tasks.card import Finetuned, task_card
+from albertkit.tasks.data import TaskData, fingerprint, read_given
 from albertkit.tasks.distillation import DistillationLosses, load_teacher
-from albertkit.tasks.exits import ExitLosses
-from albertkit.tasks.faults import counted
-from albertkit.tasks.features import Features
-from albertkit.tasks.loading import load_encoder, load_task_model, save_task_model
-from albertkit.tasks.objective import FinetuningObjective
+from albertkit.tasks.early_exit import ExitLosses
+from albertkit.tasks.loading import TaskModel, check_not_swapped, load_encoder, load_task_model, save_task_model
+from albertkit.tasks.options import FinetuneOptions
 from albertkit.tasks.prediction import run_model
+from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.shown_examples import save_examples
-from albertkit.tasks.stream import ExampleStream
 from albertkit.tasks.task import Prediction, Task
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.display import Display
 from albertkit.training.distributed import World
-from albertkit.training.hardware import choose_precision, describe, repeatable
-from albertkit.training.loop import LoopSettings, train
-from albertkit.training.resuming import begin_folder, check_made_from
-from albertkit.training.state import check_model
+from albertkit.training.hardware import describe
+from albertkit.training.loop import LoopSettings, LossPart, Recipe, no_losses
+from albertkit.training.results import result_sections
+from albertkit.training.run import Best, Run, RunResult, open_run
+from albertkit.training.state import TrainingState
+
+EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for people who look at a run
+_MOST, _MOST_ERRORS = 20, 50
 
 
 @dataclass(frozen=True)
@@ -54,55 +59,40 @@ class EvaluatedData:
     step: int | None = None
 
 
-@dataclass(frozen=True)
-class FinetuneResult:
+@dataclass(frozen=True, kw_only=True)
+class FinetuneResult(RunResult):
     """What a fine-tuning left.
 
     Attributes:
-        model: Folder of the best model; None if a signal stopped the run before its end.
         task: Name of the task.
-        metric: The score that chose the model.
-        value: Its value on dev.
-        scores: All scores on dev.
         details: Per-class table, confusion matrix, intervals.
-        collapsed: How one sees that nothing was learned, for example that one class is all that is predicted.
-        steps: Updates made or skipped.
-        seconds: Time spent in updates.
-        retries: Why the run was begun again with a lower rate, each time.
-        seeds: With several seeds, the value of each; `value` is then their median, all else is of the best.
         data: What the scores are of.
     """
 
-    model: Path | None
     task: str
-    metric: str
-    value: float
-    scores: dict[str, float]
     details: dict[str, Any] = field(default_factory=dict)
-    collapsed: str | None = None
-    steps: int = 0
-    seconds: float = 0.0
-    retries: tuple[str, ...] = ()
-    seeds: dict[int, float] = field(default_factory=dict)
     data: EvaluatedData | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: scores and details by their names; a score that is not defined is None."""
-        own = {"model": self.model and str(self.model), "task": self.task, "metric": self.metric, "value": self.value}
-        rest: dict[str, Any] = {"collapsed": self.collapsed}
+    @property
+    def title(self) -> str:
+        """Title of the pictures of the results."""
+        return f"{self.task}, dev"
+
+    def extras(self) -> dict[str, Any]:
+        """Return what only a fine-tuning has, as plain values by name."""
+        extras: dict[str, Any] = {"task": self.task, **self.details, "collapsed": self.collapsed}
         if self.data:
-            rest |= {"data": self.data.file, "examples": self.data.examples}
-            rest |= {} if self.data.step is None else {"best_step": self.data.step}
-        if self.steps:
-            rest |= {"steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
-        if self.retries:
-            rest["retries"] = list(self.retries)
-        if self.seeds:
-            rest["seeds"] = {str(seed): value for seed, value in self.seeds.items()}
-        return for_json({**own, **self.scores, **self.details, **rest})
+            extras |= {"data": self.data.file, "examples": self.data.examples}
+            extras |= {} if self.data.step is None else {"best_step": self.data.step}
+        return extras
+
+    def sections(self) -> list[Section]:
+        """Return the scores and where the model is."""
+        shown = result_sections(self.results(), self.metric) if self.scores else []
+        return [*shown, Facts({"model": self.model})]
 
     def results(self) -> dict[str, Any]:
-        """What `report.task_results` shows: scores, intervals, classes, notes."""
+        """Return what `training.results` shows: scores, intervals, classes, notes."""
         notes = [*self.details.get("notes", ())]
         if self.collapsed and self.data and self.data.step is None:  # an evaluation
             notes.append(f"{self.collapsed}: the model does not distinguish these examples")
@@ -110,192 +100,258 @@ class FinetuneResult:
             notes.append(
                 f"nothing learned: {self.collapsed}; try --retries 2, a lower --lr, a longer --warmup or another --seed"
             )
-        notes += [f"begun again: {why}" for why in self.retries]
-        if self.seeds:
-            values = sorted(self.seeds.values())
-            notes.append(
-                f"{self.metric} of {len(values)} seeds: median {self.value:.4f}, {values[0]:.4f} to {values[-1]:.4f}"
-            )
-        return {**self.scores, **self.details, "notes": notes, "heading": self._heading()}
+        return {**self.scores, **self.details, "notes": [*notes, *self.notes()], "heading": self._heading()}
 
     def _heading(self) -> str:
-        """What the scores are of, for people."""
+        """Name the examples that the scores are of."""
         if self.data is None:
             return ""
         step = "" if self.data.step is None else f", the model of step {self.data.step:,}"
         return f"{self.task}, {counted(self.data.examples, 'example')} of {self.data.file}{step}"
 
 
-class Judge:
-    """Predicts and scores examples with a model under training.
+@takes(FinetuneOptions)
+def finetune(options: FinetuneOptions) -> FinetuneResult:
+    """Fine-tune a model on a task and score it on the task's dev examples; see `FinetuneOptions` and `FinetuneSettings`.
+
+    Under `torchrun` every process takes its share of each update and gradients are summed.
+
+    Raises:
+        CheckpointError: exists, missing-file, changed, weights-mismatch and what else loading raises.
+        ConfigError: unknown-name, bad-value, no-device. DataError: what reading raises.
+        MachineError: not-finite, if no retry is left.
+    """
+    task, settings, faults = options.task, options.settings, Faults(options.on_error)
+    settings.check()
+    check_not_swapped(options.model, options.data)
+    name = task if isinstance(task, str) else task.name
+    with open_run(options.out, settings, f"fine-tuning {name}", options.resume) as run:
+        found = task if isinstance(task, Task) else find_task(task, options.columns)
+        calibrate = settings.threshold_from == "train"
+        examples = read_given(found, options.data, options.dev, settings.held_out, calibrate, faults)
+        return run.of_seeds(lambda one: _finetune_once(one, examples, options.model))
+
+
+def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path) -> FinetuneResult:
+    """Fine-tune with one seed."""
+    config = AlbertConfig.from_pretrained(local_folder(start))
+    settings, reasons = run.settings.resolve(data.task.name, config, len(data.train))
+    run = run.resolved(settings)
+    settings, world, task = run.settings, run.world, configured(data.task, settings)
+    torch.manual_seed(settings.seed)  # of a fresh head
+    dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    model, tokenizer, notes = load_encoder(start, task, **dropout)
+    features = task.features(data.train, tokenizer, labelled=True)
+    made_from = {"task": task.name, "data": fingerprint(features)}
+    run.check_made_from(made_from)
+    run.place(model)
+    evaluator = Evaluator(task, data, tokenizer, settings.batch_tokens, world)
+    class_weights = _class_weights(task, data.train, settings, world)
+    lora = add_lora(model, settings.lora) if settings.lora else None
+    if settings.freeze:
+        freeze_encoder(model)
+    teaching = _teaching(model, tokenizer, task, settings, class_weights)
+
+    def save(folder: Path) -> None:
+        save_task_model(folder, lora.merged() if lora else model, tokenizer, evaluator.task)
+        if isinstance(teaching, ExitLosses):
+            teaching.exits.save(folder)
+
+    def load(folder: Path) -> TaskModel:
+        best = load_task_model(folder)
+        run.place(best.model)
+        evaluator.task = best.task
+        return best
+
+    def score(best: TaskModel, state: TrainingState) -> FinetuneResult:
+        predictions = evaluator.predictions(best.model)
+        scores = best.task.score(data.dev, predictions)
+        return dataclasses.replace(
+            unfinished,
+            value=scores[task.metric],
+            scores=scores,
+            details=best.task.details(data.dev, predictions),
+            collapsed=best.task.collapsed(data.dev, predictions),
+            data=EvaluatedData(data.dev_file, len(data.dev), state.best_step),
+        )
+
+    def write(best: TaskModel, result: FinetuneResult) -> None:
+        best.task.write(run.folder / "dev", evaluator.last, split="dev")
+        save_examples(run.folder / "dev", best.task, data.dev, evaluator.last)
+        described = Finetuned(
+            kind=task.kind,
+            task=task.name,
+            model_class=task.model_class.__name__,
+            parameters=best.model.num_parameters(),
+            start=str(start),
+            train=len(data.train),
+            dev=len(data.dev),
+        )
+        intervals = result.details.get("intervals", {})
+        task_card(run.name, described, result.scores, intervals, settings.for_card()).write(run.folder / "best")
+
+    parameters = f"parameters: {model.num_parameters():,}"
+    if settings.lora or settings.freeze:
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        parameters = f"parameters: {trained:,} are trained, of {sum(p.numel() for p in model.parameters()):,}"
+    recipe = Recipe(
+        model=teaching or model,
+        objective=FinetuningObjective(model, task, class_weights, teaching),
+        stream=ExampleStream(
+            features,
+            task.grouped,
+            batch_size=settings.batch_size or 1,
+            batch_tokens=settings.batch_tokens,
+            seed=settings.seed,
+            rank=world.rank,
+            world_size=world.size,
+        ),
+        loop=LoopSettings.over_epochs(settings),
+        evaluate=lambda: evaluator.scores(model),
+        select=task.metric,
+        save=save,
+        provenance={"model": str(start), **made_from},
+        notes=[*data.notes, *notes, *reasons, parameters, describe(model, world.device)],
+    )
+    unfinished = FinetuneResult(task=task.name, metric=task.metric)
+    return run.fit(recipe, Best(unfinished, load, score, write))
+
+
+class Evaluator:
+    """Predicts and scores the dev examples with a model under training.
 
     Args:
         task: With what was calibrated so far.
-        examples: Dev.
-        calibration: Examples that a decision is calibrated on, may be none.
+        data: Dev, and the examples that a decision is calibrated on.
         tokenizer: The model's.
         batch_tokens: Computed at once.
         world: The processes.
+
+    Attributes:
+        last: The last predictions for dev.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        examples: Sequence[Any],
-        calibration: Sequence[Any],
-        tokenizer: AlbertTokenizer,
-        batch_tokens: int,
-        world: World,
-    ) -> None:
-        self.task, self.examples, self.calibration = task, examples, calibration
-        self.features = task.features(examples, tokenizer, labelled=True)  # a label that train lacks is said at once
-        self._calibration_features = task.features(calibration, tokenizer, labelled=False) if calibration else None
+    def __init__(self, task: Task, data: TaskData, tokenizer: AlbertTokenizer, batch_tokens: int, world: World) -> None:
+        self.task = task
+        self.last: list[Prediction] = []
+        self._dev, self._calibration = data.dev, data.calibration
+        self._features = task.features(data.dev, tokenizer, labelled=True)  # refuses a label that train lacks, at once
+        self._calibration_features = (
+            task.features(data.calibration, tokenizer, labelled=False) if data.calibration else None
+        )
         self._batch_tokens, self._world = batch_tokens, world
 
-    def calibrate(self, model: PretrainedAlbert) -> None:
-        """Decide anew what is decided by looking at predictions of examples kept from training."""
-        if self._calibration_features is not None:
-            predictions = self._predict(model, self.calibration, self._calibration_features)
-            self.task = self.task.calibrated(self.calibration, predictions, "train")
-
     def predictions(self, model: PretrainedAlbert) -> list[Prediction]:
-        """Of the dev examples."""
-        return self._predict(model, self.examples, self.features)
+        """Return predictions for the dev examples."""
+        self.last = self._predict(model, self._dev, self._features)
+        return self.last
 
     def scores(self, model: PretrainedAlbert) -> dict[str, float]:
-        """Calibrate, predict, score."""
-        self.calibrate(model)
-        scores = self.task.score(self.examples, self.predictions(model))
-        return {self.task.metric: scores[self.task.metric], **scores}  # the one that counts is shown first
+        """Calibrate decisions on examples kept from training, predict dev, score; the score that counts is first."""
+        if self._calibration_features is not None:
+            predictions = self._predict(model, self._calibration, self._calibration_features)
+            self.task = self.task.calibrated(self._calibration, predictions, "train")
+        scores = self.task.score(self._dev, self.predictions(model))
+        return {self.task.metric: scores[self.task.metric], **scores}
 
     def _predict(self, model: PretrainedAlbert, examples: Sequence[Any], features: Features) -> list[Prediction]:
         outputs = run_model(model, self.task, features, self._batch_tokens, self._world)
         return self.task.predictions(examples, features, outputs)
 
 
-def finetune_once(
-    data: TaskData,
-    model_folder: str | Path,
-    run: Path,
-    settings: FinetuneSettings,
-    world: World,
-    *,
-    resume: bool,
-    reasons: Sequence[str] = (),
-) -> FinetuneResult:
-    """Fine-tune once.
+class FinetuningObjective:
+    """The losses of a task, of a student of a teacher, or of a classifier with early exits.
 
     Args:
-        data: What to learn.
-        model_folder: Checkpoint to start from.
-        run: Folder of the run.
-        settings: Resolved; `seeds` and `retries` are not looked at.
-        world: The processes.
-        resume: Continue the run from its newest checkpoint, to the same bits.
-        reasons: Lines to show: where settings are from, why it is begun again.
-
-    Raises:
-        CheckpointError: run-exists, other-settings, resume-mismatch, and what loading raises.
-        ConfigError: bad-settings, bad-device. MachineError: loss-not-finite.
+        model: What is trained.
+        task: Its task.
+        class_weights: fp32 [C], what a target of each class counts.
+        teaching: A student's losses, or those of early exits, in place of the task's own.
     """
-    task = configured(data.task, settings)
-    torch.manual_seed(settings.seed)  # of a fresh head
-    dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
-    model, tokenizer, notes = load_encoder(model_folder, task, **dropout)
-    features = task.features(data.train, tokenizer, labelled=True)
-    data_fingerprint = fingerprint(features)
-    if settings.continues(run, resume):
-        check_made_from(run, {"task": task.name, "data": data_fingerprint})
-    model.to(world.device)
-    model.compute_dtype = choose_precision(settings.precision, world.device)
-    model.gradient_checkpointing = settings.gradient_checkpointing
-    stream = ExampleStream(
-        features, task.grouped, batch_size=settings.batch_size or 1, batch_tokens=settings.batch_tokens,
-        seed=settings.seed, rank=world.rank, world_size=world.size,
-    )  # fmt: skip
-    judge = Judge(task, data.dev, data.calibration, tokenizer, settings.batch_tokens, world)
-    class_weights = _class_weights(task, data.train, settings, world)
-    lora = add_lora(model, settings.lora) if settings.lora else None
-    if settings.freeze:
-        freeze_encoder(model)
-    teaching: DistillationLosses | ExitLosses | None = None
+
+    def __init__(
+        self,
+        model: PretrainedAlbert,
+        task: Task,
+        class_weights: torch.Tensor | None = None,
+        teaching: DistillationLosses | ExitLosses | None = None,
+    ) -> None:
+        self.model, self.task, self.class_weights, self.teaching = model, task, class_weights, teaching
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """Targets of each loss."""
+        return (self.teaching or self.task).counts(batch)
+
+    def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
+        """Return the losses of a batch as sums."""
+        if not batch.num_tokens:
+            return no_losses(self.counts(batch), batch.packed.input_ids.device)
+        if self.teaching:
+            return self.teaching.losses(batch)
+        counts = self.task.counts(batch)
+        losses = self.task.losses(self.model, batch, self.class_weights)
+        return {name: LossPart(loss.loss_sum, counts[name], loss.correct) for name, loss in losses.items()}
+
+    def flops(self, batch: LabelledBatch) -> float:
+        """Floating-point operations of a training step on this batch's real tokens, heads and teacher left out."""
+        squares = sum(n * n for n in batch.packed.lengths)
+        return batch.num_tokens * self.model.config.train_flops_per_token(squares / batch.num_tokens, 0.0)
+
+
+def _teaching(
+    model: PretrainedAlbert,
+    tokenizer: AlbertTokenizer,
+    task: Task,
+    settings: FinetuneSettings,
+    class_weights: torch.Tensor | None,
+) -> DistillationLosses | ExitLosses | None:
+    """Return the losses of early exits or of a student, if the settings ask for them."""
     if settings.exits:
-        teaching = ExitLosses(model, task, class_weights)
-    if settings.teacher is not None:
-        teacher = load_teacher(settings.teacher, model, tokenizer, task.length)
-        teaching = DistillationLosses(
-            model, teacher, task, weight=settings.teacher_weight, hidden_weight=settings.teacher_hidden,
-            class_weights=class_weights,
-        )  # fmt: skip
-    objective = FinetuningObjective(model, task, class_weights, teaching)
-
-    def save_model(folder: Path) -> None:
-        save_task_model(folder, lora.merged() if lora else model, tokenizer, judge.task)
-        if isinstance(teaching, ExitLosses):
-            teaching.exits.save(folder)
-        write_json(folder / PROVENANCE, {"model": str(model_folder), "data": data_fingerprint, "task": task.name})
-
-    begin_folder(run, settings, world)
-    display = Display(run if world.is_main else None, f"fine-tuning {task.name}", silent=not world.is_main)
-    trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    trained = f"parameters: {model.num_parameters():,}"
-    if settings.lora or settings.freeze:
-        trained = f"parameters: {trainable:,} are trained, of {sum(p.numel() for p in model.parameters()):,}"
-    for line in (*data.notes, *notes, *reasons, trained, describe(model, world.device)):
-        display.note(line)
-    with repeatable(world.device):
-        result = train(
-            teaching or model, objective, stream, LoopSettings.over_epochs(settings), run=run, world=world, display=display,
-            save_model=save_model, evaluate=lambda: judge.scores(model), select=task.metric, resume=resume,
-        )  # fmt: skip
-    if not result.finished:
-        return FinetuneResult(
-            None, task.name, task.metric, math.nan, {}, steps=result.state.step, seconds=result.state.seconds
-        )
-    world.barrier()
-    check_model(run / "best")
-    best = load_task_model(run / "best")
-    best.model.to(world.device)
-    best.model.compute_dtype = model.compute_dtype
-    judge.task = best.task
-    predictions = judge.predictions(best.model)
-    scores = best.task.score(data.dev, predictions)
-    finished = FinetuneResult(
-        run / "best", task.name, task.metric, scores[task.metric], scores, best.task.details(data.dev, predictions),
-        best.task.collapsed(data.dev, predictions), result.state.step, result.state.seconds,
-        data=EvaluatedData(data.dev_file, len(data.dev), result.state.best_step),
-    )  # fmt: skip
-    if world.is_main:
-        best.task.write(run / "dev", predictions, split="dev")
-        save_examples(run / "dev", best.task, data.dev, predictions)
-        save_results(finished.to_dict(), run, title=f"{task.name}, dev")
-        write_task_card(
-            run / "best", run.resolve().name, kind=task.kind, task=task.name, model_class=task.model_class.__name__,
-            parameters=best.model.num_parameters(), start=str(model_folder),
-            examples={"train": len(data.train), "dev": len(data.dev)}, scores=scores,
-            intervals=finished.details.get("intervals", {}), settings=settings.told(), versions=versions(),
-        )  # fmt: skip
-    world.barrier()
-    return finished
+        return ExitLosses(model, task, class_weights)
+    if settings.teacher is None:
+        return None
+    teacher = load_teacher(settings.teacher, model, tokenizer, task.length)
+    return DistillationLosses(
+        model,
+        teacher,
+        task,
+        weight=settings.teacher_weight,
+        hidden_weight=settings.teacher_hidden,
+        class_weights=class_weights,
+    )
 
 
 def configured(task: Task, settings: FinetuneSettings) -> Task:
-    """The task with what the settings say about its sequences; what they leave open stays as it is."""
-    said = {
-        "length": settings.length, "long_texts": settings.long_texts, "stride": settings.stride,
-        "head_kind": settings.qa_head, "threshold_from": settings.threshold_from,
-    }  # fmt: skip
+    """Return the task with what the settings name about its sequences; what they leave open stays as it is."""
+    named = {
+        "length": settings.length,
+        "long_texts": settings.long_texts,
+        "stride": settings.stride,
+        "head_kind": settings.qa_head,
+        "threshold_from": settings.threshold_from,
+    }
     own = {f.name for f in dataclasses.fields(task)}
-    return task.with_changes(**{name: value for name, value in said.items() if name in own and value is not None})
+    return task.with_changes(**{name: value for name, value in named.items() if name in own and value is not None})
 
 
 def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings, world: World) -> torch.Tensor | None:
-    """Weights in inverse proportion to the frequency of a class, with mean 1 over the training targets."""
+    """Return weights in inverse proportion to the frequency of a class, with mean 1 over the training targets."""
     if settings.class_weights == "none":
         return None
     counts = task.label_counts(train)
     if counts is None:
-        raise ConfigError("bad-settings", f"`{task.name}` has no classes to weigh", "leave --class-weights out")
+        raise ConfigError("bad-value", f"`{task.name}` has no classes to weigh", "leave --class-weights out")
     there = np.array(counts, np.float64)
     weights = there.sum() / (np.count_nonzero(there) * np.maximum(there, 1))  # a class without targets weighs nothing
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
+
+
+def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]) -> None:
+    """Write the first dev examples and the worst predictions, one a line: prediction, `texts`, the label `gold`, and `error`."""
+    errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
+    worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
+    for name, numbers in ((EXAMPLES, list(range(min(_MOST, len(examples))))), (ERRORS, worst[:_MOST_ERRORS])):
+        with atomic_file(folder / name, "w") as stream:
+            for number in numbers:
+                shown = {**task.shown(examples[number]), "error": round(errors[number], 6)}
+                stream.write(json.dumps(plain({**predictions[number], **shown}), ensure_ascii=False) + "\n")

@@ -4,14 +4,13 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albertkit.checkpoints import save_checkpoint
-from albertkit.checkpoints.folder import fill, read_tensors
-from albertkit.checkpoints.matching import HEADS
-from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.engines.onnx_model import is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, write_json
+from albertkit.model.folder import read_tensors
+from albertkit.model.matching import HEADS
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_folder import local_folder, or_model_of_run
 from albertkit.tasks.task import Task
@@ -29,22 +28,13 @@ class TaskModel(NamedTuple):
 
 
 def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[PretrainedAlbert, AlbertTokenizer, list[str]]:
-    """A model for a task from any checkpoint: pretrained, fine-tuned on this task or on another.
+    """Return a model for a task from any checkpoint: pretrained, fine-tuned on this task or on another.
 
     The head is kept if the checkpoint has the same one (same class, same labels); otherwise it starts afresh, as the
     paper does for RTE, MRPC and STS-B after MNLI.
 
-    Args:
-        folder: Checkpoint folder, or `org/name` of the hub.
-        task: Says class and labels.
-        **changes: Configuration fields to set otherwise, such as dropout.
-
     Returns:
         The model in evaluation mode on the CPU, the tokenizer, and a line for each thing that a person should know.
-
-    Raises:
-        CheckpointError: weights-mismatch, no-weights, no-tokenizer, vocab-mismatch and what else loading raises.
-        ConfigError: bad-settings if the task's sequences are longer than the model's.
     """
     path = local_folder(folder)
     before = AlbertConfig.from_pretrained(path)
@@ -61,23 +51,20 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
         tensors = {name: tensor for name, tensor in tensors.items() if name not in heads}
         notes.append("head: fresh")
     allowed = (*HEADS, "albert.pooler.weight", "albert.pooler.bias")
-    model, matched = fill(task.model_class, config, tensors, allowed, str(path))
+    model, matched = task.model_class.from_tensors(config, tensors, allowed, str(path))
     if any("pooler" in name for name in matched.fresh):
         notes.append(f"pooler: fresh, `{folder}` has none")
     return model, tokenizer, notes
 
 
 def check_length(task: Task, config: AlbertConfig, folder: str | Path) -> None:
-    """Refuse sequences longer than the model's.
-
-    Raises:
-        ConfigError: bad-settings.
-    """
+    """Refuse sequences longer than the model's."""
     if task.length > config.max_position_embeddings:
         raise ConfigError(
-            "bad-settings", f"length {task.length} exceeds the {config.max_position_embeddings} positions of `{folder}`",
+            "bad-value",
+            f"length {task.length} exceeds the {config.max_position_embeddings} positions of `{folder}`",
             f"use --length {config.max_position_embeddings}",
-        )  # fmt: skip
+        )
 
 
 def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task) -> None:
@@ -88,7 +75,7 @@ def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: Albe
     """
     if task.head().get("problem_type") == "regression":
         model.config.foreign["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
-    save_checkpoint(folder, model, tokenizer)
+    model.save_pretrained(folder, tokenizer)
     write_json(Path(folder) / TASK, task.to_dict())
 
 
@@ -98,26 +85,19 @@ def is_task_model(folder: str | os.PathLike[str]) -> bool:
 
 
 def task_folder(folder: str | Path) -> Path:
-    """Return the folder that holds `task.json`: the one named, or the model of a run.
-
-    Raises:
-        CheckpointError: no-task. DataError: not-found.
-    """
+    """Return the folder that holds `task.json`: the one named, or the model of a run."""
     path = local_folder(folder)
     if not (path / TASK).exists():
         raise CheckpointError(
-            "no-task", f"`{folder}` holds no fine-tuned model: there is no {TASK}",
+            "wrong-model",
+            f"`{folder}` holds no fine-tuned model: there is no {TASK}",
             "name the folder that `albertkit finetune --out` made; a pretrained model is scored on a token store or TFRecords",
-        )  # fmt: skip
+        )
     return path
 
 
 def check_not_swapped(model: str | os.PathLike[str], data: object) -> None:
-    """Refuse data in the place of the model, and the model in the place of the data.
-
-    Raises:
-        CheckpointError: swapped-arguments.
-    """
+    """Refuse data in the place of the model, and the model in the place of the data."""
     if not isinstance(data, str | os.PathLike):
         return
     if (
@@ -125,17 +105,14 @@ def check_not_swapped(model: str | os.PathLike[str], data: object) -> None:
         and not Path(model, "config.json").is_file()
     ):
         raise CheckpointError(
-            "swapped-arguments", f"`{data}` is a model, and is given as data; `{model}` is given as the model",
+            "doubtful",
+            f"`{data}` is a model, and is given as data; `{model}` is given as the model",
             f"name them the other way round: {data} {model}",
-        )  # fmt: skip
+        )
 
 
 def load_task_model(folder: str | Path) -> TaskModel:
-    """Load what `save_task_model` wrote; a run stands for the model that its training recommends.
-
-    Raises:
-        CheckpointError: no-task, and what loading raises.
-    """
+    """Load what `save_task_model` wrote; a run stands for the model that its training recommends."""
     from albertkit.tasks.registry import task_from_dict
 
     path = task_folder(folder)
@@ -149,13 +126,15 @@ def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
     """Refuse a task that was put beside the weights of another model."""
     if getattr(task, "labels", None) == () and model.config.num_labels > 1:
         raise CheckpointError(
-            "broken-task", f"the task of `{path}` names no labels, the model has {model.config.num_labels}",
+            "bad-file",
+            f"the task of `{path}` names no labels, the model has {model.config.num_labels}",
             "put the task.json back that belongs to these weights",
-        )  # fmt: skip
+        )
     named = len(getattr(task, "labels", ()) or model.config.id2label)
     if named != model.config.num_labels or task.length > model.config.max_position_embeddings:
         raise CheckpointError(
-            "broken-task", f"the task of `{path}` has {named} labels and {task.length} tokens, "
+            "bad-file",
+            f"the task of `{path}` has {named} labels and {task.length} tokens, "
             f"the model {model.config.num_labels} labels and {model.config.max_position_embeddings} positions",
             "put the task.json back that belongs to these weights",
-        )  # fmt: skip
+        )

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.stream import cut_by_tokens
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.stream import cut_by_tokens
 from albertkit.tasks.task import Task
 from albertkit.training.distributed import World
 
@@ -17,16 +17,9 @@ from albertkit.training.distributed import World
 def run_model(
     model: PretrainedAlbert, task: Task, features: Features, batch_tokens: int, world: World | None = None
 ) -> list[Any]:
-    """What the model says of every sequence.
+    """Return what the model says of every sequence.
 
     Sequences are sorted by length: those of one length attend together, and a batch of short ones holds many.
-
-    Args:
-        model: In evaluation mode.
-        task: Its task. Sequences that compete need not be in one batch: they meet in `task.predictions`.
-        features: M sequences.
-        batch_tokens: Most tokens computed at once; a longer sequence is computed alone.
-        world: Several processes share the work, and every one gets all outputs.
 
     Returns:
         M outputs, in the order of the features.
@@ -42,15 +35,7 @@ def run_batches(
     device: torch.device,
     world: World | None = None,
 ) -> list[Any]:
-    """As `run_model`, with any function from a batch to an output a sequence.
-
-    Args:
-        outputs_of: N outputs of a batch on `device`.
-        features: M sequences.
-        batch_tokens: As `run_model`.
-        device: Where the batches are put.
-        world: As `run_model`.
-    """
+    """Run like `run_model`, with any function from a batch to an output a sequence."""
     outputs: list[Any] = [None] * features.num_sequences
     order = np.argsort(features.lengths, kind="stable")
     runs = cut_by_tokens(features.lengths[order], batch_tokens, order)

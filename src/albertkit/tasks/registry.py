@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from albertkit.data.columns import Columns, named_options
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
-from albertkit.tasks.columns import Columns, named_options
 from albertkit.tasks.tagging import TAGGING_TASKS, TaggingTask, tagging_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import (
@@ -37,44 +37,46 @@ def register_task(task: Task) -> None:
         task: With its settings; its class may be one of one's own.
 
     Raises:
-        ConfigError: bad-argument for a name that is taken.
+        ConfigError: bad-value for a name that is taken.
     """
     if task.name in TASKS or _OWN.get(task.name, task) != task:
-        raise ConfigError("bad-argument", f"there is a task `{task.name}` already", "choose another name")
+        raise ConfigError("bad-value", f"there is a task `{task.name}` already", "choose another name")
     _OWN[task.name] = task
 
 
 def find_task(name: str, columns: Columns | None = None) -> Task:
-    """A task by name: one of `TASKS`, in any case, with or without hyphens; or one that was registered.
+    """Return a task by name: one of `TASKS`, in any case, with or without hyphens; or one that was registered.
 
     Args:
         name: "mrpc", "SST-2", "squad2", …; or "classify", "regress", "multilabel" for a table of one's own.
         columns: Of a table. Official layouts know theirs; what is given wins.
 
     Raises:
-        ConfigError: unknown-task with the nearest name; missing-column if a table's text column is not named;
+        ConfigError: unknown-name with the nearest name; missing-column if a table's text column is not named;
             conflicting-options if columns are named for a task that has none.
     """
     plain = {known.replace("-", ""): known for known in TASKS}
     asked = name.lower().replace("-", "").replace("_", "").replace(".", "")
     known = name if name in _OWN else plain.get(_ALIASES.get(asked, asked))
     if known is None:
-        raise ConfigError("unknown-task", f"there is no task `{name}`", near_miss(name, (*TASKS, *_OWN)))
+        raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, (*TASKS, *_OWN)))
     given: dict[str, Any] = (columns or Columns()).settings()
     if known in TABLES:
         if "text" not in given:
             raise ConfigError(
-                "missing-column", f"`{known}` reads a table, and no column is named for the text",
+                "missing-column",
+                f"`{known}` reads a table, and no column is named for the text",
                 f"name it, for example: albertkit finetune {known} MODEL DATA --text-column sentence --label-column label",
-            )  # fmt: skip
+            )
         return table_task(TABLES[known], known, **given)
     if known in OFFICIAL:
         return official_task(known, **given)
     if given:
         raise ConfigError(
-            "conflicting-options", f"`{known}` has a format of its own; there are no columns to name",
+            "conflicting-options",
+            f"`{known}` has a format of its own; there are no columns to name",
             f"leave out {named_options(given)}",
-        )  # fmt: skip
+        )
     if known in _OWN:
         return _OWN[known]
     if known in ANSWERS:
@@ -83,23 +85,16 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
 
 
 def with_columns(task: Task, columns: Columns | None) -> Task:
-    """A task of a fine-tuned model that reads a table with other columns; labels, length and all else stay.
-
-    Args:
-        task: As `task.json` has it.
-        columns: What is given wins; None leaves all as it is.
-
-    Raises:
-        ConfigError: conflicting-options if the task reads no columns that have names; bad-settings, swapped-pair.
-    """
+    """Return a task of a fine-tuned model that reads a table with other columns; labels, length and all else stay."""
     given = (columns or Columns()).settings()
     if not given:
         return task
     if not isinstance(task, TextTask):
         raise ConfigError(
-            "conflicting-options", f"`{task.name}` has a format of its own; there are no columns to name",
+            "conflicting-options",
+            f"`{task.name}` has a format of its own; there are no columns to name",
             f"leave out {named_options(given)}",
-        )  # fmt: skip
+        )
     label = given.pop("label", None)
     changes = {f"{name}_column" if name in ("text", "pair", "id") else name: value for name, value in given.items()}
     if isinstance(label, str) and task.kind == "multilabel" and "," in label:
@@ -108,7 +103,7 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
         changes |= {"label_column": label} | ({"label_columns": ()} if task.kind == "multilabel" else {})
     if not task.text_column and "text_column" not in changes and {"pair_column", "label_column"} & set(changes):
         raise ConfigError(
-            "bad-settings",
+            "bad-value",
             f"columns of `{task.name}` are named, but not that of the text",
             "name them all, --text-column first",
         )
@@ -116,16 +111,12 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
 
 
 def task_from_dict(values: dict[str, Any], source: Path) -> Task:
-    """The task that a `task.json` describes.
-
-    Raises:
-        CheckpointError: broken-task.
-    """
+    """Return the task that a `task.json` describes."""
     try:
         own = _OWN.get(values["name"])
         kind = type(own) if own is not None and own.kind == values["kind"] else _KINDS[values["kind"]]
         return kind.from_dict(values)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            "broken-task", f"`{source}` describes no task: {error}", "copy it again from where the model was made"
+            "bad-file", f"`{source}` describes no task: {error}", "copy it again from where the model was made"
         ) from None

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from albertkit.config import AlbertConfig
-from albertkit.errors import ConfigError
 from albertkit.tasks import presets
-from albertkit.training.epochs import EpochSettings
+from albertkit.training.settings import EpochSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +33,6 @@ class FinetuneSettings(EpochSettings):
         teacher_weight: Share of the loss that is the teacher's.
         teacher_hidden: Weight of the distance to the teacher's hidden states; 0 for none.
         exits: Train a classifier after every pass, too, so that easy texts can leave early (PABEE's loss).
-        seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
-        retries: How often a run that learned nothing, or whose loss became NaN, is begun again with a third of its rate.
     """
 
     length: int | None = None
@@ -52,25 +49,18 @@ class FinetuneSettings(EpochSettings):
     teacher_weight: float = 0.5
     teacher_hidden: float = 0.0
     exits: bool = False
-    seeds: int = 1
-    retries: int = 0
 
-    def check(self) -> None:
-        """Raise one error that lists everything impossible.
-
-        Raises:
-            ConfigError: bad-settings.
-        """
-        at_least = dict(length=8, stride=1, batch_tokens=1, lora=0, teacher_hidden=0, seeds=1, retries=0)
-        found = self.problems(at_least, below_one=("held_out",))
+    def problems(self) -> list[str]:
+        """List what is impossible."""
+        at_least = dict(length=8, stride=1, batch_tokens=1, lora=0, teacher_hidden=0)
+        found = [*super().problems(), *self.out_of_range(at_least, ("held_out",))]
         if not 0 <= self.teacher_weight <= 1:
             found.append(f"teacher_weight must be from 0 to 1, it is {self.teacher_weight}")
         if self.exits and self.teacher is not None:
             found.append("exits and teacher are both given; a student has one loss")
         if self.freeze and self.lora:
             found.append("freeze and lora are both given; lora trains parts of the encoder")
-        if found:
-            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+        return found
 
     def resolve(self, task_name: str, config: AlbertConfig, num_examples: int) -> tuple["FinetuneSettings", list[str]]:
         """Fill in what was left open.

@@ -1,18 +1,24 @@
 """What a task is: how its examples are read, what the model sees of them, what it predicts, how that is scored."""
 
+from __future__ import annotations
+
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from torch import Tensor
+from albertkit.data.bad_rows import Faults
+from albertkit.data.features import Features, LabelledBatch
+from albertkit.errors import ConfigError
 
-from albertkit.model.outputs import SummedLoss
-from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tokenizer import AlbertTokenizer
+if TYPE_CHECKING:  # the data of a task are read and scored without torch
+    from torch import Tensor
+
+    from albertkit.model.outputs import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
 
 
 class Example(Protocol):
@@ -64,9 +70,6 @@ class Task(ABC, Generic[AnyExample]):
 
         Args:
             data: The folder; or one file, which is then "train".
-
-        Raises:
-            DataError: not-found, or unknown-layout naming what was looked for and what is there.
         """
 
     @abstractmethod
@@ -85,11 +88,11 @@ class Task(ABC, Generic[AnyExample]):
         return self
 
     def label_counts(self, examples: Sequence[AnyExample]) -> list[int] | None:
-        """How many targets each class has, for balanced class weights; None for tasks without classes."""
+        """Return how many targets each class has, for balanced class weights; None for tasks without classes."""
         return None
 
     def calibration_split(self, train: Sequence[AnyExample]) -> tuple[list[AnyExample], list[AnyExample]]:
-        """The training examples, and those kept from training because a decision is calibrated on them; mostly none."""
+        """Return the training examples, and those kept from training because a decision is calibrated on them; mostly none."""
         return list(train), []
 
     def calibrated(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction], source: str) -> Self:
@@ -104,7 +107,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def features(self, examples: Sequence[AnyExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
-        """What the model sees.
+        """Return what the model sees.
 
         Args:
             examples: Any number of them.
@@ -118,7 +121,7 @@ class Task(ABC, Generic[AnyExample]):
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
-        """The losses of a batch as sums; the means over all batches of an update are added.
+        """Return the losses of a batch as sums; the means over all batches of an update are added.
 
         Args:
             model: Of `model_class`.
@@ -132,7 +135,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
-        """What the model says of each of the N sequences, on the host, in whatever form `predictions` wants it.
+        """Return what the model says of each of the N sequences, on the host, in whatever form `predictions` wants it.
 
         The sequences of an example may come in different batches.
         """
@@ -153,7 +156,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def score(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """The task's metrics. NaN where one is not defined, such as a correlation with constant predictions."""
+        """Return the task's metrics. NaN where one is not defined, such as a correlation with constant predictions."""
 
     def details(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """More than one number: per-class table, confusion matrix, bootstrap intervals; plain values for JSON."""
@@ -173,12 +176,16 @@ class Task(ABC, Generic[AnyExample]):
             split: Of which data; part of names such as `MNLI-m.tsv`.
         """
 
+    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[AnyExample]) -> list[Prediction]:
+        """Read anybody's predictions of these examples, in their order, as far as `score` needs them."""
+        raise ConfigError("bad-value", f"`{self.name}` cannot read predictions", "give its class `read_predictions`")
+
     def error(self, example: AnyExample, prediction: Prediction) -> float:
-        """How wrong a prediction is: 0 where it is right, larger for worse; to sort by."""
+        """Return how wrong a prediction is: 0 where it is right, larger for worse; to sort by."""
         return 0.0
 
     def shown(self, example: AnyExample) -> dict[str, Any]:
-        """An example for people: its `texts` in the order in which they are read, and its label, `gold`, as text."""
+        """Return an example for people: its `texts` in the order in which they are read, and its label, `gold`, as text."""
         return {"texts": [], "gold": ""}
 
     # --- files --------------------------------------------------------------------------------------------------------
@@ -189,7 +196,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """What `to_dict` gave; lists become tuples."""
+        """Return what `to_dict` gave; lists become tuples."""
         known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
         for own in fields(cls):
             kind = str if own.default is MISSING else type(own.default)
@@ -205,5 +212,5 @@ class Task(ABC, Generic[AnyExample]):
         return cls(**known)
 
     def with_changes(self, **changes: Any) -> Self:
-        """A copy with other settings."""
+        """Return a copy with other settings."""
         return replace(self, **changes)

@@ -1,23 +1,22 @@
 """Text to ids and back: text rules, SentencePiece with ALBERT's ids, WordPiece, training, checks, `tokenizer.json`."""
 
-from importlib import import_module
-from typing import Any
+from albertkit.tokenizer.check import CheckReport, check_tokenizer
+from albertkit.tokenizer.json_tokenizer import JsonTokenizer
+from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.train import train_tokenizer
+from albertkit.tokenizer.wordpiece import WordPieceTokenizer
 
-_WHERE = {
-    "AlbertTokenizer": "albertkit.tokenizer.tokenizer",
-    "CheckReport": "albertkit.tokenizer.check",
-    "JsonTokenizer": "albertkit.tokenizer.json_tokenizer",
-    "RaggedIds": "albertkit.tokenizer.ragged",
-    "SentencePieceTokenizer": "albertkit.tokenizer.sentencepiece_tokenizer",
-    "WordPieceTokenizer": "albertkit.tokenizer.wordpiece",
-    "check_tokenizer": "albertkit.tokenizer.check",
-    "train_tokenizer": "albertkit.tokenizer.train",
-}
+AlbertTokenizer.kinds = (SentencePieceTokenizer, WordPieceTokenizer, JsonTokenizer)
 
-__all__ = [*_WHERE]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'albertkit.tokenizer' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+__all__ = [
+    "AlbertTokenizer",
+    "CheckReport",
+    "JsonTokenizer",
+    "RaggedIds",
+    "SentencePieceTokenizer",
+    "WordPieceTokenizer",
+    "check_tokenizer",
+    "train_tokenizer",
+]

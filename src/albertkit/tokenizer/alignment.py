@@ -23,12 +23,12 @@ class AlignedText(NamedTuple):
 
 
 def aligned(text: str) -> AlignedText:
-    """A text before its rules: every character comes from itself."""
+    """Return a text before its rules: every character comes from itself."""
     return AlignedText(text, list(range(len(text))), list(range(1, len(text) + 1)))
 
 
 def replaced(text: AlignedText, replacements: Mapping[str, str]) -> AlignedText:
-    """Single characters replaced by any number of others."""
+    """Replace single characters by any number of others."""
     kept: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -94,7 +94,7 @@ def without_marks(text: AlignedText) -> AlignedText:
 
 
 def composed(text: AlignedText) -> AlignedText:
-    """NFC."""
+    """Compose the characters (NFC)."""
     if unicodedata.is_normalized("NFC", text.text):
         return text
     kept: list[str] = []
@@ -113,7 +113,7 @@ def composed(text: AlignedText) -> AlignedText:
 
 
 def _composing_runs(text: str) -> list[tuple[int, int]]:
-    """Spans that NFC treats on their own: no character composes or changes places with one of another span."""
+    """Return the spans that NFC treats on their own: no character composes or changes places with one of another span."""
     runs: list[tuple[int, int]] = []
     first = 0
     for position in range(1, len(text)):
@@ -131,12 +131,7 @@ def _nfc(text: str) -> str:
 
 
 def with_spaces(aligned: AlignedText, places: Sequence[int]) -> AlignedText:
-    """The text with spaces that the original does not have, each of which stands for nothing in it.
-
-    Args:
-        aligned: A text after its rules.
-        places: Where, in characters of its text, ascending.
-    """
+    """Insert spaces that the original does not have, each of which stands for nothing in it, at ascending places of the text."""
     text, starts, ends = list(aligned.text), list(aligned.starts), list(aligned.ends)
     for place in reversed(places):
         text.insert(place, " ")

@@ -29,14 +29,7 @@ _CHUNKS_WITHOUT_ENGINE = 30
 
 
 class BatchEncoder:
-    """Ids of many texts, with the word-by-word engine of `memo.py` where it pays and SentencePiece where it does not.
-
-    Args:
-        processor: `sentencepiece.SentencePieceProcessor`.
-        model: Content of its model file.
-        text_rules: Name of the text rules.
-        digit_comma: Table of the digit-comma rule, if it applies.
-    """
+    """Encodes many texts, by the word-by-word engine of `memo.py` where it pays and by SentencePiece where it does not."""
 
     def __init__(self, processor: Any, model: bytes, text_rules: str, digit_comma: DigitCommaRule | None) -> None:
         self._processor = processor
@@ -133,7 +126,7 @@ def filled(encoded: RaggedIds, places: np.ndarray, more: RaggedIds) -> RaggedIds
 
 
 def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
-    """Runs of texts of about `_CHARACTERS_A_CHUNK` characters."""
+    """Cut runs of texts of about `_CHARACTERS_A_CHUNK` characters."""
     chunks = []
     first = characters = 0
     for number, text in enumerate(texts):
@@ -147,5 +140,5 @@ def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
 
 
 def available_cores() -> int:
-    """Cores this process may run on."""
+    """Return the number of cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albertkit.tokenizer.compiled import compiled
+from albertkit.jit import compiled
 from albertkit.tokenizer.digit_comma import SPACE
 
 ORDINARY, SEPARATOR, REFUSED, LEADING = range(4)  # what a byte is to the kernel
@@ -28,14 +28,10 @@ class Characters(NamedTuple):
 
 
 def characters(charsmap: bytes, blanks: bytes) -> Characters:
-    """Sort out what the kernel takes.
+    """Sort out what the kernel takes, by the model's `precompiled_charsmap` (may be empty) and the bytes that separate words.
 
     The normaliser replaces the longest of its keys that fits. So a character is left alone if it is no key itself and not
     the second or later character of one; then no key of several characters can fit, either.
-
-    Args:
-        charsmap: `precompiled_charsmap` of the model; empty if it has none.
-        blanks: The bytes that separate words.
     """
     unchanged = np.ones(0x110000, dtype=np.bool_)
     if charsmap:
@@ -50,7 +46,7 @@ def characters(charsmap: bytes, blanks: bytes) -> Characters:
 
 
 @compiled
-def _rule_out(units, replacements, unchanged):  # type: ignore[no-untyped-def]
+def _rule_out(units, replacements, unchanged):
     """Mark the characters that some rule touches: a walk through all keys, depth first.
 
     A unit of darts-clone: bits 0-7 the byte that leads to it, bit 31 set where it holds a value instead, bit 8 whether a
@@ -77,12 +73,12 @@ def _rule_out(units, replacements, unchanged):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _offset(unit):  # type: ignore[no-untyped-def]
+def _offset(unit):
     return (unit >> 10) << ((unit & 0x200) >> 6)
 
 
 @compiled
-def _rule_out_key(key, replacement, unchanged):  # type: ignore[no-untyped-def]
+def _rule_out_key(key, replacement, unchanged):
     first = character_bytes(key[0])
     if len(key) == first:
         same = replacement[len(key)] == 0
@@ -97,14 +93,14 @@ def _rule_out_key(key, replacement, unchanged):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def character_bytes(lead):  # type: ignore[no-untyped-def]
-    """Bytes of the character that begins with this byte."""
+def character_bytes(lead):
+    """Return the number of bytes of the character that begins with this byte."""
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 @compiled
-def character_code(text, place):  # type: ignore[no-untyped-def]
-    """Number of the character at this place."""
+def character_code(text, place):
+    """Return the number of the character at this place."""
     lead = np.int64(text[place])
     width = character_bytes(lead)
     code = lead if width == 1 else lead & (0xFF >> (width + 1))

@@ -1,24 +1,35 @@
-"""`check_tokenizer`: do all who read a tokenizer's folder make the same ids of it?
+"""`check_tokenizer`: compare the ids of everything that reads a tokenizer's folder.
 
 Own readings (SentencePiece itself, the batch engine, offsets, decoding, the `tokenizer.json` that albertkit wrote, the
 model's configuration) must agree with `encode`. The readings of transformers' classes and of sentence-transformers are
-reported, too: where they differ, the folder is right, and known faults are named.
+reported, too: where they differ, the folder is right, and known bugs are named.
 """
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from albertkit.files import read_json
+from albertkit.frame.result import Result
+from albertkit.frame.section import Cell, Section, Span, Table, Text, Tone
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.comparison import Comparison, Difference, Encode, compare, with_names
+from albertkit.tokenizer.comparison import (
+    KNOWN_BUGS,
+    OTHERS,
+    UNKNOWN,
+    Comparison,
+    Difference,
+    Encode,
+    compare,
+    with_names,
+)
 from albertkit.tokenizer.digit_comma import SPACE
-from albertkit.tokenizer.faults import FAULTS, OTHERS, UNKNOWN
+from albertkit.tokenizer.folder_files import JSON_NAME, read_settings
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
-from albertkit.tokenizer.loading import JSON_NAME, read_settings
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.transformers_readings import CLASS_READERS, library_versions, read_by_others
@@ -26,14 +37,14 @@ from albertkit.tokenizer.wordpiece import WordPieceTokenizer
 
 
 @dataclass
-class CheckReport:
+class CheckReport(Result):
     """What `check_tokenizer` found.
 
     Attributes:
-        folder: Which was checked.
+        folder: The folder that was checked.
         kind: Class of the tokenizer.
         text_rules, vocab_size, fingerprint: See `AlbertTokenizer`.
-        comparisons: One a reader.
+        comparisons: One for each reader.
         versions: Installed versions of the libraries that were compared.
     """
 
@@ -47,11 +58,11 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all own readings agree."""
+        """Return whether all own readings agree."""
         return not any(comparison.own and comparison.differences for comparison in self.comparisons)
 
     def cannot_be_right(self) -> list[str]:
-        """Sentences about the classes of transformers that give other ids for this folder, whatever its settings."""
+        """Return sentences about the classes of transformers that give other ids for this folder, whatever its settings."""
         return [
             f"{found.name} builds its own normalisation and gives other ids on {len(found.differences)} of "
             f"{found.compared} texts; open the folder with transformers.AutoTokenizer"
@@ -60,14 +71,57 @@ class CheckReport:
         ]
 
     def cures(self) -> dict[str, tuple[str, str]]:
-        """Of each fault that was met: what happens, and what to do."""
+        """Return effect and advice of each known bug that was met."""
         met = {cause for c in self.comparisons for difference in c.differences for cause in difference.causes}
-        known = {fault.name: (fault.says, fault.cure) for fault in FAULTS} | OTHERS
+        known = {bug.name: (bug.says, bug.cure) for bug in KNOWN_BUGS} | OTHERS
         return {name: known[name] for name in known if name in met}
 
+    @property
+    def exit_status(self) -> int:
+        """Return 1 if albertkit's own readings differ."""
+        return 0 if self.ok else 1
+
     def to_dict(self) -> dict[str, Any]:
-        """All fields and `ok`, for JSON."""
+        """Return all fields and `ok`, for JSON."""
         return {"ok": self.ok, **asdict(self), "faults": self.cures(), "notes": self.cannot_be_right()}
+
+    def sections(self) -> list[Section]:
+        """Return the readers that were compared, examples of what differs, and what to do."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        title = (
+            f"{self.folder}  {self.kind}, rules {self.text_rules}, {self.vocab_size:,} tokens, {self.fingerprint[:12]}"
+        )
+        rows = [_reader_row(found) for found in self.comparisons]
+        sections: list[Section] = [Text(versions, title, "muted"), Table(["reader", "the same", "because"], rows)]
+        for found in self.comparisons:
+            shown = found.differences if found.own else found.examples()
+            more = len(found.differences) - len(shown)
+            note = f"an example of each kind; {more} more with --json" if more else ""
+            sections.append(
+                Table(["text", "because", "ours", "theirs"], list(map(_example_row, shown)), found.name, note)
+            )
+        cures = self.cures()
+        sections += [Text([Span(name, "strong"), Span(f": {says}")]) for name, (says, _) in cures.items()]
+        for cure in dict.fromkeys(cure for _, cure in cures.values()):
+            names = ", ".join(name for name, (_, other) in cures.items() if other == cure)
+            sections.append(Text(f"hint ({names}): {cure}"))
+        sections += [Text(note, tone="warning") for note in self.cannot_be_right()]
+        agree = "all of albertkit's readings agree"
+        return [*sections, Text(agree) if self.ok else Text("albertkit's own readings differ", tone="bad")]
+
+
+def _reader_row(found: Comparison) -> list[Any]:
+    if found.skipped:
+        return [found.name, Cell("-", "muted"), Cell(found.skipped, "muted")]
+    causes = Counter(cause for difference in found.differences for cause in difference.causes)
+    tone: Tone = "good" if not found.differences else "bad" if found.own else "warning"
+    same = Cell(f"{found.compared - len(found.differences)} of {found.compared}", tone)
+    return [found.name, same, ", ".join(f"{name} {count}" for name, count in causes.most_common())]
+
+
+def _example_row(difference: Difference) -> list[Any]:
+    ours, theirs = (" ".join(side)[:90] for side in difference.where())
+    return [repr(difference.text)[:76], ", ".join(difference.causes), Cell(ours, "good"), Cell(theirs, "warning")]
 
 
 def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> CheckReport:
@@ -76,9 +130,6 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     Args:
         folder: A checkpoint or tokenizer folder.
         sentences: Texts; default: the built-in ones.
-
-    Raises:
-        CheckpointError, DataError: What `AlbertTokenizer.from_pretrained` raises.
     """
     path = local_folder(folder, weights=False)
     tokenizer = AlbertTokenizer.from_pretrained(path)
@@ -105,7 +156,7 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
 
 
 def _by_sentencepiece(folder: Path, tokenizer: SentencePieceTokenizer) -> Encode:
-    """SentencePiece's pieces, and Google's digit-comma rule on them as its code has it, a piece at a time."""
+    """Apply Google's digit-comma rule to SentencePiece's pieces as its code has it, a piece at a time."""
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(next(folder.glob("*.model"))))
@@ -127,7 +178,7 @@ def _by_sentencepiece(folder: Path, tokenizer: SentencePieceTokenizer) -> Encode
 
 
 def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
-    """Batches, offsets and the way back."""
+    """Compare batches, offsets and decoding."""
 
     def batch(text: str) -> list[int]:
         return tokenizer.encode_batch([text, "and another", text]).text(2).tolist()
@@ -149,13 +200,7 @@ def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparis
 
 
 def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Comparison:
-    """Compare a folder's `tokenizer.json`, as the library under transformers reads it, with its tokenizer.
-
-    Args:
-        folder: A tokenizer's folder.
-        tokenizer: Read from it.
-        texts: On which.
-    """
+    """Compare a folder's `tokenizer.json`, as the library under transformers reads it, with its tokenizer."""
     own = "text_rules" in read_settings(folder)
     comparison = Comparison(JSON_NAME + ("" if own else ", not written by albertkit"), own)
     if not (folder / JSON_NAME).exists():
@@ -180,7 +225,7 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
 
 
 def _config(folder: Path, tokenizer: AlbertTokenizer) -> Comparison:
-    """What the model's configuration says of the vocabulary. Ids of begin and end have no use in an ALBERT."""
+    """Compare the model's configuration with the vocabulary. Ids of begin and end have no use in an ALBERT."""
     comparison = Comparison("config.json", True)
     if not (folder / "config.json").exists():
         comparison.skipped = "there is none"

@@ -1,14 +1,101 @@
-"""One reader of a tokenizer's folder against another, text by text."""
+"""One reader of a tokenizer's folder against another, text by text, and the known bugs that explain what differs.
 
+A bug is blamed for a difference only if the two sides agree once what triggers it has been taken out of the text.
+"""
+
+import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from albertkit.tokenizer.faults import UNKNOWN, explain
+from albertkit.tokenizer.fast import regex_class
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 Encode = Callable[[str], list[Any]]
+_ALL = "".join(c for c in map(chr, range(0x20000)) if not 0xD800 <= ord(c) < 0xE000)
+_MARKS = "".join(c for c in _ALL if unicodedata.category(c)[0] == "M")
+_VOWEL_SIGNS = "".join(c for c in _MARKS if not unicodedata.combining(c))
+_HANGUL = "[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3\uffa0-\uffdc]"
+_DECOMPOSED = "".join(c for c in _ALL if unicodedata.normalize("NFKD", c) != c and not re.match(f"{_HANGUL}", c))
+
+
+class KnownBug(NamedTuple):
+    """A known bug of another reader.
+
+    Attributes:
+        name: Short.
+        trigger: Matches what brings it about in a text.
+        says: The effect.
+        cure: The advice.
+    """
+
+    name: str
+    trigger: re.Pattern[str]
+    says: str
+    cure: str
+
+
+_OURS = "open a folder that albertkit wrote (`albertkit tokenizer convert DIR NEW`) with transformers.AutoTokenizer"
+KNOWN_BUGS = (
+    KnownBug(
+        "special-names", re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>"),
+        "names of special tokens in a text become their ids", "remove them from texts of strangers",
+    ),
+    KnownBug(
+        "digit-comma", re.compile(r"(?<=\d)[,，]|,$"),
+        "a number and the comma after it stay one token; Google's code takes them apart", _OURS,
+    ),
+    KnownBug(
+        "symbols-as-special-tokens", re.compile("[()\"\\-.–£€]|…"),
+        "( ) \" - . – £ € are made special tokens: the token of the space before them is lost, one after them is made up, "
+        "and maskers never mask them", _OURS,
+    ),
+    KnownBug("quotes", re.compile("``|''"), "`` and '' become \"; Google's code leaves them alone", _OURS),
+    KnownBug(
+        "control-characters", re.compile("[\x1c-\x1f\x0b\x0c\x85\u2028\u2029]"),
+        "not all that Python's str.split takes for white space separates words", _OURS,
+    ),
+    KnownBug("final-sigma", re.compile("Σ"), "a capital sigma at the end of a word becomes σ; Python makes it ς", _OURS),
+    KnownBug(
+        "vowel-signs", re.compile(f"{regex_class(_VOWEL_SIGNS)}"),
+        "vowel signs of Indic scripts and Thai are removed", _OURS,
+    ),
+    KnownBug(
+        "hangul", re.compile(f"{_HANGUL}"),
+        "Hangul is taken apart into jamo and not put together again: it becomes unknown", _OURS,
+    ),
+    KnownBug(
+        "case", re.compile(f"{regex_class(''.join(c for c in _ALL if c != c.lower()))}"),
+        "the text is lower-cased though the folder's rules keep case, or the reverse", _OURS,
+    ),
+    KnownBug(
+        "accents", re.compile(f"{regex_class(_MARKS + _DECOMPOSED)}"),
+        "accents and compatibility characters are treated by other rules than the folder's", _OURS,
+    ),
+)  # fmt: skip
+UNKNOWN = "unexplained"
+# Causes that no text triggers: the effect and the advice.
+OTHERS = {
+    "no-segments": ("a pair has no segment ids (transformers 5)", _OURS),
+    "space-in-offsets": (
+        "the offsets of a word begin with the space before it, so that a pipeline answers ' NASA' for 'NASA'",
+        _OURS,
+    ),
+    "morpheme-spaces": (
+        "the vocabulary wants spaces between morphemes; only albertkit puts them there",
+        "encode with albertkit, or train a tokenizer with --morphemes boundary, which needs no spaces",
+    ),
+    "no-configuration": (
+        "no file says that this is the tokenizer of an ALBERT, so AutoTokenizer reads the model as another one's",
+        _OURS,
+    ),
+    "unreadable": ("the folder cannot be read", _OURS),
+    "vocab-mismatch": ("the model has fewer tokens than the tokenizer", "use the tokenizer the model was trained with"),
+    "pad-mismatch": ("the model pads with another id", "correct `pad_token_id` in config.json"),
+    UNKNOWN: ("no known bug", "report it, with the text"),
+}
 
 
 @dataclass
@@ -17,9 +104,9 @@ class Difference:
 
     Attributes:
         text: The text, or what was compared.
-        ours: Pieces, or what we say.
+        ours: Our tokens, or our value.
         theirs: The same of the other reader.
-        causes: Names of known faults (`albertkit.tokenizer.faults`), or "unexplained".
+        causes: Names of known bugs, or "unexplained".
     """
 
     text: str
@@ -28,7 +115,7 @@ class Difference:
     causes: list[str]
 
     def where(self) -> tuple[list[str], list[str]]:
-        """Both sides without what they begin and end with in common, but for a piece on each side."""
+        """Return both sides without their common beginning and end, but for a token on each side."""
         ours, theirs = self.ours, self.theirs
         shorter = min(len(ours), len(theirs))
         same = next((n for n in range(shorter) if ours[n] != theirs[n]), shorter)
@@ -43,10 +130,10 @@ class Comparison:
 
     Attributes:
         name: The reader.
-        own: Whether it is of the project or reads a file that the project wrote: then it must agree.
+        own: It is albertkit's or reads a file that albertkit wrote: then it must agree.
         compared: Number of texts.
-        differences: Where it does not.
-        skipped: Why nothing was compared; empty if something was.
+        differences: Texts on which it does not agree.
+        skipped: Reason why nothing was compared; empty if something was.
     """
 
     name: str
@@ -56,7 +143,7 @@ class Comparison:
     skipped: str = ""
 
     def examples(self) -> list[Difference]:
-        """The first difference of each cause."""
+        """Return the first difference of each cause."""
         met: set[str] = set()
         chosen = []
         for difference in self.differences:
@@ -74,15 +161,7 @@ def compare(
     theirs: Encode,
     ours: Encode | None = None,
 ) -> Comparison:
-    """Compare a reader with `encode`, or with `ours`.
-
-    Args:
-        name, own: See `Comparison`.
-        tokenizer: Whose ids are right.
-        texts: On which.
-        theirs: The reader.
-        ours: Default `tokenizer.encode`.
-    """
+    """Compare a reader with `encode`, or with `ours`, on some texts."""
     ours = ours or tokenizer.encode
     comparison = Comparison(name, own, len(texts))
     for text in texts:
@@ -94,13 +173,13 @@ def compare(
 
 
 def shown(tokenizer: AlbertTokenizer, ids: list[Any]) -> list[str]:
-    """The pieces of ids; an id that is none of the tokenizer's is shown as it is."""
+    """Return the tokens of ids; an id that is none of the tokenizer's is shown as it is."""
     known = range(tokenizer.vocab_size)
     return [tokenizer.id_to_piece(i) if i in known else str(i) for i in ids]
 
 
 def with_names(tokenizer: AlbertTokenizer) -> Encode:
-    """`encode`, but the names of special tokens in a text become their ids, as in every reader but albertkit's."""
+    """Return `encode`, but the names of special tokens in a text become their ids, as in every reader but albertkit's."""
     names = {tokenizer.id_to_piece(i): i for i in tokenizer.special_ids()}
     cut = re.compile("(" + "|".join(map(re.escape, names)) + ")")
 
@@ -111,3 +190,20 @@ def with_names(tokenizer: AlbertTokenizer) -> Encode:
         return ids
 
     return encode
+
+
+def explain(text: str, agree: Callable[[str], bool]) -> list[str]:
+    """Return the known bugs behind a difference: as few as can be without whose triggers the two sides agree.
+
+    `UNKNOWN` alone if nothing explains it. `agree` says whether both sides agree on a text.
+    """
+    present = [bug for bug in KNOWN_BUGS if bug.trigger.search(text)]
+    for number in range(1, len(present) + 1):
+        for blamed in itertools.combinations(present, number):
+            for filler in (" ", ""):  # one of them may bring two characters together that are a trigger themselves
+                rest = text
+                for bug in blamed:
+                    rest = bug.trigger.sub(filler, rest)
+                if agree(rest):
+                    return [bug.name for bug in blamed]
+    return [UNKNOWN]

@@ -29,18 +29,12 @@ class DigitCommaRule(NamedTuple):
     widths: np.ndarray
 
     def touches(self, ids: np.ndarray) -> bool:
-        """Whether the rule changes any of these ids."""
+        """Return whether the rule changes any of these ids."""
         return bool((self.counts[ids] > 1).any())
 
     def rewrite(self, ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Apply the rule to many texts at once.
-
-        Args:
-            ids: int32 [T].
-            offsets: int64 [N+1], where each text begins among the ids.
-
-        Returns:
-            The new ids and the new offsets.
+        """Apply the rule to many texts at once: ids int32 [T], offsets int64 [N+1] where each text begins among them.
+        Returns both.
         """
         counts = self.counts[ids]
         if int(counts.sum()) == len(ids):
@@ -52,11 +46,7 @@ class DigitCommaRule(NamedTuple):
 
 
 def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
-    """The table for a SentencePiece model; None if no piece ends in a digit and a comma.
-
-    Args:
-        processor: `sentencepiece.SentencePieceProcessor`.
-    """
+    """Return the table for a SentencePiece processor; None if no token ends in a digit and a comma."""
     pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     rewritten = {
         number: _without_comma(processor, piece)

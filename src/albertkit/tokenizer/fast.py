@@ -45,12 +45,7 @@ _BLANK = "[" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace(
 
 
 def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
-    """Content of `tokenizer.json`.
-
-    Args:
-        model: Content of a SentencePiece model file with ALBERT's special ids.
-        text_rules: Name of the text rules.
-    """
+    """Return the content of `tokenizer.json` for a SentencePiece model file with ALBERT's special ids."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     facts = read_facts(model)
@@ -65,7 +60,7 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
             precompiled = normalizers.Precompiled(facts.charsmap)
         except Exception as error:  # the library raises nothing more particular
             raise CheckpointError(
-                "broken-tokenizer",
+                "bad-file",
                 f"the normalisation in the SentencePiece model cannot be read: {error}",
                 "copy it again",
             ) from None
@@ -98,16 +93,10 @@ def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
     """Return the settings that make the class `transformers.AlbertTokenizer` come close to the text rules.
 
     `AutoTokenizer` runs `tokenizer.json` as it is; the class (Python in transformers 4, and `AlbertTokenizer` and
-    `AlbertTokenizerFast` of transformers 5) builds its own normalisation from these two settings.
-
-    Args:
-        text_rules: Name of the text rules.
-        facts: The SentencePiece model.
-
-    Returns:
-        `do_lower_case` and `keep_accents`. With `keep_accents` false the class of transformers 5 decomposes Hangul and
-        never composes it again, so it is true for every vocabulary that has Hangul syllables, whatever the rules say of
-        accents: "é" is then unlike ours in that class, but no Korean text is lost.
+    `AlbertTokenizerFast` of transformers 5) builds its own normalisation from `do_lower_case` and `keep_accents`. With
+    `keep_accents` false the class of transformers 5 decomposes Hangul and never composes it again, so it is true for every
+    vocabulary that has Hangul syllables, whatever the rules say of accents: "é" is then unlike ours in that class, but no
+    Korean text is lost.
     """
     family = google_family(text_rules)
     strips = family is not None and family.strip
@@ -116,12 +105,8 @@ def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
 
 
 def tokenizer_config(special_names: list[str], text_rules: str, model_max_length: int) -> dict[str, Any]:
-    """Content of `tokenizer_config.json`.
-
-    Args:
-        special_names: Names of the tokens for padding, unknown, start, separation, mask.
-        text_rules: Name of the text rules, albertkit's own key.
-        model_max_length: Longest sequence.
+    """Return the content of `tokenizer_config.json`: names for padding, unknown, start, separation, mask; our text
+    rules; the longest sequence.
     """
     pad, unk, cls, sep, mask = special_names
     return {

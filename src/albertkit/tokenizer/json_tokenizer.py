@@ -16,8 +16,15 @@ from typing import Any
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, sha256_bytes, write_json
-from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, make_room
+from albertkit.files import atomic_file, read_json, sha256_bytes, write_json
+from albertkit.tokenizer.folder_files import (
+    CONFIG_NAME,
+    JSON_NAME,
+    SPECIAL_ROLES,
+    check_no_rules,
+    make_room,
+    special_names,
+)
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 from albertkit.tokenizer.rules import encodable
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -30,7 +37,7 @@ _USUAL_NAMES = {
 _UNMATCHED = "\uffff"  # before a special token's name in a Unigram vocabulary: no text holds this noncharacter
 
 
-_MOST_PIECES = 10_000_000  # as `AlbertConfig`: beyond it a broken file
+_MOST_TOKENS = 10_000_000  # as `AlbertConfig`: beyond it a broken file
 _UNKNOWN = "\U0010ff00"  # for private use: no vocabulary has it
 
 
@@ -52,9 +59,6 @@ class JsonTokenizer(AlbertTokenizer):
                 BERT's usual names, whichever the vocabulary has.
             text_rules: What to call its rules.
             source: Where it came from, for messages.
-
-        Raises:
-            CheckpointError: broken-tokenizer, special-ids, unsupported-tokenizer.
         """
         self.text_rules = text_rules
         self._content, self._source = content, str(source)
@@ -63,21 +67,31 @@ class JsonTokenizer(AlbertTokenizer):
         self._whole = self._read(parts)
         vocabulary = self._whole.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
-        if self.vocab_size > _MOST_PIECES:
+        if self.vocab_size > _MOST_TOKENS:
             raise self._broken(f"its largest id is {self.vocab_size - 1:,}")
         self._names = self._found_names(vocabulary, names or {})
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
         self._backend = self._read(_without_specials(parts, set(self._names.values())))
         try:
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
-        except (
-            Exception
-        ) as error:  # its own piece for what is unknown is missing; the library says it at the first such text
+        except Exception as error:  # the unknown token is missing; the library says it at the first such text
             raise self._broken(str(error)) from None
         self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
 
     def _arguments(self) -> tuple:
         return (self._content, self._names, self.text_rules, self._source)
+
+    @classmethod
+    def from_files(
+        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+    ) -> "JsonTokenizer | None":
+        """Read a `tokenizer.json`. See `AlbertTokenizer.from_files`."""
+        file = folder / JSON_NAME
+        if not file.exists():
+            return None
+        check_no_rules(folder, text_rules)
+        read_json(file, "tokenizer")  # what is no JSON is said by its line
+        return cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write `tokenizer.json`, unchanged, and `tokenizer_config.json`. See `AlbertTokenizer.save_pretrained`."""
@@ -105,14 +119,12 @@ class JsonTokenizer(AlbertTokenizer):
     def pieces(self, text: str) -> list[str]:
         """See `AlbertTokenizer.pieces`."""
         ids, spans = self.encode_with_offsets(text)
-        return [
-            text[a:b] if i == self.unk_id else self._piece(i) for i, (a, b) in zip(ids, spans, strict=True)
-        ]  # fmt: skip
+        return [text[a:b] if i == self.unk_id else self._piece(i) for i, (a, b) in zip(ids, spans, strict=True)]
 
     # --- the vocabulary -----------------------------------------------------------------------------------------------
 
     def special_ids(self) -> list[int]:
-        """Ids of the five special tokens, ascending."""
+        """Return the ids of the five special tokens, ascending."""
         return sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
 
     def word_starts(self) -> np.ndarray:
@@ -149,10 +161,12 @@ class JsonTokenizer(AlbertTokenizer):
         except (ValueError, KeyError, TypeError):
             raise self._broken("it is not the JSON of one") from None
         if kind not in ("Unigram", "WordPiece"):
+            what = f"`{self._source}` holds a {kind} model"
             raise CheckpointError(
-                "unsupported-tokenizer", f"`{self._source}` holds a {kind} model",
+                "unsupported",
+                what,
                 "albertkit reads Unigram and WordPiece, which ALBERTs have; train one: `albertkit tokenizer train`",
-            )  # fmt: skip
+            )
         parts["padding"] = parts["truncation"] = None
         return parts
 
@@ -163,14 +177,12 @@ class JsonTokenizer(AlbertTokenizer):
             return Tokenizer.from_str(json.dumps(parts))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except (
-            BaseException
-        ) as error:  # the library raises nothing more particular; its panics are not even an Exception
+        except BaseException as error:  # the library raises nothing more particular; its panics are no Exception
             raise self._broken(str(error)) from None
 
     def _broken(self, why: str) -> CheckpointError:
         return CheckpointError(
-            "broken-tokenizer", f"`{self._source}` is no tokenizer: {why}", "fetch it again, or save it again"
+            "bad-file", f"`{self._source}` is no tokenizer: {why}", "fetch it again, or save it again"
         )
 
     def _found_names(self, vocabulary: Mapping[str, int], given: Mapping[str, str]) -> dict[str, str]:
@@ -179,16 +191,14 @@ class JsonTokenizer(AlbertTokenizer):
             wanted = (given[role],) if role in given else _USUAL_NAMES[role]
             present = [name for name in wanted if name in vocabulary]
             if not present:
-                raise CheckpointError(
-                    "special-ids", f"`{self._source}` has no {role} token ({' or '.join(wanted)})",
-                    f"name it in {CONFIG_NAME}: \"{role}_token\": …",
-                )  # fmt: skip
+                what = f"`{self._source}` has no {role} token ({' or '.join(wanted)})"
+                raise CheckpointError("wrong-tokenizer", what, f'name it in {CONFIG_NAME}: "{role}_token": …')
             names[role] = present[0]
         return names
 
 
 def _without_specials(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """The parts of a tokenizer to which the names of its special tokens mean nothing."""
+    """Return the parts of a tokenizer to which the names of its special tokens mean nothing."""
     model = dict(parts["model"])
     if model["type"] == "Unigram":
         model["vocab"] = [[_UNMATCHED + piece if piece in names else piece, score] for piece, score in model["vocab"]]

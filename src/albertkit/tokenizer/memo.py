@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albertkit.jit import compiled
 from albertkit.tokenizer.characters import LEADING, ORDINARY, SEPARATOR, character_bytes, characters
-from albertkit.tokenizer.compiled import compiled
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.unigram_tables import UnigramTables
 
@@ -65,13 +65,7 @@ class Lattice(NamedTuple):
 
 
 class WordEngine:
-    """Encodes with one model. May be used by several threads.
-
-    Args:
-        tables: The model.
-        charsmap: Its normaliser's rules.
-        blanks: The bytes that separate words.
-    """
+    """Encodes with one model, its normaliser's rules and the bytes that separate words. May be used by several threads."""
 
     def __init__(self, tables: UnigramTables, charsmap: bytes, blanks: bytes) -> None:
         self._tables = tables
@@ -80,13 +74,9 @@ class WordEngine:
         self._memos: list[WordMemo] = []  # those not in use; list.pop and list.append are atomic
 
     def encode(self, texts: Sequence[bytes]) -> tuple[RaggedIds, np.ndarray]:
-        """Encode texts, most of the time without the interpreter's lock.
+        """Encode N texts in UTF-8, most of the time without the interpreter's lock.
 
-        Args:
-            texts: N texts in UTF-8.
-
-        Returns:
-            The ids, and the texts left to SentencePiece, bool [N], which have no ids here.
+        Returns the ids, and the texts left to SentencePiece, bool [N], which have no ids here.
         """
         starts = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum([len(text) for text in texts], out=starts[1:])
@@ -112,7 +102,7 @@ class WordEngine:
 
 
 @compiled
-def _segment(text, begin, end, tables, lattice):  # type: ignore[no-untyped-def]
+def _segment(text, begin, end, tables, lattice):
     """Segment a space and the word after it. Place 0 is before the space, place i + 1 after i bytes of the word.
 
     Written out in one piece: with calls for a step in the trie and in the lattice a word took 2.5 times as long.
@@ -165,7 +155,7 @@ def _segment(text, begin, end, tables, lattice):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _trace_back(last, tables, lattice):  # type: ignore[no-untyped-def]
+def _trace_back(last, tables, lattice):
     best, second, previous, pieces = lattice.best, lattice.second, lattice.previous, lattice.pieces
     path, ids = lattice.path, lattice.ids
     starts, counts, rewritten, unknown = tables.rewrite_starts, tables.rewrite_counts, tables.rewrite_ids, tables.ids[0]
@@ -191,7 +181,7 @@ def _trace_back(last, tables, lattice):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _packed(text, begin, end):  # type: ignore[no-untyped-def]
+def _packed(text, begin, end):
     """Up to eight bytes as a number."""
     packed = np.uint64(0)
     for position in range(begin, end):
@@ -200,7 +190,7 @@ def _packed(text, begin, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _key(text, begin, end):  # type: ignore[no-untyped-def]
+def _key(text, begin, end):
     """A word of up to 24 bytes as three numbers; zeros for longer ones, which have no slot."""
     if end - begin > _KEY_BYTES:
         return np.uint64(0), np.uint64(0), np.uint64(0)
@@ -214,8 +204,8 @@ def _key(text, begin, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _slot(keys, key):  # type: ignore[no-untyped-def]
-    """The slot of a word and True, or the one to put it into and False."""
+def _slot(keys, key):
+    """Return the slot of a word and True, or the one to put it into and False."""
     mixed = key[0] * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= key[1] * np.uint64(0xC2B2AE3D27D4EB4F) ^ key[2] * np.uint64(0x165667B19E3779F9)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -229,7 +219,7 @@ def _slot(keys, key):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _learn(text, begin, end, tables, memo, lattice):  # type: ignore[no-untyped-def]
+def _learn(text, begin, end, tables, memo, lattice):
     """Segment a word and remember it if it is short. Its ids are left in `lattice.ids`."""
     found, gap, score = _segment(text, begin, end, tables, lattice)
     key = _key(text, begin, end)
@@ -244,7 +234,7 @@ def _learn(text, begin, end, tables, memo, lattice):  # type: ignore[no-untyped-
 
 
 @compiled
-def _word_end(text, position, end, classes, unchanged):  # type: ignore[no-untyped-def]
+def _word_end(text, position, end, classes, unchanged):
     """Where the word at `position` ends; -1 if it holds a character that is refused."""
     while position < end:
         byte = np.int64(text[position])
@@ -265,7 +255,7 @@ def _word_end(text, position, end, classes, unchanged):  # type: ignore[no-untyp
 
 
 @compiled
-def _encode_text(text, begin, end, known, tables, memo, lattice, ids, at):  # type: ignore[no-untyped-def]
+def _encode_text(text, begin, end, known, tables, memo, lattice, ids, at):
     """Write the ids of a text from `at` on. Returns where they end; -1 if the text is SentencePiece's."""
     classes, unchanged, keys, values = known.bytes, known.unchanged, memo.keys, memo.values
     magnitude = 1.0  # of the sum of scores so far, a little more
@@ -299,7 +289,7 @@ def _encode_text(text, begin, end, known, tables, memo, lattice, ids, at):  # ty
 
 
 @compiled
-def _encode_texts(text, starts, known, tables, memo, lattice, ids, offsets, refused):  # type: ignore[no-untyped-def]
+def _encode_texts(text, starts, known, tables, memo, lattice, ids, offsets, refused):
     at = 0
     for number in range(len(refused)):
         after = _encode_text(text, starts[number], starts[number + 1], known, tables, memo, lattice, ids, at)

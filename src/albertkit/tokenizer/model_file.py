@@ -20,16 +20,16 @@ _UNK_PIECE, _PAD_PIECE = 45, 48
 
 
 def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
-    """A model file with these pieces in place of its own.
-
-    Args:
-        model: Content of a model file that SentencePiece has accepted.
-        pieces: Text, score and type of all pieces; the first two are ALBERT's padding and unknown piece.
-    """
+    """Return a model file with these pieces in place of its own; the first two are ALBERT's padding and unknown piece."""
     settings: dict[int, int | str] = {
-        _VOCAB_SIZE: len(pieces), _UNK_ID: 1, _BOS_ID: -1, _EOS_ID: -1, _PAD_ID: 0,
-        _UNK_PIECE: pieces[1][0], _PAD_PIECE: pieces[0][0],
-    }  # fmt: skip
+        _VOCAB_SIZE: len(pieces),
+        _UNK_ID: 1,
+        _BOS_ID: -1,
+        _EOS_ID: -1,
+        _PAD_ID: 0,
+        _UNK_PIECE: pieces[1][0],
+        _PAD_PIECE: pieces[0][0],
+    }
     parts = [_field(_PIECES, _piece(piece)) for piece in pieces]
     for number, whole, content in _parts(model):
         if number == _TRAINER:
@@ -40,7 +40,7 @@ def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
 
 
 def with_unused(model: bytes, number: int) -> bytes:
-    """The model with so many more pieces at its end that no text matches."""
+    """Return the model with so many more pieces at its end that no text matches."""
     pieces = read_facts(model).pieces
     there = {piece for piece, _, _ in pieces}
     names = (name for name in map("[unused{}]".format, itertools.count()) if name not in there)

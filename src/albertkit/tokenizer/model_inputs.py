@@ -3,17 +3,33 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError, near_miss
-
-if TYPE_CHECKING:
-    from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.ragged import RaggedIds
 
 _TRUNCATIONS = ("longest_first", "only_first", "only_second")
 Span = tuple[int, int]
+
+
+class Encoder(Protocol):
+    """Methods of an `AlbertTokenizer` that are used here."""
+
+    pad_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    model_max_length: int
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds: ...
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]: ...
+
+    def id_to_piece(self, piece_id: int) -> str: ...
+
+    def convert_ids_to_tokens(self, ids: Any) -> Any: ...
 
 
 class TokenizedTexts(dict[str, Any]):
@@ -23,7 +39,7 @@ class TokenizedTexts(dict[str, Any]):
     """
 
     _rows: "list[_Row]"
-    _tokenizer: "AlbertTokenizer"
+    _tokenizer: Encoder
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -46,16 +62,13 @@ class TokenizedTexts(dict[str, Any]):
         """Return the number of the word that each token of a row is from, None for special tokens.
 
         With `is_split_into_words`, words are those that were given; with `return_offsets_mapping`, what spaces divide.
-
-        Raises:
-            ConfigError: bad-argument without either.
         """
         found = self._rows[row]
         if len(found.words) != len(found.ids):
+            what = "the words of these tokens were not kept"
             raise ConfigError(
-                "bad-argument", "the words of these tokens were not kept",
-                "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True",
-            )  # fmt: skip
+                "bad-value", what, "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True"
+            )
         return found.words
 
     def sequence_ids(self, row: int = 0) -> list[int | None]:
@@ -90,11 +103,11 @@ class InputSettings:
         if self.truncation not in (True, False, None, "do_not_truncate", *_TRUNCATIONS):
             raise _bad("truncation", self.truncation, _TRUNCATIONS)
         if self.stride < 0:
-            raise ConfigError("bad-argument", f"stride is {self.stride}", "use 0 or more")
+            raise ConfigError("bad-value", f"stride is {self.stride}", "use 0 or more")
 
     @property
     def strategy(self) -> str | None:
-        """The name of the way to truncate; None for none."""
+        """Return the name of the way to truncate; None for none."""
         strategy = "longest_first" if self.truncation is True else self.truncation
         return None if strategy in (False, None, "do_not_truncate") else str(strategy)
 
@@ -125,25 +138,21 @@ class _Row(NamedTuple):
     source: int
 
 
-def model_inputs(tokenizer: "AlbertTokenizer", text: Any, text_pair: Any, settings: InputSettings) -> TokenizedTexts:
+def model_inputs(tokenizer: Encoder, text: Any, text_pair: Any, settings: InputSettings) -> TokenizedTexts:
     """See `AlbertTokenizer.__call__`."""
     words = settings.is_split_into_words
     alone = (not text or isinstance(text[0], str)) if words else isinstance(text, str)
     firsts = [text] if alone else list(text)
     seconds = None if text_pair is None else [text_pair] if alone else list(text_pair)
     if seconds is not None and len(seconds) != len(firsts):
-        raise ConfigError(
-            "bad-argument", f"{len(firsts)} texts, but {len(seconds)} second ones", "give as many of both"
-        )
+        raise ConfigError("bad-value", f"{len(firsts)} texts, but {len(seconds)} second ones", "give as many of both")
     located = settings.return_offsets_mapping or words
-    rows = _rows(
-        tokenizer, _texts(tokenizer, firsts, words, located),
-        None if seconds is None else _texts(tokenizer, seconds, words, located), settings,
-    )  # fmt: skip
+    second_texts = None if seconds is None else _texts(tokenizer, seconds, words, located)
+    rows = _rows(tokenizer, _texts(tokenizer, firsts, words, located), second_texts, settings)
     return _columns(tokenizer, rows, settings, alone and not settings.return_overflowing_tokens)
 
 
-def _columns(tokenizer: "AlbertTokenizer", rows: list[_Row], settings: InputSettings, alone: bool) -> TokenizedTexts:
+def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, alone: bool) -> TokenizedTexts:
     limit = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
     lengths = [len(row.ids) for row in rows]
     width = 0
@@ -175,14 +184,12 @@ def _columns(tokenizer: "AlbertTokenizer", rows: list[_Row], settings: InputSett
 
 
 def _typed(columns: dict[str, Any], lengths: list[int], kind: str | None, alone: bool) -> dict[str, Any]:
-    """Lists, of a text alone those of its row; or arrays; or tensors."""
+    """Return lists, of a text alone those of its row; or arrays; or tensors."""
     if kind is None:
         return {name: rows[0] for name, rows in columns.items()} if alone else dict(columns)
     if lengths and len({len(row) for row in columns["input_ids"]}) > 1:
-        raise ConfigError(
-            "bad-argument", f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding",
-            "leave `padding` out, or use truncation=True with padding=\"max_length\"",
-        )  # fmt: skip
+        what = f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding"
+        raise ConfigError("bad-value", what, 'leave `padding` out, or use truncation=True with padding="max_length"')
     arrays = {name: np.array(rows, dtype=np.int64) for name, rows in columns.items()}
     for name, array in arrays.items():
         if name and not array.size:
@@ -197,8 +204,8 @@ def _typed(columns: dict[str, Any], lengths: list[int], kind: str | None, alone:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _texts(tokenizer: "AlbertTokenizer", texts: Sequence[Any], split: bool, located: bool) -> list[_Text]:
-    """Tokens of texts, or of lists of words, without special tokens but the mask."""
+def _texts(tokenizer: Encoder, texts: Sequence[Any], split: bool, located: bool) -> list[_Text]:
+    """Return the tokens of texts, or of lists of words, without special tokens but the mask."""
     if not located:
         return [_Text(ids, [], []) for ids in _contents(tokenizer, texts)]
     if not split:
@@ -206,10 +213,8 @@ def _texts(tokenizer: "AlbertTokenizer", texts: Sequence[Any], split: bool, loca
     found = []
     for words in texts:
         if isinstance(words, str):
-            raise ConfigError(
-                "bad-argument", f"is_split_into_words, but {words[:30]!r} is a text and not a list of words",
-                "give a list of words for each text",
-            )  # fmt: skip
+            what = f"is_split_into_words, but {words[:30]!r} is a text and not a list of words"
+            raise ConfigError("bad-value", what, "give a list of words for each text")
         pieces = [_located(tokenizer, word) for word in words]
         ids = [number for piece in pieces for number in piece.ids]
         spans = [span for piece in pieces for span in piece.spans]
@@ -217,8 +222,8 @@ def _texts(tokenizer: "AlbertTokenizer", texts: Sequence[Any], split: bool, loca
     return found
 
 
-def _contents(tokenizer: "AlbertTokenizer", texts: Sequence[str]) -> Iterator[list[int]]:
-    """Ids of texts, all encoded together."""
+def _contents(tokenizer: Encoder, texts: Sequence[str]) -> Iterator[list[int]]:
+    """Return the ids of texts, all encoded together."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     parts = [text.split(mask) for text in texts]
     encoded = tokenizer.encode_batch(list(itertools.chain.from_iterable(parts))).texts()
@@ -229,7 +234,7 @@ def _contents(tokenizer: "AlbertTokenizer", texts: Sequence[str]) -> Iterator[li
         yield ids
 
 
-def _located(tokenizer: "AlbertTokenizer", text: str) -> _Text:
+def _located(tokenizer: Encoder, text: str) -> _Text:
     """Tokens of a text and their characters. The mask takes the white space before it along, other tokens none."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     ids: list[int] = []
@@ -249,7 +254,7 @@ def _located(tokenizer: "AlbertTokenizer", text: str) -> _Text:
 
 
 def _words(text: str, spans: list[Span], masks: list[bool]) -> list[int]:
-    """The number of each token's word: white space begins one, and a mask is one."""
+    """Return the number of each token's word: white space begins one, and a mask is one."""
     words: list[int] = []
     for n, ((start, _), is_mask) in enumerate(zip(spans, masks, strict=True)):
         begins = n > 0 and (is_mask or masks[n - 1] or any(map(str.isspace, text[spans[n - 1][1] : start])))
@@ -258,7 +263,7 @@ def _words(text: str, spans: list[Span], masks: list[bool]) -> list[int]:
 
 
 def _trimmed(text: str, span: Span) -> Span:
-    """The span without its leading white space; of a space alone, as in transformers, the character after it."""
+    """Return the span without its leading white space; of a space alone, as in transformers, the character after it."""
     start, end = span
     start += len(text[start:end]) - len(text[start:end].lstrip())
     return (start, end) if start < end else (start, min(start + 1, len(text)))
@@ -267,9 +272,7 @@ def _trimmed(text: str, span: Span) -> Span:
 # --- sequences --------------------------------------------------------------------------------------------------------
 
 
-def _rows(
-    tokenizer: "AlbertTokenizer", firsts: list[_Text], seconds: list[_Text] | None, settings: InputSettings
-) -> list[_Row]:
+def _rows(tokenizer: Encoder, firsts: list[_Text], seconds: list[_Text] | None, settings: InputSettings) -> list[_Row]:
     limit = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
     specials = settings.add_special_tokens * (2 if seconds is None else 3)
     rows = []
@@ -284,7 +287,7 @@ def _rows(
     return rows
 
 
-def _row(tokenizer: "AlbertTokenizer", first: _Text, second: _Text | None, specials: bool, source: int) -> _Row:
+def _row(tokenizer: Encoder, first: _Text, second: _Text | None, specials: bool, source: int) -> _Row:
     """Put the special tokens around and between the texts."""
     start, end = [([tokenizer.cls_id], [tokenizer.sep_id]), ([], [])][not specials]
     parts: list[tuple[list[int], list[Span], list[int | None], int | None, int]] = []
@@ -309,19 +312,15 @@ def _windows(
 ) -> list[tuple[_Text, _Text | None]]:
     """Cut the text that may be shortened into windows that overlap by `stride` tokens."""
     if second is not None and strategy == "longest_first":
-        raise ConfigError(
-            "bad-argument", "windows of a pair can only be cut from one of its texts",
-            "use truncation=\"only_second\" or \"only_first\"",
-        )  # fmt: skip
+        what = "windows of a pair can only be cut from one of its texts"
+        raise ConfigError("bad-value", what, 'use truncation="only_second" or "only_first"')
     long, other = (second, first) if strategy == "only_second" and second is not None else (first, second)
     size = room - (len(other) if other is not None else 0)
     if len(long) <= size:
         return [(first, second)]
     if size <= stride:
-        raise ConfigError(
-            "bad-argument", f"stride is {stride}, but a window has room for {max(size, 0)} tokens",
-            "use a smaller stride, or a larger max_length",
-        )  # fmt: skip
+        what = f"stride is {stride}, but a window has room for {max(size, 0)} tokens"
+        raise ConfigError("bad-value", what, "use a smaller stride, or a larger max_length")
     step = size - stride
     parts = [long.part(start, start + size) for start in range(0, max(len(long) - stride, 1), step)]
     return [(first, part) if long is second else (part, second) for part in parts]
@@ -342,11 +341,8 @@ def _shortened(first: _Text, second: _Text | None, room: int, strategy: str) -> 
         from_first += max(surplus - abs(difference), 0) // 2
     from_second = surplus - from_first
     if from_first > len(first) or from_second > (len(second) if second is not None else 0):
-        raise DataError(
-            "cannot-truncate",
-            f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`",
-            "use truncation=\"longest_first\", or a larger max_length",
-        )  # fmt: skip
+        what = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"
+        raise DataError("too-large", what, 'use truncation="longest_first", or a larger max_length')
     return first.part(0, len(first) - from_first), None if second is None else second.part(0, len(second) - from_second)
 
 
@@ -355,4 +351,4 @@ def _padded(rows: list[Any], width: int, filler: Any) -> list[list[Any]]:
 
 
 def _bad(name: str, value: object, known: Sequence[str]) -> ConfigError:
-    return ConfigError("bad-argument", f"{name} is {value!r}", near_miss(str(value), known))
+    return ConfigError("bad-value", f"{name} is {value!r}", near_miss(str(value), known))

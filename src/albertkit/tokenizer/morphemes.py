@@ -19,12 +19,7 @@ Spans = Callable[[str], Iterable[tuple[int, int]]]
 
 
 class Analyser:
-    """Cuts Korean texts. May be used by several threads, one at a time.
-
-    Args:
-        name: One of `ANALYSERS`.
-        spans: Start and end of every morpheme of a text, by start.
-    """
+    """Cuts Korean texts, by the spans of their morphemes. May be used by several threads, one at a time."""
 
     def __init__(self, name: str, spans: Spans) -> None:
         self.name = name
@@ -32,14 +27,7 @@ class Analyser:
         self._lock = threading.Lock()
 
     def boundaries(self, text: str) -> list[int]:
-        """Places inside words where one morpheme ends and the next begins.
-
-        Args:
-            text: Any text, composed (NFC).
-
-        Returns:
-            Positions in characters, ascending.
-        """
+        """Return the places inside words of a composed text (NFC) where one morpheme ends and the next begins, ascending."""
         if not any(map(is_hangul, text)):
             return []
         with self._lock:
@@ -48,23 +36,16 @@ class Analyser:
         return sorted(place for place in set().union(*spans) - inside if _within_word(text, place))
 
     def separated(self, text: str, mark: str) -> str:
-        """The text with a mark at every boundary."""
+        """Return the text with a mark at every boundary."""
         places = self.boundaries(text)
         return mark.join(text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True))
 
 
 @cache
 def find_analyser(name: str) -> Analyser:
-    """An analyser, loaded once.
-
-    Args:
-        name: One of `ANALYSERS`.
-
-    Raises:
-        ConfigError: bad-argument. MissingExtraError: missing-extra.
-    """
+    """Return one of `ANALYSERS`, loaded once."""
     if name not in ANALYSERS:
-        raise ConfigError("bad-argument", f"there is no analyser `{name}`", near_miss(name, ANALYSERS))
+        raise ConfigError("bad-value", f"there is no analyser `{name}`", near_miss(name, ANALYSERS))
     return Analyser(name, _mecab() if name == "mecab" else _kiwi())
 
 
@@ -96,7 +77,7 @@ def _kiwi() -> Spans:
 
 @cache
 def is_hangul(character: str) -> bool:
-    """Whether a character is a Hangul syllable or letter."""
+    """Return whether a character is a Hangul syllable or letter."""
     return unicodedata.name(character, "").startswith("HANGUL")
 
 

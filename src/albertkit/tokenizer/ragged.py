@@ -23,11 +23,11 @@ class RaggedIds(NamedTuple):
         return len(self.offsets) - 1
 
     def text(self, n: int) -> np.ndarray:
-        """Ids of text n; a view."""
+        """Return the ids of text n; a view."""
         return self.ids[self.offsets[n] : self.offsets[n + 1]]
 
     def texts(self) -> Iterator[np.ndarray]:
-        """Ids of each text; views."""
+        """Return the ids of each text; views."""
         return (self.text(n) for n in range(self.num_texts))
 
 

@@ -1,8 +1,8 @@
-"""SentencePiece models whose special ids are not ALBERT's: which piece is what, and the order that puts it right.
+"""SentencePiece models whose special ids are not ALBERT's: which token is what, and the order that puts it right.
 
 SentencePiece's own defaults put `<unk>` at 0, `<s>` at 1 and `</s>` at 2, and whoever asks for [PAD], [UNK], [CLS], [SEP] and
 [MASK] as user-defined symbols gets them from 3 on: then unknown text has the id 0 while `unk_token_id` is 4, and a literal
-"[MASK]" in a text is the mask. Others have added `<pad>` behind the last piece of a model that pads with 0.
+"[MASK]" in a text is the mask. Others have added `<pad>` behind the last token of a model that pads with 0.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from albertkit.errors import CheckpointError
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.loading import SPECIAL_ROLES, added_tokens, find_model, read_settings, special_names
+from albertkit.tokenizer.folder_files import SPECIAL_ROLES, added_tokens, find_model, read_settings, special_names
 from albertkit.tokenizer.model_file import Piece, rebuilt_model
 from albertkit.tokenizer.sentencepiece_model import (
     CONTROL,
@@ -42,22 +42,16 @@ class Renumbering:
 
     @property
     def moved(self) -> dict[str, tuple[int, int]]:
-        """Special pieces: name to old and new id."""
+        """Return the special tokens: name to old and new id."""
         return {self.tokenizer.id_to_piece(new): (self.old_ids[new], new) for new in range(len(SPECIAL_PIECES))}
 
 
 def renumbered(folder: Path) -> Renumbering:
-    """Put the special pieces of a folder's model at 0 to 4, and all others after them in their order.
+    """Put the special tokens of a folder's model at 0 to 4, and all others after them in their order.
 
-    The unknown piece is the one SentencePiece gives for unknown text, whatever else is called [UNK]: the row that the model
-    learned for unknown text is that piece's. Other pieces with such names match no text afterwards.
-
-    Args:
-        folder: With a SentencePiece model. What the special pieces are called is read from `tokenizer_config.json`; where it
-            says nothing, they have their usual names.
-
-    Raises:
-        CheckpointError: no-tokenizer, several-tokenizers, broken-tokenizer, special-ids, added-tokens.
+    The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]: the row that the model
+    learned for unknown text is that token's. Other tokens with such names match no text afterwards. The names of the special
+    tokens are read from `tokenizer_config.json`; where it says nothing, they have their usual names.
     """
     file = find_model(folder)
     if file is None:
@@ -86,26 +80,26 @@ def _facts(model: bytes, file: Path) -> list[Piece]:
     try:
         sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError:
-        raise CheckpointError("broken-tokenizer", f"`{file}` is not a SentencePiece model", "fetch it again") from None
+        raise CheckpointError("bad-file", f"`{file}` is not a SentencePiece model", "fetch it again") from None
     return read_facts(model).pieces
 
 
 def _added(folder: Path, size: int) -> list[Piece]:
-    """Tokens behind the last piece, in the order of their ids."""
+    """Return the tokens behind the last piece, in the order of their ids."""
     beyond = sorted((n, token) for token, n in added_tokens(folder, read_settings(folder)).items() if n >= size)
     others = [token for _, token in beyond if role_of(token) is None]
     if others or [number for number, _ in beyond] != list(range(size, size + len(beyond))):
         raise CheckpointError(
-            "added-tokens",
-            f"`{folder}` adds {len(beyond)} tokens to {size:,} pieces ({', '.join(token for _, token in beyond[:5])}); only "
-            "special tokens that follow the last piece without a gap can become pieces",
+            "wrong-tokenizer",
+            f"`{folder}` adds {len(beyond)} tokens to {size:,} others ({', '.join(token for _, token in beyond[:5])}); only "
+            "special tokens that follow the last one without a gap can become part of it",
             "load it with transformers, which matches such tokens itself",
         )
     return [(token, 0.0, CONTROL) for _, token in beyond]
 
 
 def _find_special(pieces: list[Piece], places: dict[str, int], named: dict[str, str], file: Path) -> list[int]:
-    """Old ids of padding, unknown, start, separation and mask."""
+    """Return the old ids of padding, unknown, start, separation and mask."""
     found: list[int] = []
     for role, usual in zip(SPECIAL_ROLES, _USUAL_NAMES, strict=True):
         if role == "unk":
@@ -114,15 +108,15 @@ def _find_special(pieces: list[Piece], places: dict[str, int], named: dict[str, 
         names = [name for name in (named.get(role), *usual) if name in places]
         if not names:
             raise CheckpointError(
-                "special-ids",
-                f"`{file}` has no piece for {role}: none is called {' or '.join(filter(None, (named.get(role), *usual)))}",
+                "wrong-tokenizer",
+                f"`{file}` has no token for {role}: none is called {' or '.join(filter(None, (named.get(role), *usual)))}",
                 f"say which one it is, in tokenizer_config.json beside it: `{role}_token`",
             )
         found.append(places[names[0]])
     if len(set(found)) < len(found):
         raise CheckpointError(
-            "special-ids",
-            f"one piece of `{file}` has two roles: {', '.join(pieces[number][0] for number in found)}",
-            "give each role a piece of its own, in tokenizer_config.json beside it",
+            "wrong-tokenizer",
+            f"one token of `{file}` has two roles: {', '.join(pieces[number][0] for number in found)}",
+            "give each role a token of its own, in tokenizer_config.json beside it",
         )
     return found

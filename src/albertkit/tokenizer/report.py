@@ -1,12 +1,13 @@
-"""How well a vocabulary fits a text: what is unknown, how many pieces a word takes, whether the way back leads back."""
+"""How well a vocabulary fits a text: what is unknown, how many tokens a word takes, whether the way back leads back."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from albertkit.frame.section import Section, Table, Text
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.digit_comma import SPACE
 from albertkit.tokenizer.sentencepiece_model import NORMAL, read_facts
@@ -43,13 +44,25 @@ class TextFit:
         return asdict(self)
 
 
-def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit:
-    """Encode lines and count.
+def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
+    """Return how vocabularies fit lines of text, a column each."""
+    known = {name: fit for name, fit in fits.items() if fit is not None}
+    if not known:
+        return [Text("the text is too short to hold lines out and measure on them")]
+    shown: dict[str, Callable[[TextFit], str]] = {
+        "lines": lambda fit: f"{fit.lines:,}",
+        "tokens a word": lambda fit: f"{fit.pieces_a_word:.3f}",
+        "unknown tokens": lambda fit: f"{fit.unknown_rate:.3%}",
+        "words with an unknown character": lambda fit: f"{fit.unknown_words:.3%}",
+        "characters with a token": lambda fit: f"{fit.character_coverage:.3%}",
+        "unknown characters": lambda fit: "".join(fit.unknown_characters[:10]),
+        "lines that decode to themselves": lambda fit: f"{fit.round_trip:.2%}",
+    }
+    return [Table(["", *known], [[name, *map(text, known.values())] for name, text in shown.items()])]
 
-    Args:
-        tokenizer: Any with a SentencePiece model.
-        lines: Text that the vocabulary was not made of.
-    """
+
+def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit:
+    """Encode lines that the vocabulary was not made of, and count."""
     encoded = tokenizer.encode_batch(lines)
     normalized = [tokenizer.normalized(line) for line in lines]
     words = [word for line in normalized for word in line.split(SPACE) if word]
@@ -79,6 +92,6 @@ def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> Text
 
 
 def longest_pieces(tokenizer: SentencePieceTokenizer, number: int = 10) -> list[str]:
-    """The longest pieces of a vocabulary, by characters; a look at them shows what does not belong there."""
+    """Return the longest tokens of a vocabulary, by characters; a look at them shows what does not belong there."""
     pieces = (piece for piece, _, kind in read_facts(tokenizer.model).pieces if kind == NORMAL)
     return sorted(pieces, key=len, reverse=True)[:number]

@@ -40,12 +40,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def apply(rules: str, text: str) -> str:
-    """The text as SentencePiece shall see it.
-
-    Args:
-        rules: Name of the text rules.
-        text: Any text.
-    """
+    """Return the text as SentencePiece shall see it."""
     return _RULES[rules](text)
 
 
@@ -55,13 +50,9 @@ def align(rules: str, text: str) -> AlignedText:
 
 
 def check(rules: str) -> str:
-    """The name itself, if there are rules of that name.
-
-    Raises:
-        ConfigError: bad-text-rules.
-    """
+    """Return the name itself, if there are rules of that name."""
     if not isinstance(rules, str) or rules not in _RULES:  # a file may say anything
-        raise ConfigError("bad-text-rules", f"there are no text rules `{rules}`", near_miss(str(rules), _RULES))
+        raise ConfigError("unknown-name", f"there are no text rules `{rules}`", near_miss(str(rules), _RULES))
     return rules
 
 
@@ -101,15 +92,15 @@ def register_rules(name: str, replace: Mapping[str, str], then: str = "multiling
         then: One of `NAMES`.
 
     Raises:
-        ConfigError: bad-argument for a name that is taken, or what is not a single character. bad-text-rules for `then`.
+        ConfigError: bad-value for a name that is taken, or what is not a single character. unknown-name for `then`.
     """
     own = OwnRules(dict(replace), then)
     if name in NAMES or _OWN.get(name, own) != own:
-        raise ConfigError("bad-argument", f"there are text rules `{name}` already", "choose another name")
+        raise ConfigError("bad-value", f"there are text rules `{name}` already", "choose another name")
     if long := [text for text in replace if len(text) != 1]:
-        raise ConfigError("bad-argument", f"{long[0]!r} is not one character", "replace single characters")
+        raise ConfigError("bad-value", f"{long[0]!r} is not one character", "replace single characters")
     if then not in NAMES:
-        raise ConfigError("bad-text-rules", f"there are no text rules `{then}` to follow", near_miss(then, NAMES))
+        raise ConfigError("unknown-name", f"there are no text rules `{then}` to follow", near_miss(then, NAMES))
     _OWN[name] = own
     table, rule, alignment = str.maketrans(dict(own.replace)), _RULES[then], _ALIGNMENTS[then]
     _RULES[name] = lambda text: rule(text.translate(table))
@@ -127,22 +118,21 @@ def google_family(rules: str) -> GoogleRules | None:
 
 
 def following(rules: str) -> str:
-    """The name itself, or of rules of one's own that of the rules that follow."""
+    """Return the name itself, or of rules of one's own that of the rules that follow."""
     return _OWN[rules].then if rules in _OWN else rules
 
 
 def lowers(rules: str) -> bool:
-    """Whether the rules of this name lower-case."""
+    """Return whether the rules of this name lower-case."""
     family = google_family(rules)
     return following(rules) == "korean" or (family is not None and family.lower)
 
 
 def named_by(settings: Any) -> str:
-    """The rules that a folder's `tokenizer_config.json` asks for.
+    """Return the rules that a folder's `tokenizer_config.json` asks for.
 
-    Args:
-        settings: Its content. `text_rules` is albertkit's own key; `do_lower_case` (default true) and `keep_accents`
-            (default false) are those of transformers' `AlbertTokenizer`.
+    `text_rules` is albertkit's own key; `do_lower_case` (default true) and `keep_accents` (default false) are those of
+    transformers' `AlbertTokenizer`.
     """
     if not isinstance(settings, dict):
         return "google"
@@ -153,16 +143,7 @@ def named_by(settings: Any) -> str:
 
 
 def with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
-    """Return the name of the rules that differ from others in transformers' flags alone.
-
-    Args:
-        rules: Name of the others.
-        do_lower_case: Whether to lower-case; None: as they do.
-        keep_accents: Whether accents stay; None: as they do.
-
-    Raises:
-        ConfigError: bad-text-rules, if there are no such rules.
-    """
+    """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
     family = _GOOGLE.get(rules)
     lower = lowers(rules) if do_lower_case is None else do_lower_case
     keeps = family is None or not family.strip
@@ -173,17 +154,15 @@ def with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool
         return next(name for name, other in _GOOGLE.items() if other == GoogleRules(lower, not keep))
     if rules in ("multilingual", "korean") and keep:
         return "korean" if lower else "multilingual"
-    raise ConfigError(
-        "bad-text-rules", f"there are no rules like `{rules}` with do_lower_case={lower} and keep_accents={keep}",
-        f"name rules with text_rules: {', '.join(NAMES)}",
-    )  # fmt: skip
+    what = f"there are no rules like `{rules}` with do_lower_case={lower} and keep_accents={keep}"
+    raise ConfigError("unknown-name", what, f"name rules with text_rules: {', '.join(NAMES)}")
 
 
 # --- the rules --------------------------------------------------------------------------------------------------------
 
 
 def encodable(text: str) -> str:
-    """The text with U+FFFD in place of lone surrogates."""
+    """Return the text with U+FFFD in place of lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -15,9 +15,7 @@ from albertkit.errors import CheckpointError
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 # What a special piece is for, by what it is often called. Other names are free, these must be at their places.
-_ROLES = {
-    "pad": 0, "unk": 1, "cls": 2, "s": 2, "bos": 2, "sep": 3, "/s": 3, "eos": 3, "mask": 4,
-}  # fmt: skip
+_ROLES = {"pad": 0, "unk": 1, "cls": 2, "s": 2, "bos": 2, "sep": 3, "/s": 3, "eos": 3, "mask": 4}
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM = 1
@@ -67,7 +65,7 @@ def read_facts(model: bytes) -> ModelFacts:
 
 
 def _known(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
-    """The fields that have their type; one of another is unknown to a protocol buffer, and passed over."""
+    """Return the fields that have their type; one of another is unknown to a protocol buffer, and passed over."""
     return {number: value for number, value in _fields(message) if isinstance(value, kinds.get(number, ()))}
 
 
@@ -106,15 +104,7 @@ def read_varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def load_processor(model: bytes, source: Path) -> Any:
-    """A SentencePiece processor whose special ids are ALBERT's.
-
-    Args:
-        model: Content of the model file.
-        source: Where it came from, for messages.
-
-    Raises:
-        CheckpointError: broken-tokenizer, special-ids.
-    """
+    """Return a SentencePiece processor whose special ids are ALBERT's; `source` is for messages."""
     import sentencepiece
 
     try:
@@ -124,17 +114,17 @@ def load_processor(model: bytes, source: Path) -> Any:
     except (RuntimeError, TypeError, ValueError, IndexError, struct.error):
         size = 0
     if not size:
+        what = f"`{source}` ({len(model):,} bytes) is not a SentencePiece model"
         raise CheckpointError(
-            "broken-tokenizer", f"`{source}` ({len(model):,} bytes) is not a SentencePiece model",
-            "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`",
-        )  # fmt: skip
+            "bad-file", what, "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`"
+        )
     found = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
     if not (
         len(found) == len(SPECIAL_PIECES) and processor.unk_id() == 1 and all(map(_in_place, facts.pieces, range(5)))
     ):
         raise CheckpointError(
-            "special-ids",
-            f"`{source}` has {' '.join(f'{p}={i}' for i, p in enumerate(found))} and its unknown piece at "
+            "wrong-tokenizer",
+            f"`{source}` has {' '.join(f'{p}={i}' for i, p in enumerate(found))} and its unknown token at "
             f"{processor.unk_id()}; ALBERT needs {' '.join(f'{p}={i}' for i, p in enumerate(SPECIAL_PIECES))}",
             f"renumber it, and the model it belongs to: `albertkit tokenizer repair {source.parent} --out DIR`",
         )
@@ -142,11 +132,13 @@ def load_processor(model: bytes, source: Path) -> Any:
 
 
 def role_of(piece: str) -> int | None:
-    """The id that ALBERT has for a special piece of this name; None if the name says nothing."""
+    """Return the id that ALBERT has for a special piece of this name; None if the name says nothing."""
     return _ROLES.get(piece.strip("<>[]").lower()) if piece[:1] + piece[-1:] in ("<>", "[]") else None
 
 
 def _in_place(piece: tuple[str, float, int], place: int) -> bool:
-    """Whether a piece can be ALBERT's special piece of this id: called so, or a control piece of a name that says nothing."""
+    """Return whether a piece can be ALBERT's special piece of this id: called so, or a control piece of a name that
+    says nothing.
+    """
     name, _, kind = piece
     return role_of(name) == place or (role_of(name) is None and kind == (UNKNOWN if place == 1 else CONTROL))

@@ -4,16 +4,26 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from albertkit.files import atomic_file, sha256_bytes, write_json
+from albertkit.errors import CheckpointError
+from albertkit.files import atomic_file, plain_file, sha256_bytes, write_json
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.alignment import AlignedText, with_spaces
 from albertkit.tokenizer.batch import BatchEncoder
 from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
-from albertkit.tokenizer.loading import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, LISTING_NAME, MODEL_NAME, make_room
-from albertkit.tokenizer.morphemes import find_analyser
+from albertkit.tokenizer.folder_files import (
+    ANALYSER_KEY,
+    CONFIG_NAME,
+    JSON_NAME,
+    LISTING_NAME,
+    MODEL_NAME,
+    find_model,
+    make_room,
+)
+from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor, read_facts
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -40,10 +50,6 @@ class SentencePieceTokenizer(AlbertTokenizer):
             source: Where the model came from, for messages.
             analyser: For a model trained with spaces between morphemes, whose they were; see
                 `albertkit.tokenizer.morphemes`. It is asked before every encoding.
-
-        Raises:
-            CheckpointError: broken-tokenizer, special-ids.
-            ConfigError: bad-text-rules.
         """
         self.text_rules = rules.check(text_rules)
         self.analyser = analyser
@@ -60,6 +66,24 @@ class SentencePieceTokenizer(AlbertTokenizer):
     def _arguments(self) -> tuple:
         return (self._model, self.text_rules, "the model", self.analyser)
 
+    @classmethod
+    def from_files(
+        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+    ) -> "SentencePieceTokenizer | None":
+        """Read a `*.model`. See `AlbertTokenizer.from_files`."""
+        model = None if only_json else find_model(folder)
+        if model is None:
+            return None
+        chosen = text_rules if text_rules is not None else rules.named_by(settings)
+        analyser = settings.get(ANALYSER_KEY)
+        if analyser is not None and analyser not in ANALYSERS:
+            raise CheckpointError(
+                "bad-file",
+                f"`{ANALYSER_KEY}` of {CONFIG_NAME} in `{folder}` is {analyser!r}",
+                f"known: {', '.join(ANALYSERS)}",
+            )
+        return cls(plain_file(model).read_bytes(), chosen, source=model, analyser=analyser)
+
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`, each whole or not at all.
 
@@ -67,9 +91,6 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
         Args:
             folder: Made if missing; other files in it are left alone.
-
-        Raises:
-            CheckpointError: several-tokenizers if the folder holds a model of another name.
         """
         from albertkit.tokenizer.fast import class_flags, fast_tokenizer_json, tokenizer_config
 
@@ -88,11 +109,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         write_json(path / CONFIG_NAME, settings)
 
     def write_listing(self, folder: str | os.PathLike[str]) -> None:
-        """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it.
-
-        Args:
-            folder: There already.
-        """
+        """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""
         with atomic_file(Path(folder) / LISTING_NAME, "w") as stream:
             stream.writelines(f"{piece}\t{score:g}\n" for piece, score, _ in read_facts(self._model).pieces)
 
@@ -104,28 +121,20 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     @property
     def model(self) -> bytes:
-        """Content of the model file."""
+        """Return the content of the model file."""
         return self._model
 
     def prepared(self, text: str) -> str:
-        """The text as SentencePiece sees it: after the text rules, and with spaces between morphemes if it wants them.
-
-        Args:
-            text: Any text.
-        """
+        """Return the text as SentencePiece sees it: after the text rules, and with spaces between morphemes if it wants them."""
         text = rules.apply(self.text_rules, text)
         return find_analyser(self.analyser).separated(text, " ") if self.analyser else text
 
     def normalized(self, text: str) -> str:
-        """The text of which SentencePiece cuts its pieces: prepared, by the model's normaliser, spaces as U+2581.
-
-        Args:
-            text: Any text.
-        """
+        """Return the text that SentencePiece cuts: prepared, by the model's normaliser, spaces as U+2581."""
         return self._processor.normalize(self.prepared(text))
 
     def piece_to_id(self, piece: str) -> int:
-        """Id of a piece; that of the unknown piece if there is none."""
+        """Return the id of a piece; that of the unknown piece if there is none."""
         return self._processor.piece_to_id(piece)
 
     def start_engine(self) -> bool:
@@ -162,7 +171,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
     # --- the vocabulary -----------------------------------------------------------------------------------------------
 
     def special_ids(self) -> list[int]:
-        """Ids of control and unknown pieces, ascending."""
+        """Return the ids of control and unknown pieces, ascending."""
         # Asking 30,000 pieces takes 5 ms; `decode` asks every time.
         if not hasattr(self, "_special_ids"):
             is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
@@ -187,7 +196,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return [new for old in ids for new in self._split_digit_comma(old, "")[0]]
 
     def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
-        """The inverse of SentencePiece's encoding."""
+        """Return the inverse of SentencePiece's encoding."""
         parts: list[str] = []
         special = set(self.special_ids())
         for is_special, run in itertools.groupby(ids, key=special.__contains__):

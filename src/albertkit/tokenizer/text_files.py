@@ -1,10 +1,11 @@
-"""Plain text files, a text a line."""
+"""Plain text files, a text a line; an even sample of texts."""
 
 import gzip
+import random
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -13,19 +14,13 @@ from albertkit.errors import DataError
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 file, without their ends; `.gz` is unpacked, `-` is the standard input.
-
-    Raises:
-        DataError: not-found, bad-encoding, binary-file, truncated-file.
-    """
+    """Return the lines of a UTF-8 file, without their ends; `.gz` is unpacked, `-` is the standard input."""
     if str(path) == "-":
         yield from _decoded(sys.stdin.buffer, "the standard input")
         return
     if re.match(r"[a-z][a-z0-9]+:/", str(path)):  # pathlib has made one slash of two
-        raise DataError(
-            "bad-url", f"`{path}` is an address; this file is read from this machine only",
-            "copy it here first, or pipe it in with `-`",
-        )  # fmt: skip
+        what = f"`{path}` is an address; this file is read from this machine only"
+        raise DataError("bad-value", what, "copy it here first, or pipe it in with `-`")
     if path.is_dir() or not path.exists():
         what = "is a folder, not a text file" if path.is_dir() else "does not exist"
         raise DataError("not-found", f"`{path}` {what}", "name files; a pattern such as `texts/*.txt` names many")
@@ -34,9 +29,7 @@ def read_lines(path: Path) -> Iterator[str]:
             check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
             yield from _decoded(cast("IO[bytes]", stream), f"`{path}`", str(path))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(
-                "truncated-file", f"`{path}` cannot be unpacked: {error}", "fetch or pack it again"
-            ) from None
+            raise DataError("corrupt", f"`{path}` cannot be unpacked: {error}", "fetch or pack it again") from None
 
 
 def _decoded(stream: IO[bytes], source: str, path: str | None = None) -> Iterator[str]:
@@ -47,7 +40,7 @@ def _decoded(stream: IO[bytes], source: str, path: str | None = None) -> Iterato
             if name := likely_encoding(line + stream.read(SAMPLE_BYTES)):
                 raise DataError("bad-encoding", f"{source} is {name}, not UTF-8", conversion(path or "FILE", name))
             raise DataError(
-                "binary-file", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files"
+                "wrong-kind", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files"
             )
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -59,3 +52,18 @@ def _decoded(stream: IO[bytes], source: str, path: str | None = None) -> Iterato
             ) from None
         place += len(line)
         yield text.rstrip("\r\n")
+
+
+def even_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
+    """Draw texts evenly (reservoir sampling); return all of them, in order, if there are no more than `size`.
+
+    SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample as it is.
+    """
+    draw = random.Random(seed)
+    sample: list[str] = []
+    for number, text in enumerate(texts):
+        if number < size:
+            sample.append(text)
+        elif (place := draw.randrange(number + 1)) < size:
+            sample[place] = text
+    return sample

@@ -3,17 +3,24 @@
 import itertools
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model_folder import local_folder
+from albertkit.tokenizer.folder_files import (
+    JSON_NAME,
+    NO_LIMIT,
+    VOCAB_NAME,
+    added_tokens,
+    read_settings,
+    with_flags,
+)
+from albertkit.tokenizer.model_inputs import InputSettings, TokenizedTexts, model_inputs
 from albertkit.tokenizer.ragged import RaggedIds
-
-if TYPE_CHECKING:
-    from albertkit.tokenizer.model_inputs import TokenizedTexts
 
 
 class AlbertTokenizer(ABC):
@@ -44,6 +51,9 @@ class AlbertTokenizer(ABC):
     mask_id: int
     model_max_length: int = 512
     _vocabulary_ids: dict[str, int] | None = None
+    kinds: ClassVar[
+        tuple[type["AlbertTokenizer"], ...]
+    ] = ()  # `albertkit.tokenizer` lists them, in the order they are tried
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -69,30 +79,96 @@ class AlbertTokenizer(ABC):
             folder: A checkpoint or tokenizer folder, a run, or `org/name` of the hub.
             text_rules: Name of the text rules of a SentencePiece model. By default those in `tokenizer_config.json`
                 (also under transformers' names `do_lower_case` and `keep_accents`), else "google".
-            do_lower_case, keep_accents: transformers' arguments: rules that differ from the folder's in these, and with them
-                other ids. A model that was trained with the folder's rules needs those.
-            model_max_length: Longest sequence, in place of the folder's; `max_len` is its older name.
-            pad_token, unk_token, cls_token, sep_token, mask_token: What the special tokens are called. A SentencePiece model has
-                their names in itself, and others are refused.
+            do_lower_case: transformers' argument: rules that differ from the folder's in this, and with them other ids. A model
+                that was trained with the folder's rules needs those.
+            keep_accents: The same for accents.
+            model_max_length: Longest sequence, in place of the folder's.
+            max_len: Its older name.
+            pad_token: What the token is called. A SentencePiece model has its names in itself, and others are refused.
+            unk_token: The same for the unknown token.
+            cls_token: The same for the token that starts a sequence.
+            sep_token: The same for the token that ends a text.
+            mask_token: The same for the mask.
 
         Raises:
-            CheckpointError: no-tokenizer, several-tokenizers, broken-tokenizer, special-ids, added-tokens.
-            ConfigError: bad-text-rules, bad-argument.
-            DataError: broken-json.
+            CheckpointError: no-tokenizer, ambiguous, bad-file, wrong-tokenizer.
+            ConfigError: unknown-name, bad-value.
+            DataError: bad-file.
         """
-        from albertkit.tokenizer.loading import load_tokenizer
-
         names = {"pad": pad_token, "unk": unk_token, "cls": cls_token, "sep": sep_token, "mask": mask_token}
         flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-        tokenizer = load_tokenizer(
-            local_folder(folder, weights=False), text_rules, {k: v for k, v in names.items() if v is not None},
-            {k: v for k, v in flags.items() if v is not None},
-        )  # fmt: skip
+        tokenizer = cls._of_folder(
+            local_folder(folder, weights=False),
+            text_rules,
+            {role: name for role, name in names.items() if name is not None},
+            {flag: on for flag, on in flags.items() if on is not None},
+        )
         if (limit := model_max_length if model_max_length is not None else max_len) is not None:
             if limit < 3:
-                raise ConfigError("bad-argument", f"model_max_length is {limit}", "use 3 or more, usually 512")
+                raise ConfigError("bad-value", f"model_max_length is {limit}", "use 3 or more, usually 512")
             tokenizer.model_max_length = limit
         return tokenizer
+
+    @classmethod
+    def _of_folder(
+        cls, folder: Path, text_rules: str | None, names: Mapping[str, str], flags: Mapping[str, bool]
+    ) -> "AlbertTokenizer":
+        """Read a folder, with other names of special tokens by role, or other flags of its rules."""
+        settings = read_settings(folder)
+        settings.update({f"{role}_token": name for role, name in names.items()})
+        if flags:
+            settings.update(with_flags(folder, settings, text_rules, flags))
+        tokenizer = cls._of_kind(folder, settings, text_rules)
+        for role, name in names.items():
+            own = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
+            if own != name:
+                raise ConfigError(
+                    "bad-value",
+                    f"{role}_token is `{name}`, but the tokenizer in `{folder}` calls it `{own}`",
+                    f"leave {role}_token out, or use {role}_token={own!r}",
+                )
+        beyond = [token for token, number in added_tokens(folder, settings).items() if number >= tokenizer.vocab_size]
+        if beyond:
+            if not (folder / JSON_NAME).exists() or text_rules is not None:
+                raise CheckpointError(
+                    "wrong-tokenizer",
+                    f"`{folder}` adds {len(beyond)} tokens to its vocabulary of {tokenizer.vocab_size:,} "
+                    f"({' '.join(beyond[:5])}{' …' * (len(beyond) > 5)}); only a {JSON_NAME} says where they match",
+                    f"write one with transformers: AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
+                )
+            tokenizer = cls._of_kind(folder, settings, None, only_json=True)
+        limit = settings.get("model_max_length")
+        if isinstance(limit, int) and 2 < limit < NO_LIMIT:
+            tokenizer.model_max_length = limit
+        return tokenizer
+
+    @classmethod
+    def _of_kind(
+        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool = False
+    ) -> "AlbertTokenizer":
+        """Return the tokenizer of the first kind whose files the folder has."""
+        for kind in AlbertTokenizer.kinds:
+            if (found := kind.from_files(folder, settings, text_rules, only_json)) is not None:
+                return found
+        raise CheckpointError(
+            "no-tokenizer",
+            f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`",
+            "train one: `albertkit tokenizer train FILES --out DIR`",
+        )
+
+    @classmethod
+    @abstractmethod
+    def from_files(
+        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+    ) -> "AlbertTokenizer | None":
+        """Read this kind of tokenizer, if the folder has its files.
+
+        Args:
+            folder: The folder.
+            settings: Of its `tokenizer_config.json`.
+            text_rules: Rules to use in place of the folder's.
+            only_json: Look at `tokenizer.json` alone.
+        """
 
     @abstractmethod
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -102,7 +178,7 @@ class AlbertTokenizer(ABC):
             folder: Made if missing; other files in it are left alone.
 
         Raises:
-            CheckpointError: several-tokenizers if the folder holds one that would be read instead.
+            CheckpointError: ambiguous if the folder holds one that would be read instead.
         """
 
     # --- encoding -----------------------------------------------------------------------------------------------------
@@ -126,7 +202,7 @@ class AlbertTokenizer(ABC):
         return_special_tokens_mask: bool = False,
         return_offsets_mapping: bool = False,
         return_length: bool = False,
-    ) -> "TokenizedTexts":
+    ) -> TokenizedTexts:
         """Return the model's inputs, as transformers' tokenizers do: `model(**tokenizer(texts, return_tensors="pt"))`.
 
         A literal `[MASK]` is the mask; names of other special tokens are plain text.
@@ -155,11 +231,9 @@ class AlbertTokenizer(ABC):
             [N, length], or lists; of one text without tensors, lists of integers.
 
         Raises:
-            ConfigError: bad-argument.
-            DataError: cannot-truncate, if the text that may be shortened is too short for that.
+            ConfigError: bad-value.
+            DataError: too-large, if the text that may be shortened is too short for that.
         """
-        from albertkit.tokenizer.model_inputs import InputSettings, model_inputs
-
         settings = InputSettings(
             padding, truncation, max_length, stride, is_split_into_words, add_special_tokens, pad_to_multiple_of,
             return_tensors, return_token_type_ids, return_attention_mask, return_overflowing_tokens,
@@ -201,7 +275,7 @@ class AlbertTokenizer(ABC):
         return [self.cls_id, *first, self.sep_id, *second, self.sep_id]
 
     def token_type_ids(self, ids: Sequence[int]) -> list[int]:
-        """Segment of each id of `encode(text, pair)`: 0 up to and including the first `[SEP]`, 1 after it.
+        """Return the segment of each id of `encode(text, pair)`: 0 up to and including the first `[SEP]`, 1 after it.
 
         Args:
             ids: Ids with special tokens.
@@ -211,7 +285,7 @@ class AlbertTokenizer(ABC):
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
-        """Ids of many texts, without special tokens; the same ids as `encode` gives.
+        """Return the ids of many texts, without special tokens; the same ids as `encode` gives.
 
         Args:
             texts: N texts.
@@ -223,7 +297,7 @@ class AlbertTokenizer(ABC):
 
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids, and the characters of the original text that each of them stands for.
+        """Return the ids, and the characters of the original text that each of them stands for.
 
         Args:
             text: Any text.
@@ -247,7 +321,7 @@ class AlbertTokenizer(ABC):
 
     @abstractmethod
     def pieces(self, text: str) -> list[str]:
-        """Pieces of `encode(text)`, as in the vocabulary; unknown ones are shown as they are in the text. See `tokenize`.
+        """Return the tokens of `encode(text)` as in the vocabulary, unknown ones as in the text. See `tokenize`.
 
         Args:
             text: Any text.
@@ -256,14 +330,14 @@ class AlbertTokenizer(ABC):
     # --- decoding and the vocabulary ----------------------------------------------------------------------------------
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Text of ids. What text rules removed stays removed.
+        """Return the text of ids. What text rules removed stays removed.
 
         Args:
             ids: Any ids below `vocab_size`.
             skip_special_tokens: Leave special pieces out rather than write their names.
 
         Raises:
-            CheckpointError: id-out-of-range.
+            CheckpointError: wrong-tokenizer.
         """
         return self._decode(self._checked(ids), skip_special_tokens)
 
@@ -275,7 +349,7 @@ class AlbertTokenizer(ABC):
         """Return the token of an id, or of each of several ids.
 
         Raises:
-            CheckpointError: id-out-of-range.
+            CheckpointError: wrong-tokenizer.
         """
         if np.ndim(ids) == 0:
             return self.id_to_piece(int(ids))
@@ -315,29 +389,29 @@ class AlbertTokenizer(ABC):
 
     @property
     def all_special_ids(self) -> list[int]:
-        """Ids of the special tokens, ascending; `special_ids` under transformers' name."""
+        """Return the ids of the special tokens, ascending; `special_ids` under transformers' name."""
         return self.special_ids()
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """Names of the special tokens, in the order of their ids."""
+        """Return the names of the special tokens, in the order of their ids."""
         return [self._piece(number) for number in self.special_ids()]
 
     def id_to_piece(self, piece_id: int) -> str:
-        """Text of a piece.
+        """Return the text of a piece.
 
         Raises:
-            CheckpointError: id-out-of-range.
+            CheckpointError: wrong-tokenizer.
         """
         return self._piece(self._checked([piece_id])[0])
 
     @abstractmethod
     def special_ids(self) -> list[int]:
-        """Ids of special and unknown pieces, ascending."""
+        """Return the ids of special and unknown pieces, ascending."""
 
     @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Whether a piece starts a word for whole-word masking, bool [vocab_size]."""
+        """Return whether a piece starts a word for whole-word masking, bool [vocab_size]."""
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -346,7 +420,7 @@ class AlbertTokenizer(ABC):
 
     @abstractmethod
     def _arguments(self) -> tuple:
-        """What the constructor made it of."""
+        """Return the arguments of the constructor."""
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]: ...
@@ -365,8 +439,6 @@ class AlbertTokenizer(ABC):
         plain = [int(i) for i in ids]
         for number in plain:
             if not 0 <= number < self.vocab_size:
-                raise CheckpointError(
-                    "id-out-of-range", f"id {number} is no piece: the tokenizer has {self.vocab_size:,} pieces",
-                    "use the tokenizer the ids were made with",
-                )  # fmt: skip
+                what = f"id {number} is no token: the tokenizer has {self.vocab_size:,} tokens"
+                raise CheckpointError("wrong-tokenizer", what, "use the tokenizer the ids were made with")
         return plain

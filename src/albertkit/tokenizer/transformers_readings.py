@@ -9,7 +9,7 @@ from typing import Any
 
 from albertkit.files import read_json
 from albertkit.tokenizer.comparison import Comparison, Difference, compare, with_names
-from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, MODEL_NAME
+from albertkit.tokenizer.folder_files import CONFIG_NAME, JSON_NAME, MODEL_NAME
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.wordpiece import WordPieceTokenizer
@@ -23,13 +23,7 @@ _WORDPIECE = "the class cannot read a WordPiece vocabulary; use AutoTokenizer or
 def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
     """Open the folder in every way that users of transformers and sentence-transformers do.
 
-    Args:
-        folder: The folder.
-        tokenizer: Read from it.
-        texts: Compared texts.
-
-    Returns:
-        Two comparisons for each class: ids, and offsets where the class has them.
+    Returns two comparisons for each class: ids, and offsets where the class has them.
     """
     alone = "transformers.AutoTokenizer, model alone"
     try:

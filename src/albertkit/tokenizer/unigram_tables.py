@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albertkit.tokenizer.compiled import compiled
+from albertkit.jit import compiled
 from albertkit.tokenizer.digit_comma import SPACE, DigitCommaRule
 from albertkit.tokenizer.sentencepiece_model import BYTE, NORMAL, UNIGRAM, USER_DEFINED, ModelFacts
 
@@ -37,18 +37,20 @@ class UnigramTables(NamedTuple):
 
 
 def fits(facts: ModelFacts) -> bool:
-    """Whether the engine can stand in for a model; what is asked for is what the argument in `memo.py` needs."""
+    """Return whether the engine can stand in for a model; what is asked for is what the argument in `memo.py` needs."""
     kinds = {kind for _, _, kind in facts.pieces}
     usable = [(piece, score, kind) for piece, score, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)]
     return (
         facts.model_type == UNIGRAM
         and not facts.whitespace_as_suffix
-        and facts.dummy_prefix and facts.one_space and facts.escape_spaces
+        and facts.dummy_prefix
+        and facts.one_space
+        and facts.escape_spaces
         and BYTE not in kinds
         and all(SPACE not in piece[1:] and "\0" not in piece and score <= 0 for piece, score, _ in usable)
         and any(piece == SPACE and kind == NORMAL for piece, _, kind in usable)
         and not any(piece.startswith(SPACE) for piece, _, kind in usable if kind == USER_DEFINED)
-    )  # fmt: skip
+    )
 
 
 def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | None) -> UnigramTables:
@@ -59,10 +61,9 @@ def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | No
     scores = np.array([s if kind == NORMAL else len(p.encode()) * best - 0.1 for p, s, kind in facts.pieces])
     rows = sorted((p.encode(), n) for n, (p, _, kind) in enumerate(facts.pieces) if kind in (NORMAL, USER_DEFINED))
     nodes = len({text[:length] for text, _ in rows for length in range(len(text) + 1)})
-    trie = _build_trie(
-        np.frombuffer(b"".join(text for text, _ in rows), dtype=np.uint8), np.cumsum([len(text) for text, _ in rows]),
-        np.array([number for _, number in rows]), nodes,
-    )  # fmt: skip
+    text = np.frombuffer(b"".join(text for text, _ in rows), dtype=np.uint8)
+    ends, numbers = np.cumsum([len(text) for text, _ in rows]), np.array([number for _, number in rows])
+    trie = _build_trie(text, ends, numbers, nodes)
     space = trie[0]
     for byte in SPACE.encode():
         space = _child(trie, space, byte)
@@ -75,20 +76,20 @@ def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | No
 
 
 @compiled
-def _child(trie, node, byte):  # type: ignore[no-untyped-def]
-    """The node after a byte, or 0. A node is the number that stands in the trie."""
+def _child(trie, node, byte):
+    """Return the node after a byte, or 0. A node is the number that stands in the trie."""
     child = trie[(node >> 31) + byte]
     return child if child & 0x1FF == byte + 1 else 0
 
 
 @compiled
-def _piece(node):  # type: ignore[no-untyped-def]
-    """The piece that ends at a node, or -1."""
+def _piece(node):
+    """Return the piece that ends at a node, or -1."""
     return (node >> 9 & 0x3FFFFF) - 1
 
 
 @compiled
-def _build_trie(text, ends, numbers, nodes):  # type: ignore[no-untyped-def]
+def _build_trie(text, ends, numbers, nodes):
     """Node by node in the order of their depth; a node stands for a run of the sorted pieces that begin alike."""
     trie = np.zeros(8 * nodes + 4096, dtype=np.int64)
     taken = np.zeros(len(trie), dtype=np.bool_)  # bases; one base a node makes the byte proof enough of a child
@@ -125,8 +126,8 @@ def _build_trie(text, ends, numbers, nodes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _free_base(trie, taken, labels, count, base):  # type: ignore[no-untyped-def]
-    """The first base from `base` on where all children find room."""
+def _free_base(trie, taken, labels, count, base):
+    """Return the first base from `base` on where all children find room."""
     while True:
         fits_here = not taken[base]
         for number in range(count):

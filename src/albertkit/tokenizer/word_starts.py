@@ -14,11 +14,7 @@ _ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
 def word_starts(pieces: Sequence[str]) -> list[bool]:
-    """Whether each piece starts a word.
-
-    Args:
-        pieces: Texts of pieces.
-    """
+    """Return whether each piece starts a word."""
     inside = _PUNCTUATION | _ENGLISH
     return [
         piece.startswith((SPACE, "<")) or piece in _PUNCTUATION or not all(c.lower() in inside for c in piece)

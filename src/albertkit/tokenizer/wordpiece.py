@@ -19,10 +19,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, plain_file, sha256_bytes, write_json
+from albertkit.files import atomic_file, plain_file, read_json, sha256_bytes, write_json
 from albertkit.tokenizer.batch import available_cores, filled, in_chunks
+from albertkit.tokenizer.folder_files import (
+    CONFIG_NAME,
+    JSON_NAME,
+    SPECIAL_ROLES,
+    VOCAB_NAME,
+    check_no_rules,
+    make_room,
+    special_names,
+    vocabularies,
+)
 from albertkit.tokenizer.json_tokenizer import JsonTokenizer
-from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, VOCAB_NAME, make_room
 from albertkit.tokenizer.ragged import RaggedIds
 
 if TYPE_CHECKING:
@@ -48,25 +57,19 @@ class BertRules(NamedTuple):
 
 
 def bert_rules(settings: Mapping[str, Any]) -> BertRules:
-    """The flags that a `tokenizer_config.json` asks for, under transformers' names and defaults."""
+    """Return the flags that a `tokenizer_config.json` asks for, under transformers' names and defaults."""
     lower = bool(settings.get("do_lower_case", True))
     strip = settings.get("strip_accents")
     return BertRules(lower, lower if strip is None else bool(strip), bool(settings.get("tokenize_chinese_chars", True)))
 
 
 def read_vocabulary(file: Path) -> list[str]:
-    """Lines of a `vocab.txt`; the number of a line is its id.
-
-    Raises:
-        CheckpointError: broken-tokenizer if it is not UTF-8.
-    """
+    """Lines of a `vocab.txt`; the number of a line is its id."""
     try:
         # Lines end in \n, \r\n or \r. U+2028, which is a piece of such vocabularies, ends none.
         text = plain_file(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise CheckpointError(
-            "broken-tokenizer", f"`{file}` is not UTF-8 (byte {error.start:,})", "fetch it again"
-        ) from None
+        raise CheckpointError("bad-file", f"`{file}` is not UTF-8 (byte {error.start:,})", "fetch it again") from None
     return text.removesuffix("\n").split("\n")
 
 
@@ -109,9 +112,6 @@ class WordPieceTokenizer(JsonTokenizer):
             rules: What happens to a text first.
             names: What the special tokens are called, by role; default `[PAD] [UNK] [CLS] [SEP] [MASK]`.
             source: Where the vocabulary came from, for messages.
-
-        Raises:
-            CheckpointError: special-ids.
         """
         self._vocabulary, self._rules = list(vocabulary), rules
         names = {**_USUAL_NAMES, **(names or {})}
@@ -124,6 +124,22 @@ class WordPieceTokenizer(JsonTokenizer):
 
     def _arguments(self) -> tuple:
         return (self._vocabulary, self._rules, self._names, self._source)
+
+    @classmethod
+    def from_files(
+        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+    ) -> "WordPieceTokenizer | None":
+        """Read a `vocab.txt`, or BERT's tokenizer in a `tokenizer.json`. See `AlbertTokenizer.from_files`."""
+        listed = [] if only_json else vocabularies(folder)
+        if listed:
+            check_no_rules(folder, text_rules)
+            return cls(read_vocabulary(listed[0]), bert_rules(settings), special_names(settings), source=listed[0])
+        file = folder / JSON_NAME
+        bert = bert_vocabulary(read_json(file, "tokenizer")) if file.exists() else None
+        if bert is None:
+            return None
+        check_no_rules(folder, text_rules)
+        return cls(*bert, special_names(settings), source=file)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write `vocab.txt`, `tokenizer.json`, `tokenizer_config.json`. See `AlbertTokenizer.save_pretrained`."""
@@ -174,27 +190,24 @@ class WordPieceTokenizer(JsonTokenizer):
 
 
 def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str], source: Any) -> str:
-    """Content of `tokenizer.json`, as transformers' `BertTokenizer` builds it."""
+    """Return the content of `tokenizer.json`, as transformers' `BertTokenizer` builds it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     pad, unk, cls, sep, mask = (names[role] for role in SPECIAL_ROLES)
     missing = [name for name in (pad, unk, cls, sep, mask) if name not in ids]
     if missing:
+        what = f"`{source}` ({len(vocabulary):,} lines) has no {' and no '.join(missing)}"
         raise CheckpointError(
-            "special-ids", f"`{source}` ({len(vocabulary):,} lines) has no {' and no '.join(missing)}",
-            f"is it a WordPiece vocabulary? Other names go into {CONFIG_NAME}: \"cls_token\": …",
-        )  # fmt: skip
+            "wrong-tokenizer", what, f'is it a WordPiece vocabulary? Other names go into {CONFIG_NAME}: "cls_token": …'
+        )
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=rules.split_chinese, strip_accents=rules.strip_accents,
-        lowercase=rules.lower,
-    )  # fmt: skip
+    flags = {"handle_chinese_chars": rules.split_chinese, "strip_accents": rules.strip_accents}
+    tokenizer.normalizer = normalizers.BertNormalizer(clean_text=True, lowercase=rules.lower, **flags)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False) for n in (pad, unk, cls, sep, mask)])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
-    )  # fmt: skip
+    single, special = f"{cls}:0 $A:0 {sep}:0", [(cls, ids[cls]), (sep, ids[sep])]
+    pair = f"{single} $B:1 {sep}:1"
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
     return tokenizer.to_str(pretty=False)

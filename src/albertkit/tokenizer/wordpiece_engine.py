@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.tokenizer.compiled import compiled
+from albertkit.jit import compiled
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.rules import encodable
 
@@ -59,11 +59,7 @@ class Trie(NamedTuple):
 class WordPieceEngine:
     """Encodes with one vocabulary. May be used by several threads.
 
-    Args:
-        normalizer, pre_tokenizer: BERT's, of the `tokenizers` library.
-        pieces: Ids of pieces.
-        unknown: Id of the unknown piece.
-        orders_marks: Whether the normaliser applies NFD.
+    Normaliser and pre-tokenizer are BERT's, of the `tokenizers` library; `orders_marks` says that the normaliser applies NFD.
     """
 
     def __init__(
@@ -79,13 +75,9 @@ class WordPieceEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str]) -> tuple[RaggedIds, np.ndarray]:
-        """Encode texts, most of the time without the interpreter's lock.
+        """Encode N texts, most of the time without the interpreter's lock.
 
-        Args:
-            texts: N texts.
-
-        Returns:
-            The ids, and the texts left to the library, bool [N], which have no ids here.
+        Returns the ids, and the texts left to the library, bool [N], which have no ids here.
         """
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.int32)
         starts = np.zeros(len(texts) + 1, np.int64)
@@ -145,8 +137,8 @@ def _trie(pieces: Mapping[str, int]) -> Trie:
 
 
 @compiled
-def _slot(keys, step):  # type: ignore[no-untyped-def]
-    """The slot of a step, or the free one where it belongs."""
+def _slot(keys, step):
+    """Return the slot of a step, or the free one where it belongs."""
     slot = (step * 0x9E3779B97F4A7C1 ^ step >> 17) & (len(keys) - 1)
     while keys[slot] != 0 and keys[slot] != step + 1:
         slot = (slot + 1) & (len(keys) - 1)
@@ -154,7 +146,7 @@ def _slot(keys, step):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _fill(trie, steps, children):  # type: ignore[no-untyped-def]
+def _fill(trie, steps, children):
     for number in range(len(steps)):
         slot = _slot(trie.keys, steps[number])
         trie.keys[slot] = steps[number] + 1
@@ -162,7 +154,7 @@ def _fill(trie, steps, children):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _cut(word, length, trie, unknown, ids, at):  # type: ignore[no-untyped-def]
+def _cut(word, length, trie, unknown, ids, at):
     """Write the pieces of a word from `at` on. Returns where they end."""
     if length > _LONGEST_WORD:
         ids[at] = unknown
@@ -191,7 +183,7 @@ def _cut(word, length, trie, unknown, ids, at):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refused):  # type: ignore[no-untyped-def]
+def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refused):
     counts, begins, forms = characters.counts, characters.begins, characters.forms
     word = np.empty(_LONGEST_WORD + 1, np.int32)
     at = 0

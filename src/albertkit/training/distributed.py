@@ -1,12 +1,19 @@
-"""Several processes under `torchrun`: who we are, and sums over all of us.
+"""Several processes under `torchrun`: who we are, how we meet, and sums over all of us.
 
 Gradients are summed once a step in one flat buffer. A wrapper that overlaps communication with the backward pass
 would gain nothing: a shared layer's gradient is complete only when the backward pass ends, and ALBERT-base has 12 million
 gradients where BERT-base has 110.
+
+torchrun keeps one store for all starts of a launch (torch 2.13: the same port, and no prefix), so that after a restart a process
+may read the address that a dead one left there, and fail to connect. Neither the restart count, which each machine counts for
+itself, nor anything else in the environment tells two starts apart. So the first process names the start at random and gives
+the name to each of the others in answer to a name of their own: only a process that lives can answer.
 """
 
 import atexit
 import os
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +23,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore
 
 from albertkit.errors import ConfigError, MachineError
-from albertkit.training.meeting import fresh_store
+from albertkit.training.launch import name_start
 
 # How long processes wait for one another: the first writes checkpoints and cards while the others wait, and at the start each
 # plans its own examples. A process that has died is noticed at once; this is for one that hangs.
@@ -122,10 +130,9 @@ def _among_others() -> Iterator[None]:
         raise
     except RuntimeError as error:
         first_line = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
-        raise MachineError(
-            "lost-process", f"another process of this training has ended, or does not answer ({first_line})",
-            "look for what it said before, or for the kernel's out-of-memory killer; --resume goes on from the newest checkpoint",
-        ) from error  # fmt: skip
+        fact = f"another process of this training has ended, or does not answer ({first_line})"
+        hint = "look for its last lines, or for the kernel's out-of-memory killer; --resume goes on from the newest checkpoint"
+        raise MachineError("worker-died", fact, hint) from error
 
 
 def join_world(device: str = "auto") -> World:
@@ -133,9 +140,6 @@ def join_world(device: str = "auto") -> World:
 
     Args:
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
-
-    Raises:
-        ConfigError: bad-device.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
@@ -148,9 +152,13 @@ def join_world(device: str = "auto") -> World:
         with _among_others():
             store = fresh_store(rank, size, TIMEOUT)
             dist.init_process_group(
-                "nccl" if on_gpu else "gloo", timeout=TIMEOUT, device_id=chosen if on_gpu else None,
-                store=store, rank=rank if store else -1, world_size=size if store else -1,
-            )  # fmt: skip
+                "nccl" if on_gpu else "gloo",
+                timeout=TIMEOUT,
+                device_id=chosen if on_gpu else None,
+                store=store,
+                rank=rank if store else -1,
+                world_size=size if store else -1,
+            )
         atexit.register(leave_world)
     return World(rank, size, chosen)
 
@@ -162,11 +170,7 @@ def leave_world() -> None:
 
 
 def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
-    """The device of a name: "auto" (a GPU if there is one), "cpu", "cuda" (this process's own) or "cuda:N".
-
-    Raises:
-        ConfigError: bad-device.
-    """
+    """The device of a name: "auto" (a GPU if there is one), "cpu", "cuda" (this process's own) or "cuda:N"."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return _checked(f"cuda:{local_rank}" if device == "cuda" else device)
@@ -178,5 +182,63 @@ def _checked(name: str) -> torch.device:
     known = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
     if name not in known:
         there = f"{gpus} CUDA devices" if gpus else "no CUDA device that torch can use"
-        raise ConfigError("bad-device", f"device `{name}`: this machine has {there}", f"use {' or '.join(known)}")
+        raise ConfigError("no-device", f"device `{name}`: this machine has {there}", f"use {' or '.join(known)}")
     return torch.device(name)
+
+
+_PAUSE = 0.05  # seconds between two looks at who has come
+
+
+def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
+    """The store of this start; None where torchrun keeps none, and torch makes one itself.
+
+    Args:
+        rank: Number of this process.
+        size: Number of processes.
+        timeout: How long to wait for the others.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timeout,
+    )
+    name = meet(store, rank, size, timeout)
+    name_start(name)
+    return PrefixStore(f"albertkit/{name}", store)
+
+
+def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+    """Agree on a name for this start with the other processes, whatever earlier starts left in the store.
+
+    Args:
+        store: Shared by all starts.
+        rank: Number of this process.
+        size: Number of processes.
+        timeout: How long to wait for the others.
+    """
+    own = uuid.uuid4().hex
+    if rank:
+        store.set(f"albertkit/hello/{rank}", own)
+        answer = f"albertkit/welcome/{own}"
+        store.wait([answer], timeout)
+        name = store.get(answer).decode()
+        store.add(f"albertkit/met/{name}", 1)
+        return name
+    answered: dict[int, str] = {}
+    deadline = time.monotonic() + timeout.total_seconds()
+    while store.add(f"albertkit/met/{own}", 0) < size - 1:
+        for other in range(1, size):
+            if store.check([f"albertkit/hello/{other}"]):
+                hello = store.get(f"albertkit/hello/{other}").decode()
+                if answered.get(other) != hello:  # not yet answered, or it was a dead process's
+                    answered[other] = hello
+                    store.set(f"albertkit/welcome/{hello}", own)
+        if time.monotonic() > deadline:
+            missing = size - 1 - store.add(f"albertkit/met/{own}", 0)
+            raise RuntimeError(f"{missing} of {size} processes did not come within {timeout}")
+        time.sleep(_PAUSE)
+    return own

@@ -14,7 +14,7 @@ from albertkit.engines.processor import faster_bf16
 from albertkit.errors import ConfigError, MachineError
 from albertkit.model.attention import varlen_fault
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.report.gpus import bf16_peak
+from albertkit.training.gpus import bf16_peak
 
 PRECISIONS = ("auto", "fp32", "bf16")
 
@@ -25,14 +25,9 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     Args:
         precision: "fp32", "bf16", or "auto": bf16 where the hardware multiplies it faster, else fp32.
         device: Where it is computed.
-
-    Raises:
-        ConfigError: bad-precision.
     """
     if precision not in PRECISIONS:
-        raise ConfigError(
-            "bad-precision", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}"
-        )
+        raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}")
     if precision == "auto":
         return torch.bfloat16 if faster_bf16(device) else torch.float32
     return torch.bfloat16 if precision == "bf16" else torch.float32
@@ -44,13 +39,10 @@ def choose_compiled(wanted: str, device: torch.device) -> bool:
     Args:
         wanted: "on", "off", or "auto": on CUDA, where those operations wait for memory and their launches for the host.
         device: Where it is computed.
-
-    Raises:
-        MachineError: no-compiler if "on" is asked for and what torch writes cannot be compiled here.
     """
     missing = _lacking_compiler(device)
     if wanted == "on" and missing:
-        raise MachineError("no-compiler", f"torch.compile needs {missing} for {device.type}", "use --compile off")
+        raise MachineError("not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off")
     return wanted == "on" or (wanted == "auto" and device.type == "cuda" and not missing)
 
 
@@ -75,7 +67,7 @@ def describe(model: PretrainedAlbert, device: torch.device) -> str:
             fault = fault or "it knows half precision only"
         attention = f"padded, torch's packed attention cannot be used: {fault}" if fault else "packed"
         line += f" ({torch.cuda.get_device_name(device)}); attention: {attention}"
-    return f"{line}; passes compiled" if model.compiled else line
+    return f"{line}; layers compiled" if model.compiled else line
 
 
 def peak_flops(device: torch.device) -> float | None:
@@ -105,8 +97,9 @@ def repeatable(device: torch.device) -> Iterator[None]:
             torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
             warnings.warn(
                 "this training will not repeat itself to the bit: cuBLAS was used before albertkit was imported; "
-                "set CUBLAS_WORKSPACE_CONFIG=:4096:8 before Python starts", stacklevel=3,
-            )  # fmt: skip
+                "set CUBLAS_WORKSPACE_CONFIG=:4096:8 before Python starts",
+                stacklevel=3,
+            )
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=warn_only)

@@ -49,15 +49,14 @@ def resumes(run: Path, resume: bool) -> bool:
     Args:
         run: Folder of the run; of several seeds each has a folder in it.
         resume: What was asked for.
-
-    Raises:
-        CheckpointError: no-run.
     """
     there = any(run.glob("**/run.toml"))
     if there or not (resume or restarted()):
         return resume or restarted()
     if not launched():
-        raise CheckpointError("no-run", f"there is no run in `{run}` to resume", "leave --resume out to start one")
+        raise CheckpointError(
+            "missing-file", f"there is no run in `{run}` to resume", "leave --resume out to start one"
+        )
     if speaks():
         print(f"no run in `{run}` yet: one is started", file=sys.stderr)
     return False
@@ -79,9 +78,12 @@ def first_to_fail() -> bool:
     start = _start or f"before-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}"
     try:
         store = TCPStore(
-            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, wait_for_workers=False,
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=False,
+            wait_for_workers=False,
             timeout=timedelta(seconds=5),
-        )  # fmt: skip
+        )
         return store.add(f"albertkit/failed/{start}", 1) == 1
     except (KeyError, RuntimeError):
         return True

@@ -1,24 +1,27 @@
 """The training loop: one for every objective, flat, in the order things happen."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from albertkit.errors import CheckpointError, MachineError
+from albertkit.files import write_json
+from albertkit.model.folder import PROVENANCE
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
-from albertkit.training.epochs import EpochSettings
 from albertkit.training.feed import AnyBatch, Batch, Feed, Stream
 from albertkit.training.hardware import peak_flops
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
 from albertkit.training.pace import ClockPace, Pace, Plan, PlannedPace, RecordedPace, read_plans, save_plans
 from albertkit.training.schedules import learning_rate
+from albertkit.training.settings import EpochSettings, LoopOptions
 from albertkit.training.state import MovingAverage, TrainingState, load_state, remove_old, save_best, save_state
 from albertkit.training.stopping import StopRequest, stopped_by
 
@@ -62,41 +65,84 @@ class Objective(Protocol[Taken]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopSettings:
-    """How to train; the meaning of each is that of the flag of the same name."""
+class LoopSettings(LoopOptions):
+    """How the loop trains, every default a number, and what only some kinds of training have.
 
-    steps: int | None
-    lr: float
-    minutes: float | None = None
-    plan: Path | None = None
-    optimizer: str = "lamb"
-    bias_correction: bool = False
-    weight_decay: float = 0.01
-    schedule: str = "polynomial"
-    end_lr: float = 0.0
-    poly_power: float = 1.0
+    Attributes:
+        weight_decay: Of every parameter that is decayed.
+        warmup_share: Of a training by the clock, which warms up in no more of its time than this.
+        patience: Evaluations in a row without a better one that end the training; 0: none do.
+        lr_factors: Factors of the learning rate by beginnings of parameters' names.
+        processes: Processes that micro-batches are numbered for, in turn. Default: as many as there are.
+    """
+
+    lr: float = 0.0
     warmup_steps: int = 0
-    warmup_share: float = 0.0  # of a training by the clock, which warms up in no more of its time than this
-    clip_norm: float = 1.0
-    ema_decay: float = 0.0
-    seed: int = 0
-    log_every: int = 10
     eval_every: int | None = 0  # None: where the plans of a training by the clock say so
     save_every: int | None = 0
-    keep: int = 2
-    patience: int = 0  # evaluations in a row without a better one that end the run; 0: none do
-    lr_factors: dict[str, float] = field(default_factory=dict)  # as `DecoupledAdam`
-    processes: int | None = None  # that micro-batches are numbered for, in turn; None: as many as there are
+    weight_decay: float = 0.01
+    warmup_share: float = 0.0
+    patience: int = 0
+    lr_factors: dict[str, float] = field(default_factory=dict)
+    processes: int | None = None
+
+    @classmethod
+    def of(cls, options: LoopOptions, **more: Any) -> "LoopSettings":
+        """Those of resolved settings that name every option of the loop."""
+        shared = {f.name: getattr(options, f.name) for f in dataclasses.fields(LoopOptions)}
+        return cls(**shared | dict(lr=options.lr or 0.0, warmup_steps=options.warmup_steps or 0), **more)
 
     @classmethod
     def over_epochs(cls, settings: EpochSettings, **more: Any) -> "LoopSettings":
         """Those of a training over epochs, resolved: AdamW with bias correction, and ten evaluations where none are asked for."""
         steps = settings.steps or 1
-        return cls(
-            steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, warmup_steps=settings.warmup_steps,
-            seed=settings.seed, log_every=max(1, min(10, steps // 50)), eval_every=settings.eval_every or steps,
-            save_every=settings.eval_every or steps, keep=1, patience=settings.patience, **more,
-        )  # fmt: skip
+        every = settings.eval_every or steps
+        own = {name: getattr(settings, name) for name in ("warmup_steps", "seed", "patience")}
+        own |= dict(steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, keep=1)
+        return cls(log_every=max(1, min(10, steps // 50)), eval_every=every, save_every=every, **own, **more)
+
+
+@dataclass(kw_only=True)
+class Recipe(Generic[AnyBatch]):
+    """What is trained, and how it is evaluated and saved.
+
+    Attributes:
+        model: Its parameters are trained; on the process's device, in fp32.
+        objective: The losses.
+        stream: Gives lists of micro-batches; its state is saved with every checkpoint.
+        loop: How to train.
+        evaluate: Called in all processes; returns metrics.
+        select: The metric that decides which model is best; larger is better.
+        smaller: A smaller value of that metric is better.
+        save: Writes the model's files into a folder.
+        provenance: What the model was made from; saved beside its files.
+        describe: Writes what there is to say about the best model beside its files, from its metrics.
+        before_update: Called with the share of the training that is done; what it changes must follow from that number alone.
+        doubts: What is wrong with a model of these metrics after so many updates, in words.
+        notes: Lines for a person, shown when the training begins.
+        repeatable: On a GPU, compute the same bits again; costs speed.
+    """
+
+    model: nn.Module
+    objective: Objective[AnyBatch]
+    stream: Stream[AnyBatch]
+    loop: LoopSettings
+    evaluate: Callable[[], dict[str, float]]
+    select: str
+    smaller: bool = False
+    save: Callable[[Path], None]
+    provenance: dict[str, Any] = field(default_factory=dict)
+    describe: Callable[[Path, dict[str, float]], None] | None = None
+    before_update: Callable[[float], None] | None = None
+    doubts: Callable[[int, dict[str, float]], Sequence[str]] = lambda step, metrics: ()
+    notes: Sequence[str] = ()
+    repeatable: bool = True
+
+    def save_with_provenance(self, folder: Path) -> None:
+        """Write the model's files and what it was made from."""
+        self.save(folder)
+        if self.provenance:
+            write_json(folder / PROVENANCE, self.provenance)
 
 
 @dataclass
@@ -148,64 +194,38 @@ class Meter:
 
 
 def train(
-    model: nn.Module,
-    objective: Objective[AnyBatch],
-    stream: Stream[AnyBatch],
-    settings: LoopSettings,
-    *,
-    run: Path,
-    world: World,
-    display: Display,
-    save_model: Callable[[Path], None],
-    evaluate: Callable[[], dict[str, float]],
-    describe: Callable[[Path, dict[str, float]], None] | None = None,
-    select: str,
-    smaller: bool = False,
-    resume: bool = False,
-    before_update: Callable[[float], None] | None = None,
+    recipe: Recipe[AnyBatch], run: Path, world: World, display: Display, *, resume: bool = False
 ) -> TrainingResult:
-    """Train until `settings.steps` updates are made, the time is up, patience ends or a signal asks to stop.
+    """Train until `steps` updates are made, the time is up, patience ends or a signal asks to stop.
 
     The loss of an update is the mean over all its targets: over micro-batches and processes, sums are added and divided by
     the common count, so accumulation and several processes give the gradient of one big batch.
 
     Args:
-        model: On `world.device`, parameters in fp32.
-        objective: The losses.
-        stream: Gives lists of micro-batches; its state is saved with every checkpoint.
-        settings: How to train.
+        recipe: What to train.
         run: Folder of the run.
         world: The processes.
         display: Shows and records what happens.
-        save_model: Writes the model's files into a folder.
-        evaluate: Called in all processes; returns metrics.
-        describe: Writes what is to be said of the best model beside its files, from its metrics.
-        select: The metric that decides which model is best; larger is better.
-        smaller: A smaller value of that metric is better.
         resume: Continue from the run's newest checkpoint, to the same bits on the same machine with the same threads.
-        before_update: Called with the share of the training that is done; what it changes must follow from that number alone.
-
-    Raises:
-        MachineError: loss-not-finite after five updates in a row without a finite gradient; lost-process.
-        CheckpointError: not-shared, if processes find different checkpoints to resume.
-        DataError: not-found, bad-plan.
     """
+    model, objective, settings, select = recipe.model, recipe.objective, recipe.loop, recipe.select
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     optimizer = make_optimizer(
-        settings.optimizer, parameters.items(), settings.lr,
-        weight_decay=settings.weight_decay, bias_correction=settings.bias_correction,
+        settings.optimizer,
+        parameters.items(),
+        settings.lr,
+        weight_decay=settings.weight_decay,
+        bias_correction=settings.bias_correction,
         lr_factors=settings.lr_factors,
-    )  # fmt: skip
+    )
     average = MovingAverage(parameters, settings.ema_decay) if settings.ema_decay else None
-    feed = Feed(stream, world.device)
+    feed = Feed(recipe.stream, world.device)
     state = TrainingState(threads=torch.get_num_threads())
     if resume and (saved := load_state(run)):
         state = _restore(saved, parameters, optimizer, average, feed, display)
     _check_together(state, run, world, display)
     if resume and world.is_main:
         remove_old(run, settings.keep)  # one that a failing disk has left
-    if state.best is not None and state.best_by != select and (smaller or state.best_by):
-        state.best = None  # of a run that an older version began, which chose its best model by another metric
     state.best_by = select
     pace = _pace(settings, state)
     result = TrainingResult(state, finished=False)
@@ -221,24 +241,24 @@ def train(
             tensors |= {f"optimizer/{n}": t for n, t in optimizer.tensors().items()}
             if average:
                 tensors |= {f"average/{n}": t for n, t in average.averages.items()}
-            save_state(run, state, tensors, save_model, settings.keep)
+            save_state(run, state, tensors, recipe.save_with_provenance, settings.keep)
         world.barrier()
 
     def save_and_describe(folder: Path) -> None:
-        save_model(folder)
-        if describe:
-            describe(folder, result.evaluation)
+        recipe.save_with_provenance(folder)
+        if recipe.describe:
+            recipe.describe(folder, result.evaluation)
 
     def evaluate_now() -> None:
         if average:
             average.swap()
         model.eval()
-        result.evaluation = world.first(evaluate())  # what follows from it must be the same in all processes
+        result.evaluation = world.first(recipe.evaluate())  # what follows from it must be the same in all processes
         model.train()
         value = result.evaluation[select]
         if math.isnan(value):  # a correlation with constant predictions: worse than any number
             value = -math.inf
-        elif smaller:
+        elif recipe.smaller:
             value = -value
         state.without_better += 1
         if state.best is None or value > state.best:
@@ -248,6 +268,8 @@ def train(
         if average:
             average.swap()
         display.evaluation(state.step, result.evaluation)
+        for line in recipe.doubts(state.step, result.evaluation):
+            display.note(line)
 
     def out_of_patience() -> bool:
         return 0 < settings.patience <= state.without_better
@@ -259,14 +281,19 @@ def train(
             started = time.perf_counter()
 
             # One update.
-            if before_update:
-                before_update(pace.progress(state.step))
+            if recipe.before_update:
+                recipe.before_update(pace.progress(state.step))
             micro_batches = next(feed)
             lr = learning_rate(
-                state.step, peak=settings.lr, progress=pace.progress(state.step),
-                warmup_steps=settings.warmup_steps, warmup_share=settings.warmup_share,
-                schedule=settings.schedule, end_lr=settings.end_lr, power=settings.poly_power,
-            )  # fmt: skip
+                state.step,
+                peak=settings.lr,
+                progress=pace.progress(state.step),
+                warmup_steps=settings.warmup_steps,
+                warmup_share=settings.warmup_share,
+                schedule=settings.schedule,
+                end_lr=settings.end_lr,
+                power=settings.poly_power,
+            )
             wants_plan = world.is_main and pace.wants_plan(state.step)
             counts, all_tokens, planning = _count_targets(objective, micro_batches, world, wants_plan)
             for number, batch in enumerate(micro_batches):
@@ -428,18 +455,15 @@ def _restore(
 
 
 def _check_together(state: TrainingState, run: Path, world: World, display: Display) -> None:
-    """Make sure that all processes begin at the same step, and say where another number of them makes other bits.
-
-    Raises:
-        CheckpointError: not-shared.
-    """
+    """Make sure that all processes begin at the same step, and say where another number of them makes other bits."""
     steps = world.gather(state.step)
     if len(set(steps)) > 1:
         other = next(rank for rank, step in enumerate(steps) if step != steps[0])
         raise CheckpointError(
-            "not-shared", f"process 0 finds step {steps[0]} in `{run}`, process {other} step {steps[other]}",
+            "machines-differ",
+            f"process 0 finds step {steps[0]} in `{run}`, process {other} step {steps[other]}",
             "put --out on a filesystem that all machines share",
-        )  # fmt: skip
+        )
     if state.processes not in (0, world.size):
         display.note(
             f"processes: {state.processes} when the checkpoint was computed, {world.size} now; no example is lost or repeated, "
@@ -451,7 +475,7 @@ def _check_together(state: TrainingState, run: Path, world: World, display: Disp
 def _not_finite(step: int, lr: float, run: Path) -> MachineError:
     kept = f"; the checkpoints in `{run / 'checkpoints'}` are intact" if (run / "checkpoints").exists() else ""
     return MachineError(
-        "loss-not-finite",
+        "not-finite",
         f"{MAX_SKIPPED} updates in a row had no finite gradient, up to step {step} with learning rate {lr:.3g}",
         f"start again with a lower --lr or a longer --warmup-steps{kept}",
     )

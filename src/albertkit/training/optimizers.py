@@ -138,9 +138,22 @@ class DecoupledAdam(torch.optim.Optimizer):
             eps /= (1 - beta2**update) ** 0.5
         steps = torch.full((len(parameters),), float(update - 1), device=parameters[0].device)  # the kernel adds 1
         adamw(
-            parameters, gradients, first, second, [], list(steps.unbind()), foreach=False, fused=True, amsgrad=False,
-            beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"], eps=eps, maximize=False,
-        )  # fmt: skip
+            parameters,
+            gradients,
+            first,
+            second,
+            [],
+            list(steps.unbind()),
+            foreach=False,
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=eps,
+            maximize=False,
+        )
 
     def set_learning_rate(self, lr: float) -> None:
         """Use this learning rate from the next step on."""
@@ -174,10 +187,10 @@ def register_optimizer(name: str, make: Callable[..., Any]) -> None:
             its methods.
 
     Raises:
-        ConfigError: bad-argument for a name that is taken.
+        ConfigError: bad-value for a name that is taken.
     """
     if name in OPTIMIZERS or _OWN.get(name, make) is not make:
-        raise ConfigError("bad-argument", f"there is an optimizer `{name}` already", "choose another name")
+        raise ConfigError("bad-value", f"there is an optimizer `{name}` already", "choose another name")
     _OWN[name] = make
 
 
@@ -189,15 +202,11 @@ def known_optimizers() -> tuple[str, ...]:
 def make_optimizer(
     name: str, named_parameters: Iterable[tuple[str, Tensor]], lr: float, **options: Any
 ) -> DecoupledAdam:
-    """LAMB, AdamW or one that was registered, by name; `options` go to its class.
-
-    Raises:
-        ConfigError: bad-optimizer.
-    """
+    """LAMB, AdamW or one that was registered, by name; `options` go to its class."""
     if name in _OWN:
         return _OWN[name](named_parameters, lr, **options)
     if name not in OPTIMIZERS:
-        raise ConfigError("bad-optimizer", f"there is no optimizer `{name}`", near_miss(name, known_optimizers()))
+        raise ConfigError("unknown-name", f"there is no optimizer `{name}`", near_miss(name, known_optimizers()))
     return DecoupledAdam(named_parameters, lr, trust_ratio=name == "lamb", **options)
 
 

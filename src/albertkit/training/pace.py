@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from albertkit.errors import DataError
-from albertkit.files import read_json, write_json
+from albertkit.files import load, write_json
 
 PLAN_FILE = "plan.json"  # in the folder of a run by the clock
 
@@ -272,23 +271,11 @@ def save_plans(run: Path, plans: Sequence[Plan]) -> None:
 
 
 def read_plans(path: str | Path) -> list[Plan]:
-    """Read the plans of a run by the clock.
-
-    Args:
-        path: `plan.json`, or the folder of the run.
-
-    Raises:
-        DataError: not-found, bad-plan.
-    """
+    """Read the plans of a run by the clock from its `plan.json`, or from the folder of the run."""
     file = Path(path) / PLAN_FILE if Path(path).is_dir() else Path(path)
-    found: Any = read_json(file, "plan")
-    try:
-        plans = [Plan(**one) for one in found]
-        steps = [plan.step for plan in plans]
-        if not plans or steps != sorted(set(steps)) or any(plan.total_steps < plan.step for plan in plans):
-            raise ValueError("its steps do not rise")
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            "bad-plan", f"`{file}` is not the plan of a run with --minutes: {error}", "name the plan.json of such a run"
-        ) from None
+    hint = "name the plan.json of a run with --minutes"
+    plans = load(file, list[Plan], "plan", hint)
+    steps = [plan.step for plan in plans]
+    if not plans or steps != sorted(set(steps)) or any(plan.total_steps < plan.step for plan in plans):
+        raise DataError("bad-file", f"`{file}` is not the plan of a run with --minutes: its steps do not rise", hint)
     return plans

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import reprlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
@@ -14,9 +14,13 @@ import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.files import atomic_file, plain_file
-from albertkit.training.run_folder import check_no_stranger
 
 _YAML = (".yaml", ".yml")
+_ALWAYS_ON_CARD = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
+
+# What may lie in the folder of a run before there is one: what the parts of a command wrote before they were killed, the
+# runs of several seeds, and logs that a shell writes there. Any `*.txt` would let a run into a folder of data, such as MRPC's.
+_BEFORE_A_RUN = (".*", "start", "teacher", "seed-*", "retry-*", "*.log", "*.out", "*.err", "*log*.txt", "std*.txt")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,15 +33,15 @@ class Settings:
 
     free: ClassVar[frozenset[str]] = frozenset()
 
-    def problems(self, at_least: Mapping[str, float], below_one: tuple[str, ...] = ()) -> list[str]:
-        """What is impossible: a choice that does not exist, a number out of its range.
+    def check(self) -> None:
+        """Raise one error that lists everything impossible."""
+        if found := self.problems():
+            raise ConfigError("bad-value", "; ".join(found), "change these settings")
 
-        Args:
-            at_least: Name to least value; None is always right.
-            below_one: Names of shares, at least 0 and below 1.
-        """
+    def problems(self) -> list[str]:
+        """List what is impossible: here, choices that do not exist; the command line checks them itself, Python does not."""
         found = []
-        for name, kind in get_type_hints(type(self)).items():  # the command line checks them itself; Python does not
+        for name, kind in get_type_hints(type(self)).items():
             kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
             value = getattr(self, name)
             if any(get_origin(one) is not Literal and one is not NoneType for one in kinds):
@@ -45,6 +49,16 @@ class Settings:
             choices = [choice for one in kinds for choice in get_args(one)]
             if value not in choices and (value is not None or NoneType not in kinds):
                 found.append(f"{name} must be one of {', '.join(map(str, choices))}, it is {value}")
+        return found
+
+    def out_of_range(self, at_least: Mapping[str, float], below_one: Sequence[str] = ()) -> list[str]:
+        """List numbers out of their range; None is always right.
+
+        Args:
+            at_least: Name to least value.
+            below_one: Names of shares, at least 0 and below 1.
+        """
+        found = []
         for name, least in at_least.items():
             if getattr(self, name) is not None and not getattr(self, name) >= least:
                 found.append(f"{name} must be at least {least:g}, it is {getattr(self, name)}")
@@ -64,37 +78,26 @@ class Settings:
             stream.write(tomli_w.dumps(self.to_dict()))
 
     def continues(self, run: Path, resume: bool) -> bool:
-        """Whether a folder holds a run of these settings, which is to be resumed.
-
-        Raises:
-            CheckpointError: run-exists if it is not to be resumed; folder-not-empty if it holds something else; other-settings.
-        """
+        """Return whether a folder holds a run of these very settings, which is to be resumed; refuse any other folder."""
         recorded = run / "run.toml"
         if not recorded.exists():
             check_no_stranger(run)
-        if recorded.exists() and not resume:
-            raise CheckpointError(
-                "run-exists", f"`{run}` already holds a run", "add --resume to continue it, or choose another --out"
-            )
-        if recorded.exists():
-            self.check_same(recorded)
-        return recorded.exists()
+            return False
+        if not resume:
+            hint = "add --resume to continue it, or choose another --out"
+            raise CheckpointError("exists", f"`{run}` already holds a run", hint)
+        self.check_same(recorded)
+        return True
 
     def check_same(self, path: Path) -> None:
-        """Compare with the settings a run was started with.
-
-        Raises:
-            CheckpointError: other-settings, naming what differs.
-        """
-        before = type(self)().to_dict() | type(self).read(path)  # a run may be older than a setting
-        now = self.to_dict()
+        """Compare with the settings a run was started with, and raise an error that names what differs."""
+        before, now = type(self)().to_dict() | type(self).read(path), self.to_dict()
         keys = sorted((before.keys() | now.keys()) - self.free)
         differing = [f"{k} was {before.get(k)}, now {now.get(k)}" for k in keys if before.get(k) != now.get(k)]
         if differing:
-            raise CheckpointError(
-                "other-settings", f"`{path.parent}` was started with other settings: {'; '.join(differing)}",
-                f"resume it with `--config-file {path}`, or start a new run with another --out",
-            )  # fmt: skip
+            fact = f"`{path.parent}` was started with other settings: {'; '.join(differing)}"
+            hint = f"resume it with `--config-file {path}`, or start a new run with another --out"
+            raise CheckpointError("changed", fact, hint)
 
     @classmethod
     def read(cls, path: Path, pipe: bool = False) -> dict[str, Any]:
@@ -106,22 +109,155 @@ class Settings:
 
         Raises:
             DataError: not-found, wrong-kind.
-            ConfigError: bad-settings-file, or unknown-key with the nearest known name.
+            ConfigError: bad-file, or unknown-name with the nearest known name.
         """
         values = _read_values(path, pipe)
         known = {f.name for f in dataclasses.fields(cls)}
         for key in values:
             if key not in known:
-                raise ConfigError("unknown-key", f"`{key}` in `{path}`{cls._owner_of(values)}", near_miss(key, known))
+                raise ConfigError("unknown-name", f"`{key}` in `{path}`{cls._owner_of(values)}", near_miss(key, known))
         return values
 
     @classmethod
     def _owner_of(cls, values: dict[str, Any]) -> str:
         """Name the training whose settings these are, if another's."""
-        for other in Settings.__subclasses__():
-            if other is not cls and values.keys() <= {f.name for f in dataclasses.fields(other)}:
-                return f": the file holds {other.__name__}, `{cls.__name__}` are expected"
-        return ""
+        others = [
+            other for other in _subclasses(Settings) if values.keys() <= {f.name for f in dataclasses.fields(other)}
+        ]
+        other = max(others, key=lambda one: len(dataclasses.fields(one)), default=None)
+        return f": the file holds {other.__name__}, `{cls.__name__}` are expected" if other else ""
+
+
+def _subclasses(kind: type[Settings]) -> list[type[Settings]]:
+    return [one for other in kind.__subclasses__() for one in (other, *_subclasses(other))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeOptions(Settings):
+    """How a model is computed while it is trained.
+
+    Attributes:
+        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
+        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
+        device: auto, cpu, cuda or cuda:N.
+    """
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    gradient_checkpointing: bool = False
+    device: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoopOptions(Settings):
+    """Options of the training loop.
+
+    Attributes:
+        steps: Updates.
+        minutes: Time for updates, evaluations and checkpoints, in place of a number of updates: how many fit is planned again and
+            again, and the learning rate follows the plans. The run keeps them in `plan.json`.
+        plan: `plan.json` of a run with `minutes`, or its folder: follow its plans, to the same bits, whatever the time taken.
+        lr: Peak learning rate.
+        optimizer: lamb or adamw, with decay 0.01; or one of your own (`register_optimizer`).
+        bias_correction: Correct the moments' bias, as Model Garden's LAMB and AdamW; Google's first code does not.
+        clip_norm: Gradients of a larger norm are scaled down to it; 0 for no clipping, as Model Garden's LAMB.
+        warmup_steps: Updates of the linear warm-up.
+        schedule: polynomial, cosine or constant.
+        poly_power: Exponent of the polynomial schedule: 1 decays linearly.
+        end_lr: Learning rate that a polynomial or cosine schedule ends at.
+        ema_decay: Keep a moving average of the weights and evaluate and export it; 0 for none.
+        seed: Start of everything random.
+        log_every: Updates between two reports.
+        eval_every: Updates between two evaluations; 0 for one at the end.
+        save_every: Updates between two checkpoints; 0 for one at the end. Default: as eval_every.
+        keep: Checkpoints kept.
+    """
+
+    steps: int | None = None
+    minutes: float | None = None
+    plan: Path | None = None
+    lr: float | None = None
+    optimizer: str = "lamb"
+    bias_correction: bool = False
+    clip_norm: float = 1.0
+    warmup_steps: int | None = None
+    schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
+    poly_power: float = 1.0
+    end_lr: float = 0.0
+    ema_decay: float = 0.0
+    seed: int = 0
+    log_every: int = 10
+    eval_every: int | None = None
+    save_every: int | None = None
+    keep: int = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpochSettings(ComputeOptions):
+    """Settings of a training over epochs. What is None follows from the data and the model, and is said.
+
+    Attributes:
+        epochs: Passes over the training examples.
+        steps: Updates, in place of epochs.
+        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay.
+        warmup: Share of the steps with a rising rate.
+        batch_size: Examples an update, over all processes.
+        dropout: In the encoder. Default: the model's own, mostly 0.
+        patience: Evaluations in a row without a better one that end the training; 0 for none.
+        eval_every: Updates between two evaluations. Default: ten in a run.
+        seed: Of the order of examples, of dropout and of fresh layers.
+        seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
+        retries: How often a run that learned nothing, or whose loss became NaN, is begun again with a third of its rate.
+    """
+
+    free: ClassVar[frozenset[str]] = frozenset({"device"})
+
+    epochs: float | None = None
+    steps: int | None = None
+    lr: float | None = None
+    warmup: float | None = None
+    batch_size: int | None = None
+    dropout: float | None = None
+    patience: int = 0
+    eval_every: int | None = None
+    seed: int = 0
+    seeds: int = 1
+    retries: int = 0
+
+    def problems(self) -> list[str]:
+        """List what is impossible, of the settings named here, too."""
+        own = dict(steps=1, batch_size=1, patience=0, eval_every=1, seed=0, seeds=1, retries=0)
+        found = [*super().problems(), *self.out_of_range(own, ("warmup", "dropout"))]
+        if self.epochs is not None and not self.epochs > 0:
+            found.append(f"epochs must be above 0, it is {self.epochs}")
+        if self.epochs is not None and self.steps is not None:
+            found.append("epochs and steps are both given; one follows from the other")
+        if self.lr is not None and not 0 < self.lr < 10:
+            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
+        return found
+
+    @property
+    def warmup_steps(self) -> int:
+        """Updates with a rising rate, once `steps` is known."""
+        return round((self.warmup or 0.0) * (self.steps or 0))
+
+    def for_card(self) -> dict[str, Any]:
+        """Return the settings for a model card: the usual ones, and every one that is not as it is by default."""
+        plain = type(self)().to_dict()
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if name in _ALWAYS_ON_CARD or (name != "eval_every" and plain.get(name) != value)
+        }
+
+
+def check_no_stranger(run: Path) -> None:
+    """Refuse to begin a run in a folder that holds something else: its files could be written over."""
+    found = sorted(file.name for file in run.glob("*") if not any(map(file.match, _BEFORE_A_RUN)))
+    if found:
+        listed = ", ".join(found[:5]) + " …" * (len(found) > 5)
+        raise CheckpointError(
+            "exists", f"`{run}` holds other files and no run: {listed}", "choose a new folder for --out"
+        )
 
 
 _LARGEST_FILE = 1_000_000  # bytes; the longest run.toml has under 2,000
@@ -156,4 +292,4 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
         return values
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())
-        raise ConfigError("bad-settings-file", f"`{path}`: {said}", "see the files in recipes/ for the form") from None
+        raise ConfigError("bad-file", f"`{path}`: {said}", "see the files in recipes/ for the form") from None

@@ -14,18 +14,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from albertkit.checkpoints import write_tensors
 from albertkit.errors import CheckpointError
 from albertkit.files import (
     atomic_folder,
     changed_files,
+    load,
     plain_file,
-    read_json,
     remove_folder,
     remove_leftovers,
     write_checksums,
     write_json,
 )
+from albertkit.model.folder import write_tensors
 from albertkit.model_folder import write_selected
 
 _STEP = re.compile(r"step-(\d+)$")
@@ -46,10 +46,10 @@ class TrainingState:
         plans: Plans of such a run, as `training.pace.Plan` names their values.
         best: Best value of the selection metric so far, its negative where smaller is better; None before the first evaluation.
         best_by: Name of that metric.
-        best_step: Update after which it was found; 0 in checkpoints of earlier versions.
+        best_step: Update after which it was found.
         without_better: Evaluations since the best one.
         threads: Threads that computed; results are bit-identical only with the same number.
-        processes: Processes that computed; the same holds. 0: not known.
+        processes: Processes that computed; the same holds. 0: none yet.
     """
 
     step: int = 0
@@ -114,29 +114,21 @@ def _step(checkpoint: Path) -> int:
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """The checkpoint to resume from, if there is one.
-
-    Raises:
-        CheckpointError: broken-checkpoint, if a file of it is not what was written.
-    """
+    """The checkpoint to resume from, if there is one."""
     checkpoints = list_checkpoints(run)
     if not checkpoints:
         return None
     if changed := changed_files(checkpoints[-1]):
         raise CheckpointError(
-            "broken-checkpoint",
-            f"`{checkpoints[-1]}` is not what was written: {', '.join(changed)}",
+            "corrupt",
+            f"`{checkpoints[-1]}` is corrupted: sha256 mismatch of {', '.join(changed)}",
             _hint(checkpoints),
         )
     return checkpoints[-1]
 
 
 def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
-    """The newest checkpoint's numbers and tensors, or None if the run has none.
-
-    Raises:
-        CheckpointError: broken-checkpoint.
-    """
+    """The newest checkpoint's numbers and tensors, or None if the run has none."""
     if (run / "checkpoints").exists():
         remove_leftovers(run / "checkpoints")
     newest = newest_checkpoint(run)
@@ -144,25 +136,20 @@ def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
         return None
     check_model(run / "best")
     try:
-        numbers = read_json(newest / _NUMBERS, "training state")
-        return TrainingState(**numbers), load_file(plain_file(newest / _TENSORS, "training state"))
+        numbers = load(newest / _NUMBERS, TrainingState, "training state")
+        return numbers, load_file(plain_file(newest / _TENSORS, "training state"))
     except Exception as error:
-        raise CheckpointError(
-            "broken-checkpoint", f"`{newest}` cannot be read: {error}", _hint(list_checkpoints(run))
-        ) from error
+        raise CheckpointError("corrupt", f"`{newest}` cannot be read: {error}", _hint(list_checkpoints(run))) from error
 
 
 def check_model(folder: Path) -> None:
-    """Make sure that a model of a run is what was written, if it is there.
-
-    Raises:
-        CheckpointError: broken-checkpoint.
-    """
+    """Verify the checksums of a run's model, if there is one."""
     if changed := changed_files(folder):
         raise CheckpointError(
-            "broken-checkpoint", f"`{folder}` is not what was written: {', '.join(changed)}",
+            "corrupt",
+            f"`{folder}` is corrupted: sha256 mismatch of {', '.join(changed)}",
             "put a copy in its place, or start a new run with another --out",
-        )  # fmt: skip
+        )
 
 
 def _hint(checkpoints: list[Path]) -> str:

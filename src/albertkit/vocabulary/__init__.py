@@ -1,4 +1,4 @@
-"""A vocabulary and the rows that belong to it: training on files, more pieces for a tokenizer and its model, renumbered ids."""
+"""A vocabulary and the rows that belong to it: training on files, more tokens for a tokenizer and its model, renumbered ids."""
 
 from importlib import import_module
 from typing import Any

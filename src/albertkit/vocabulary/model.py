@@ -1,29 +1,32 @@
 """A checkpoint whose vocabulary changes: read with all its heads, its two tables replaced, written beside its tokenizer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from albertkit.checkpoints.classes import HEADS, choose_head, with_labels
-from albertkit.checkpoints.fit import fit
-from albertkit.checkpoints.found import FoundModel
-from albertkit.checkpoints.sources import open_source
-from albertkit.checkpoints.targets import write_transformers
-from albertkit.checkpoints.verify import reread
+from albertkit.conversion.classes import HEADS, choose_head, fit, with_labels
+from albertkit.conversion.found import FoundModel
+from albertkit.conversion.sources import open_source
+from albertkit.conversion.targets import write_transformers
+from albertkit.conversion.verify import reread
+from albertkit.errors import MachineError
 from albertkit.files import atomic_file, atomic_folder, check_new_folder
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
 _WORDS, _BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
 _HEADING = "## Vocabulary"
+# SentencePiece adds scores in single precision, the other library in double: a line in thousands may break a tie otherwise.
+_TIES = 0.001
 
 
 @dataclass
 class VocabularyModel:
-    """A model with the tables that have a row a piece.
+    """A model with the tables that have a row a token.
 
     Attributes:
         found: All of it.
@@ -35,7 +38,7 @@ class VocabularyModel:
 
     @property
     def words_VE(self) -> Tensor:
-        """Embeddings of the pieces; the masked-LM head's decoder is the same tensor."""
+        """Embeddings of the tokens; the masked-LM head's decoder is the same tensor."""
         return self.found.tensors[_WORDS]
 
     @property
@@ -44,24 +47,14 @@ class VocabularyModel:
         return self.found.tensors.get(_BIAS)
 
     def replace(self, words_VE: Tensor, bias_V: Tensor | None) -> None:
-        """Give the model other tables, with as many rows as it shall have pieces."""
+        """Give the model other tables, with as many rows as it shall have tokens."""
         self.found.tensors[_WORDS] = words_VE.contiguous()
         if bias_V is not None:
             self.found.tensors[_BIAS] = bias_V.contiguous()
         self.found.config = self.found.config.replace(vocab_size=len(words_VE))
 
     def write(self, folder: Path, name: str, tokenizer: SentencePieceTokenizer, change: str) -> None:
-        """Write the checkpoint folder with the tokenizer, and read it again.
-
-        Args:
-            folder: There already.
-            name: Of the model, for its card if the source has none.
-            tokenizer: Its vocabulary.
-            change: What was done to it, for the card.
-
-        Raises:
-            MachineError: verification-failed.
-        """
+        """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
         ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
         self.found.config = self.found.config.replace(**ids)
         write_transformers(folder, self.found.tensors, self.found.config, self.model_class)
@@ -75,11 +68,7 @@ class VocabularyModel:
 
 @contextmanager
 def open_model(source: str | Path) -> Iterator[VocabularyModel]:
-    """Read any checkpoint with all its heads.
-
-    Raises:
-        CheckpointError, DataError, ConfigError: What `open_source` raises; weights-mismatch, ambiguous-head.
-    """
+    """Read any checkpoint with all its heads."""
     with open_source(source) as found:
         head = choose_head(found, None, str(source))
         found.config = with_labels(found.config, head, found.tensors)
@@ -89,11 +78,18 @@ def open_model(source: str | Path) -> Iterator[VocabularyModel]:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its name at the end.
-
-    Raises:
-        CheckpointError: folder-not-empty. DataError: output-exists.
-    """
+    """A folder to fill, which takes its name at the end."""
     check_new_folder(out)
     with atomic_folder(out) as folder:
         yield folder
+
+
+def check_json(folder: Path, tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> tuple[int, int]:
+    """Compare a folder's `tokenizer.json`, which transformers loads, with its tokenizer; return lines compared and differing."""
+    found = compare_json(folder, tokenizer, lines)
+    if len(found.differences) > _TIES * len(lines):
+        first = found.differences[0].text[:60]
+        count = f"{len(found.differences):,} of {len(lines):,} lines"
+        what = f"spiece.model and tokenizer.json differ on {count}, first on {first!r}"
+        raise MachineError("internal-error", what, "please report this with the text")
+    return len(lines), len(found.differences)

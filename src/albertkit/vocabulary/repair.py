@@ -1,26 +1,27 @@
 """`albertkit tokenizer repair`: special ids that are not ALBERT's are put right, in the tokenizer and in its model at once.
 
-Every row goes where its piece goes, so the model computes for a text what it computed before.
+Every row goes where its token goes, so the model computes for a text what it computed before.
 """
 
-import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from albertkit.checkpoints.folder import fill
 from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError, ConfigError, MachineError
+from albertkit.conversion.own_tokenizer import check_vocabulary
+from albertkit.errors import ConfigError, MachineError
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Section, Table, Text
 from albertkit.model import AlbertModel
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.renumbering import Renumbering, renumbered
-from albertkit.vocabulary.agreement import check_agreement
-from albertkit.vocabulary.model import VocabularyModel, new_folder, open_model
+from albertkit.vocabulary.model import VocabularyModel, check_json, new_folder, open_model
+from albertkit.vocabulary.options import RepairOptions
 
 _SEQUENCES = 16
 # What the two tokenizers treat differently on purpose: names of special pieces, and numbers before a comma.
@@ -28,12 +29,12 @@ _ON_PURPOSE = re.compile(r"\d[,，٫]|\[\w+\]|<\w+>")
 
 
 @dataclass(frozen=True)
-class RepairReport:
+class RepairReport(Result):
     """A renumbered model.
 
     Attributes:
         out: Its folder.
-        moved: Special pieces: name to old and new id.
+        moved: Special tokens: name to old and new id.
         vocab_size: Pieces.
         model_class: The class of the model; None where there was a tokenizer alone.
         compared: Texts whose ids were compared, up to the renumbering, and found equal.
@@ -47,52 +48,52 @@ class RepairReport:
     compared: int
     hidden_states: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, for JSON."""
-        return asdict(self)
+    def sections(self) -> list[Section]:
+        """Return which ids moved, and that the model computes the same."""
+        moved = [[name, f"{old:,}", new] for name, (old, new) in self.moved.items()]
+        lines = [f"ids of {self.compared} texts are the same up to the renumbering"]
+        if self.model_class:
+            lines.append(f"{self.model_class}: hidden states of {self.hidden_states} texts are the same bit for bit")
+        title = f"{self.vocab_size:,} tokens in {self.out}"
+        return [Table(["token", "old id", "new id"], moved, title), Text("\n".join(lines))]
 
 
-def repair_vocabulary(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> RepairReport:
+@takes(RepairOptions)
+def repair_vocabulary(options: RepairOptions) -> RepairReport:
     """Renumber a model to ALBERT's ids: padding 0, unknown 1, start 2, separation 3, mask 4.
 
     Args:
-        source: A checkpoint folder with a SentencePiece model, or the folder of a tokenizer alone.
-        out: Folder to write; it must not exist, or be empty.
+        options: See `RepairOptions`; its fields are arguments, too.
 
     Returns:
         The report.
 
     Raises:
-        ConfigError: bad-argument if nothing is wrong. CheckpointError: folder-not-empty, vocab-mismatch, and what `renumbered`
-        and opening a checkpoint raise. MachineError: verification-failed.
+        ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and what `renumbered`
+        and opening a checkpoint raise. MachineError: internal-error.
     """
-    folder = local_folder(source)
+    folder, out = local_folder(options.model), Path(options.out)
     change = renumbered(folder)
     if not (folder / "config.json").exists():
         if change.old_ids == sorted(change.old_ids):
             raise _nothing_wrong(folder)
-        with new_folder(Path(out)) as target:
+        with new_folder(out) as target:
             change.tokenizer.save_pretrained(target)
             return _report(out, change, None, target, 0)
-    with open_model(folder) as model, new_folder(Path(out)) as target:
+    with open_model(folder) as model, new_folder(out) as target:
         before = model.found.config
         if change.old_ids == sorted(change.old_ids) and before.pad_token_id == change.tokenizer.pad_id:
             raise _nothing_wrong(folder)
         tensors = dict(model.found.tensors)
         _move_rows(model, change, folder)
-        model.write(target, Path(out).name, change.tokenizer, f"Renumbered to ALBERT's special ids: {_moves(change)}.")
+        model.write(target, out.name, change.tokenizer, f"Renumbered to ALBERT's special ids: {_moves(change)}.")
         checked = _compare_hidden_states(tensors, before, model, change)
         return _report(out, change, model.model_class.__name__, target, checked)
 
 
 def _move_rows(model: VocabularyModel, change: Renumbering, folder: Path) -> None:
     words_VE, bias_V = model.words_VE, model.bias_V
-    if len(words_VE) < len(change.old_ids):
-        raise CheckpointError(
-            "vocab-mismatch",
-            f"the tokenizer in `{folder}` has {len(change.old_ids):,} pieces, the model rows for {len(words_VE):,}",
-            "use the tokenizer that the model was trained with",
-        )
+    check_vocabulary(len(change.old_ids), len(words_VE), folder)
     order = torch.tensor([*change.old_ids, *range(len(change.old_ids), len(words_VE))])
     model.replace(words_VE[order], None if bias_V is None else bias_V[order])
 
@@ -101,8 +102,10 @@ def _compare_hidden_states(
     tensors: dict[str, Tensor], config: AlbertConfig, model: VocabularyModel, change: Renumbering
 ) -> int:
     """Run the encoder as it was and as it is on the same texts. Returns how many."""
-    old, _ = fill(AlbertModel, config, _encoder(tensors), ("pooler",), "the model")
-    new, _ = fill(AlbertModel, model.found.config, _encoder(model.found.tensors), ("pooler",), "the renumbered model")
+    old, _ = AlbertModel.from_tensors(config, _encoder(tensors), ("pooler",), "the model")
+    new, _ = AlbertModel.from_tensors(
+        model.found.config, _encoder(model.found.tensors), ("pooler",), "the renumbered model"
+    )
     tokenizer, limit = change.tokenizer, config.max_position_embeddings
     rows = [tokenizer.encode(text, special_tokens=True)[:limit] for text in _texts()[:_SEQUENCES]]
     for ids in rows:
@@ -111,7 +114,7 @@ def _compare_hidden_states(
             there = old(torch.tensor([[change.old_ids[i] for i in ids]])).last_hidden_state
         if not torch.equal(here, there):
             raise MachineError(
-                "verification-failed",
+                "internal-error",
                 f"the renumbered model's hidden states differ by {float((here - there).abs().max()):.2g}",
                 "please report this with the model's configuration",
             )
@@ -126,9 +129,7 @@ def _texts() -> list[str]:
     return [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
 
 
-def _report(
-    out: str | os.PathLike[str], change: Renumbering, model_class: str | None, folder: Path, hidden_states: int
-) -> RepairReport:
+def _report(out: Path, change: Renumbering, model_class: str | None, folder: Path, hidden_states: int) -> RepairReport:
     """Compare the ids of both tokenizers, and those of `tokenizer.json`, before anything gets its name."""
     import sentencepiece
 
@@ -136,12 +137,11 @@ def _report(
     for text in texts:
         if [change.old_ids[i] for i in change.tokenizer.encode(text)] != old.encode(change.tokenizer.prepared(text)):
             raise MachineError(
-                "verification-failed", f"the renumbered tokenizer reads {text[:60]!r} otherwise", "please report this"
+                "internal-error", f"the renumbered tokenizer reads {text[:60]!r} otherwise", "please report this"
             )
-    check_agreement(folder, change.tokenizer, texts)
-    return RepairReport(
-        str(out), change.moved, change.tokenizer.vocab_size, model_class, len(texts), hidden_states
-    )  # fmt: skip
+    check_json(folder, change.tokenizer, texts)
+    size = change.tokenizer.vocab_size
+    return RepairReport(str(out), change.moved, size, model_class, len(texts), hidden_states)
 
 
 def _moves(change: Renumbering) -> str:
@@ -149,4 +149,4 @@ def _moves(change: Renumbering) -> str:
 
 
 def _nothing_wrong(folder: Path) -> ConfigError:
-    return ConfigError("bad-argument", f"the special ids in `{folder}` are ALBERT's already", "use it as it is")
+    return ConfigError("bad-value", f"the special ids in `{folder}` are ALBERT's already", "use it as it is")

@@ -1,6 +1,6 @@
-"""Rows for new pieces: embeddings made of what the old ones hold, and biases of the masked-LM head.
+"""Rows for new tokens: embeddings made of what the old ones hold, and biases of the masked-LM head.
 
-V pieces, E embedding.
+V tokens, E embedding.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from albertkit.tokenizer.digit_comma import SPACE
-from albertkit.tokenizer.segmentation import UnigramPieces
+from albertkit.tokenizer.extend import UnigramPieces
 from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
@@ -19,13 +19,8 @@ _NOISE = 0.1  # of the old rows' standard deviation: rows that are exactly the m
 
 
 class RowMaker:
-    """Makes embeddings for the pieces that a vocabulary got.
-
-    Args:
-        old_VE: The embeddings of the old pieces, float32.
-        old: The old vocabulary.
-        new: The new one: the old pieces, then more.
-        generator: Draws what is random.
+    """Makes embeddings for the tokens that `new` has after those of `old`; `old_VE` float32 are the embeddings of the
+    old ones.
     """
 
     def __init__(
@@ -38,16 +33,11 @@ class RowMaker:
         self._generator = generator
 
     def make(self, how: str, std: float) -> Tensor:
-        """Rows for the new pieces.
+        """Return rows for the new tokens, float32 [new tokens, E].
 
-        Args:
-            how: "subword-mean": the mean of the rows of the pieces that the old vocabulary cut it into, unknown ones left out;
-                where only unknown ones are left, as "mean". "mean": the mean of all old pieces and a tenth of their
-                standard deviation in noise. "normal": as at the start of a training. "zero".
-            std: Standard deviation for "normal".
-
-        Returns:
-            float32 [new pieces, E].
+        "subword-mean": the mean of the rows of the tokens that the old vocabulary cut it into, unknown ones left out; where only
+        unknown ones are left, as "mean". "mean": the mean of all old tokens and a tenth of their standard deviation in noise.
+        "normal": as at the start of a training, of standard deviation `std`. "zero".
         """
         shape = (len(self._new), self._old_VE.shape[1])
         if how == "zero":
@@ -64,16 +54,7 @@ class RowMaker:
         return rows
 
     def taken_over(self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer) -> int:
-        """Replace the rows of pieces that another model has by that model's.
-
-        Args:
-            rows: From `make`; changed.
-            donor_VE: The other model's embeddings.
-            donor: Its vocabulary.
-
-        Returns:
-            How many were replaced.
-        """
+        """Replace the rows of tokens that another model has by that model's; return how many were replaced."""
         places = [(place, donor.piece_to_id(piece)) for place, piece in enumerate(self._new)]
         known = [(place, number) for place, number in places if number != donor.unk_id]
         for place, number in known:
@@ -81,26 +62,18 @@ class RowMaker:
         return len(known)
 
     def _known(self, piece: str) -> list[int]:
-        """The old pieces in a new one. Beside an unknown one, the space before it says nothing of the piece."""
+        """Return the old tokens in a new one. Beside an unknown one, the space before it says nothing of the token."""
         _, ids = self._pieces.best(piece)
         known = [number for number in ids if number != self._unknown]
         return known if len(known) == len(ids) or known != [self._pieces.ids.get(SPACE)] else []
 
 
 def new_biases(bias_V: Tensor, scores: Sequence[float], ordinary: Sequence[int], frequencies: np.ndarray) -> Tensor:
-    """Biases of the masked-LM head for new pieces: what old pieces as frequent have.
+    """Return biases of the masked-LM head for new tokens, float32 [new tokens], within the range of the old ones.
 
-    A trained bias goes with the logarithm of a piece's frequency, but neither its slope nor its level is that of the
-    logarithm itself. The old pieces' scores are such logarithms, so a line through their biases says both.
-
-    Args:
-        bias_V: The old biases, float32.
-        scores: Of the old pieces.
-        ordinary: Ids of the old pieces that are no special ones.
-        frequencies: Share of each new piece in its text.
-
-    Returns:
-        float32 [new pieces], within the range of the old ones.
+    A trained bias goes with the logarithm of a token's frequency, but neither its slope nor its level is that of the
+    logarithm itself. The old tokens' scores are such logarithms, so a line through their biases says both. `ordinary` are the
+    ids of the old tokens that are no special ones, `frequencies` the share of each new token in its text.
     """
     old = bias_V[list(ordinary)].double().numpy()
     slope, level = np.polyfit(np.array(scores)[list(ordinary)], old, 1)

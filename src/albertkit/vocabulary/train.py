@@ -1,14 +1,22 @@
-"""`albertkit tokenizer train`: a tokenizer from files of any format, and what it is worth on lines it has not seen."""
+"""`albertkit tokenizer train`: train a tokenizer on files of any format, and measure it on lines it has not seen."""
 
-import os
-from dataclasses import asdict, dataclass
-from typing import Any
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from albertkit.tokenizer.report import TextFit, longest_pieces, measure_fit
-from albertkit.tokenizer.train import train_tokenizer
-from albertkit.vocabulary.lines import HoldingOut, TextFiles
-from albertkit.vocabulary.progress import TrainingProgress
+from albertkit.corpus.readers import read_documents
+from albertkit.frame.command import takes
+from albertkit.frame.progress import Progress
+from albertkit.frame.result import Result
+from albertkit.frame.section import Section, Text
+from albertkit.tokenizer.options import TrainVocabularyOptions
+from albertkit.tokenizer.report import TextFit, fit_sections, longest_pieces, measure_fit
+from albertkit.tokenizer.train import train_on
 
+_HELD_OUT_SHARE = 0.01
+_MOST_HELD_OUT = 2000
+_UPDATE_LINES = 1000
 _SPACES = (
     "the model expects spaces between morphemes: albertkit puts them there by {0}, which must be installed wherever a text is "
     "encoded; transformers and SentencePiece do not, and give other ids. --morphemes boundary needs nothing"
@@ -16,16 +24,16 @@ _SPACES = (
 
 
 @dataclass(frozen=True)
-class TrainingReport:
+class TrainingReport(Result):
     """A trained tokenizer.
 
     Attributes:
         out: Its folder.
         vocab_size, text_rules, fingerprint: See `AlbertTokenizer`.
         morphemes: "none", "boundary" or "spaces".
-        longest_pieces: The longest pieces.
+        longest_pieces: The longest tokens.
         held_out: How it fits lines that were held out; None if the text was too short to hold any out.
-        warnings: What to mind.
+        warnings: Limits of its use.
     """
 
     out: str
@@ -35,47 +43,86 @@ class TrainingReport:
     morphemes: str
     longest_pieces: list[str]
     held_out: TextFit | None
-    warnings: list[str]
+    warnings: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, for JSON."""
-        return asdict(self)
+    def sections(self) -> list[Section]:
+        """Return the size, the longest tokens, and how it fits held-out lines."""
+        return [
+            Text(f"{self.vocab_size:,} tokens in {self.out} (text rules: {self.text_rules})"),
+            Text(f"longest: {' '.join(self.longest_pieces)}"),
+            *fit_sections({"held out": self.held_out}),
+        ]
 
 
-def train_vocabulary(
-    files: TextFiles,
-    out: str | os.PathLike[str],
-    seed: int = 0,
-    morphemes: str = "none",
-    progress: bool = False,
-    **settings: Any,
-) -> TrainingReport:
+@takes(TrainVocabularyOptions)
+def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
     """Train a tokenizer on all lines of some files but one in a hundred, and measure it on those.
 
     Args:
-        files: The text.
-        out: Folder to write.
-        seed: Of the sample that is trained on, and of the lines that are held out.
-        morphemes: See `train_tokenizer`.
-        progress: Show it on stderr.
-        **settings: Others of `train_tokenizer`: `vocab_size`, `text_rules`, …
+        options: See `TrainVocabularyOptions`; its fields are arguments, too.
 
     Returns:
         The report.
 
     Raises:
-        AlbertKitError: What `train_tokenizer` and `TextFiles.lines` raise.
+        AlbertKitError: What `train_tokenizer` and `corpus.read_documents` raise.
     """
-    with TrainingProgress(progress) as display:
-        lines = HoldingOut(display.reading(files.lines()), seed)
-        tokenizer = train_tokenizer(lines, out, seed=seed, morphemes=morphemes, **settings)
+    with Progress("reading text", 0, "lines", options.progress) as progress:
+        read = read_text(options.files, options.format, options.field, options.errors)
+        lines = HoldingOut(_counted(read, progress), options.seed)
+        tokenizer = train_on(lines, Path(options.out), options.vocab_size, options)
     return TrainingReport(
-        out=str(out),
+        out=str(options.out),
         vocab_size=tokenizer.vocab_size,
         text_rules=tokenizer.text_rules,
         fingerprint=tokenizer.fingerprint,
-        morphemes=morphemes,
+        morphemes=options.morphemes,
         longest_pieces=longest_pieces(tokenizer),
         held_out=measure_fit(tokenizer, lines.held_out) if lines.held_out else None,
-        warnings=[_SPACES.format(tokenizer.analyser)] if tokenizer.analyser else [],
+        warnings=(_SPACES.format(tokenizer.analyser),) if tokenizer.analyser else (),
     )
+
+
+def read_text(files: Sequence[str | Path], format: str | None, field: str, errors: str) -> Iterator[str]:
+    """Return every line of some files that is not blank; see `corpus.readers.read_documents`."""
+    for document in read_documents(files, format, field, errors):
+        yield from filter(str.strip, document.text.split("\n"))
+
+
+class HoldingOut:
+    """Passes lines on, but for one in a hundred, of which it keeps a sample.
+
+    Attributes:
+        held_out: At most 2,000 lines, complete when the others have been read.
+    """
+
+    def __init__(self, lines: Iterator[str], seed: int) -> None:
+        self.held_out: list[str] = []
+        self._lines = lines
+        self._seed = seed
+
+    def __iter__(self) -> Iterator[str]:
+        draw = random.Random(f"held out {self._seed}")
+        number = 0
+        for line in self._lines:
+            if draw.random() >= _HELD_OUT_SHARE:
+                yield line
+                continue
+            number += 1
+            if len(self.held_out) < _MOST_HELD_OUT:
+                self.held_out.append(line)
+            elif (place := draw.randrange(number)) < _MOST_HELD_OUT:
+                self.held_out[place] = line
+
+
+def _counted(lines: Iterator[str], progress: Progress) -> Iterator[str]:
+    """Pass lines on and count them; the training begins when they end."""
+    number = size = 0
+    for number, line in enumerate(lines, 1):
+        size += len(line)
+        if number % _UPDATE_LINES == 0:
+            progress.update(number)
+        yield line
+    progress.say(f"read {number:,} lines, {size:,} characters; training")
+    progress.title = "training"
+    progress.update(number, f"{number:,} lines")

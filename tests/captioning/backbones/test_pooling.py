@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import adaptive_avg_pool3d
 
-from albertkit.captioning.backbones.backbone import Grid
-from albertkit.captioning.backbones.pooling import pool_grid, pooled_grid
+from albertkit.captioning.backbones.backbone import Grid, pool_grid, pooled_grid
 from albertkit.errors import ConfigError
 
 

@@ -18,8 +18,7 @@ from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.items import item_file
 from albertkit.captioning.data.manifest import write_manifest
-from albertkit.captioning.data.prepare import prepare
-from albertkit.captioning.data.prepare_data import prepare_data
+from albertkit.captioning.data.prepare import prepare, prepare_data
 from albertkit.captioning.data.prepared import PreparedClips
 from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.captioning.data.swinbert_writing import write_swinbert
@@ -127,7 +126,7 @@ def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any) -> None
     clips[3].source.unlink()
     report = prepare({"train": clips, "dev": clips[:1]}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
     assert [(clip.key, clip.slug) for clip in report.skipped] == [
-        ("clip 1", "undecodable-video"), ("clip 2", "empty-video"), ("clip 3", "not-found"),
+        ("clip 1", "bad-file"), ("clip 2", "bad-file"), ("clip 3", "not-found"),
     ]  # fmt: skip
     assert report.clips == {"train": 2, "dev": 1}
     skipped = [json.loads(line) for line in (tmp_path / "out/skipped.jsonl").read_text().splitlines()]
@@ -142,11 +141,11 @@ def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any) -> None
     assert caught.value.slug == "not-found"
     with pytest.raises(DataError, match="none of the 3 clips of train") as caught:
         prepare(clips[1:4], tmp_path / "none", quarters, SAMPLING)
-    assert caught.value.slug == "no-usable-clips"
+    assert caught.value.slug == "too-little-data"
     assert len((tmp_path / "none" / "skipped.jsonl").read_text().splitlines()) == 3
     with pytest.raises(DataError) as caught:
         PreparedClips.open(tmp_path / "none")
-    assert caught.value.slug == "not-prepared"
+    assert caught.value.slug == "wrong-kind"
 
 
 def test_what_was_wrong_with_a_file_is_kept(tmp_path: Path, make_video: Any, quarters: Any) -> None:
@@ -181,7 +180,7 @@ def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: l
     ):
         with pytest.raises(DataError, match="was prepared otherwise") as caught:
             prepare(clips, tmp_path / "out", backbone, sampling, max_tokens=tokens)
-        assert caught.value.slug == "other-preparation"
+        assert caught.value.slug == "changed"
     assert everything(tmp_path / "out") == files
 
 
@@ -201,7 +200,7 @@ def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
         with pytest.raises(DataError) as caught:
             prepared.visual("train", number)
         slugs.append(caught.value.slug)
-    assert slugs == ["missing-item", *["broken-item"] * 4]
+    assert slugs == ["missing-file", *["corrupt"] * 4]
     assert prepare(clips, tmp_path / "out", quarters, SAMPLING).computed == 5
     assert everything(tmp_path / "out") == whole
 
@@ -218,14 +217,14 @@ def test_folders_that_are_not_prepared(tmp_path: Path, clips: list[Clip], quarte
             PreparedClips.open(tmp_path / "out")
         return caught.value.slug
 
-    assert slug(None) == "unfinished-preparation"
-    assert slug(facts.replace('"clips": 5', '"clips": 6')) == "unfinished-preparation"
-    assert slug(facts.replace('"format": 1', '"format": 2')) == "other-format"
-    assert slug("{}") == slug("[]") == slug("{") == "broken-json"
+    assert slug(None) == "unfinished"
+    assert slug(facts.replace('"clips": 5', '"clips": 6')) == "unfinished"
+    assert slug(facts.replace('"format": 1', '"format": 2')) == "changed"
+    assert slug("{}") == slug("[]") == slug("{") == "bad-file"
     (tmp_path / "out/prepared.json").write_text(facts)
     with pytest.raises(DataError) as caught:
         PreparedClips.open(tmp_path / "out").clips("test")
-    assert caught.value.slug == "unknown-split"
+    assert caught.value.slug == "missing-file"
 
 
 def test_features_of_somebody_else(tmp_path: Path) -> None:
@@ -254,10 +253,10 @@ def test_features_of_somebody_else(tmp_path: Path) -> None:
     ]
     clips = [Clip(key=name, source=tmp_path / name, captions=("x",)) for name in names]
     write_manifest(tmp_path / "train.jsonl", clips)
-    report, _ = prepare_data(tmp_path / "train.jsonl", tmp_path / "out", "features")
-    broken, infinite = "broken-features", "features-not-finite"
+    report = prepare_data(tmp_path / "train.jsonl", tmp_path / "out", backbone="features")
+    broken, infinite = "bad-file", "not-finite"
     slugs = [clip.slug for clip in report.skipped]
-    assert slugs == ["wrong-width", infinite, infinite, *[broken] * 6], [clip.reason for clip in report.skipped]
+    assert slugs == ["bad-row", infinite, infinite, *[broken] * 6], [clip.reason for clip in report.skipped]
     prepared = PreparedClips.open(tmp_path / "out")
     assert (prepared.backbone, prepared.sampling, prepared.grid, prepared.width) == ("features", None, None, 6)
     for number, array in enumerate(arrays):
@@ -275,10 +274,10 @@ def test_clips_of_the_wrong_kind(tmp_path: Path, clips: list[Clip], quarters: An
         assert caught.value.slug == "conflicting-options"
     with pytest.raises(DataError) as caught:
         prepare([clips[0], clips[0]], tmp_path / "out", quarters, SAMPLING)
-    assert caught.value.slug == "duplicate-clip"
+    assert caught.value.slug == "bad-row"
     with pytest.raises(MachineError) as machine:
         prepare(clips, tmp_path / "out", type(quarters)(scale=1e6), SAMPLING)
-    assert machine.value.slug == "features-not-finite"
+    assert machine.value.slug == "not-finite"
     for options in ({"batch_size": 0}, {"workers": 0}, {"max_tokens": 0}):
         with pytest.raises(ConfigError):
             prepare(clips, tmp_path / "out", quarters, SAMPLING, **options)

@@ -9,8 +9,8 @@ import pytest
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.manifest import write_manifest
 from albertkit.captioning.data.reading import read_clips, read_splits
+from albertkit.data.bad_rows import Faults
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
 
 
 def lines(*records: object) -> str:
@@ -120,14 +120,14 @@ def test_splits_of_a_folder(folder: Path) -> None:
     assert list(read_splits(folder / "val.jsonl")) == ["dev"]
     with pytest.raises(DataError, match="has train, dev, test") as caught:
         read_clips(folder)
-    assert caught.value.slug == "several-splits"
+    assert caught.value.slug == "ambiguous"
     with pytest.raises(DataError) as caught:
         read_clips(folder, "extra")
-    assert caught.value.slug == "unknown-split"
+    assert caught.value.slug == "missing-file"
     (folder / "dev.yaml").write_text("img: x")
     with pytest.raises(DataError) as caught:
         read_splits(folder)
-    assert caught.value.slug == "several-files"
+    assert caught.value.slug == "ambiguous"
 
 
 def test_folder_of_videos(folder: Path) -> None:
@@ -205,7 +205,7 @@ def test_nothing_left_of_annotations_is_an_error(folder: Path) -> None:
             DataError, match=r"for any split \(3 faults\); the first fault: video 1: no video `video0`"
         ) as caught:
             read_splits(file, split, Faults("skip"))
-        assert caught.value.slug == "empty-input"
+        assert caught.value.slug == "empty"
     content["videos"].append({"video_id": "a", "split": "validate"})
     file.write_text(json.dumps(content))
     faults = Faults("skip")
@@ -246,7 +246,7 @@ def test_vatex(tmp_path: Path) -> None:
     (tmp_path / "vatex_public_test_english_v1.1.json").write_text(json.dumps(rows))
     with pytest.raises(DataError, match="both hold clips of test") as caught:
         read_splits(tmp_path, faults=Faults("skip"))
-    assert caught.value.slug == "several-files"
+    assert caught.value.slug == "ambiguous"
 
 
 def test_msvd(folder: Path) -> None:
@@ -337,7 +337,7 @@ def test_other_json(folder: Path, text: str) -> None:
     (folder / "x.json").write_text(text)
     with pytest.raises(DataError) as caught:
         read_clips(folder / "x.json")
-    assert caught.value.slug == "unknown-layout"
+    assert caught.value.slug == "missing-file"
 
 
 def test_nothing_there(folder: Path) -> None:
@@ -346,9 +346,9 @@ def test_nothing_there(folder: Path) -> None:
     (folder / "x.gz").write_bytes(gzip.compress(b"x"))
     for path, slug in (
         ("none", "not-found"),
-        ("empty", "empty-input"),
-        ("empty.jsonl", "empty-input"),
-        ("x.gz", "unknown-layout"),
+        ("empty", "empty"),
+        ("empty.jsonl", "empty"),
+        ("x.gz", "missing-file"),
     ):
         with pytest.raises(DataError) as caught:
             read_clips(folder / path)

@@ -23,8 +23,8 @@ from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.captioning.data.swinbert_writing import write_swinbert
 from albertkit.captioning.data.tsv import TsvFile, write_tsv
 from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.data.bad_rows import Faults
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
 
 SAMPLING = FrameSampling(num_frames=4, size=16, rounding="round")
 
@@ -105,7 +105,9 @@ def test_parts_of_one_video_are_not_mixed_up_in_evaluation(tmp_path: Path, clips
         convert_clips(tmp_path / "a", tmp_path / "b")
     assert (caught.value.slug, "--frames" in caught.value.hint) == ("not-expressible", True)
     assert not (tmp_path / "b").exists()
-    convert_clips(tmp_path / "a", tmp_path / "b", frames=SAMPLING)
+    convert_clips(
+        tmp_path / "a", tmp_path / "b", frames=SAMPLING.num_frames, size=SAMPLING.size, rounding=SAMPLING.rounding
+    )
     keys = [key for key, _ in rows_of_swinberts_loader(tmp_path / "b" / "val.yaml")]
     assert keys == [clip.key for clip in clips]
 
@@ -164,11 +166,11 @@ def test_missing_and_broken_frames(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"row {row}") as caught:
             frames_of(Clip(key=key, source=file, row=row), SAMPLING)
         slugs[key] = caught.value.slug
-    frames = "too-few-frames"
+    frames = "bad-row"
     assert slugs == {
-        "empty": "broken-frame",
-        "cut": "broken-frame",
-        "text": "broken-frame",
+        "empty": "bad-row",
+        "cut": "bad-row",
+        "text": "bad-row",
         "few": frames,
         "none": frames,
     }
@@ -226,12 +228,12 @@ def test_what_is_wrong_is_named(tmp_path: Path, clips: list[Clip]) -> None:
             read_swinbert(path)
         return caught.value.slug
 
-    assert slug("train.yaml", "img: [") == "broken-yaml"
-    assert slug("train.yaml", "caption: train.caption.tsv") == "unknown-layout"
-    assert slug("train.yaml", "- img") == "unknown-layout"
+    assert slug("train.yaml", "img: [") == "bad-file"
+    assert slug("train.yaml", "caption: train.caption.tsv") == "missing-file"
+    assert slug("train.yaml", "- img") == "missing-file"
     assert slug("train.yaml", "img: none.tsv") == "not-found"
-    assert slug("train.yaml", "img: [train.img.tsv, train.img.tsv]") == "unknown-layout"
-    assert slug("train.img.lineidx", "0\n3\n9\n") == "wrong-index"
+    assert slug("train.yaml", "img: [train.img.tsv, train.img.tsv]") == "missing-file"
+    assert slug("train.img.lineidx", "0\n3\n9\n") == "bad-file"
     assert slug("train.caption.linelist.tsv", "0\t9") == "bad-row"
     assert slug("train.caption.linelist.tsv", "9\t0") == "bad-row"
     assert slug("train.caption.linelist.tsv", "0 0") == "bad-row"
@@ -252,10 +254,10 @@ def test_what_is_wrong_is_named(tmp_path: Path, clips: list[Clip]) -> None:
 
 def test_what_swinbert_cannot_hold(tmp_path: Path, clips: list[Clip]) -> None:
     for wrong, slug in (
-        ([replace(clips[0], captions=())], "no-captions"),
-        ([clips[0], clips[0]], "duplicate-clip"),
+        ([replace(clips[0], captions=())], "bad-label"),
+        ([clips[0], clips[0]], "bad-row"),
         ([replace(clips[0], source=tmp_path / "x.npy")], "not-expressible"),
-        ([], "empty-input"),
+        ([], "empty"),
     ):
         with pytest.raises(DataError) as caught:
             write_swinbert(wrong, tmp_path / "out", "train")
@@ -269,7 +271,9 @@ def test_convert_there_and_back(tmp_path: Path, clips: list[Clip]) -> None:
     assert (report.files, report.clips, report.captions) == ((tmp_path / "b/val.yaml",), {"dev": 3}, 4)
     convert_clips(tmp_path / "b" / "val.yaml", tmp_path / "a" / "again.jsonl")
     assert (tmp_path / "a/again.jsonl").read_bytes() == (tmp_path / "a/dev.jsonl").read_bytes()
-    convert_clips(tmp_path / "a", tmp_path / "c", frames=SAMPLING)
+    convert_clips(
+        tmp_path / "a", tmp_path / "c", frames=SAMPLING.num_frames, size=SAMPLING.size, rounding=SAMPLING.rounding
+    )
     convert_clips(tmp_path / "c", tmp_path / "c" / "rows.jsonl")
     rows = read_clips(tmp_path / "c" / "rows.jsonl")
     assert [(clip.key, clip.row) for clip in rows] == [(clip.key, row) for row, clip in enumerate(clips)]

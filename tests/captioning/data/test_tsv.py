@@ -69,7 +69,7 @@ def test_wrong_index(tsv: Path, text: str) -> None:
     tsv.with_suffix(".lineidx").write_text(text)
     with pytest.raises(DataError) as caught:
         TsvFile(tsv)
-    assert caught.value.slug == "wrong-index"
+    assert caught.value.slug == "bad-file"
 
 
 def test_an_index_that_leaves_rows_out_is_noticed_when_they_are_read(tsv: Path) -> None:
@@ -90,11 +90,11 @@ def test_two_indices_that_differ(tsv: Path) -> None:
 def test_a_tab_in_a_column(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         write_tsv(tmp_path / "x.tsv", [["a\tb", "c"]])
-    assert caught.value.slug == "bad-column"
+    assert caught.value.slug == "not-expressible"
     assert not list(tmp_path.iterdir())
 
 
 def test_no_such_row(tsv: Path) -> None:
     with pytest.raises(DataError) as caught:
         TsvFile(tsv).row(3)
-    assert caught.value.slug == "no-row"
+    assert caught.value.slug == "bad-row"

@@ -26,6 +26,11 @@ def test_captions_and_log_probabilities(original):
     assert compared == 7
 
 
+def test_names_of_swinbert(original):
+    assert original.model.bert is original.model.albert
+    assert not any(name.startswith("bert.") for name in original.model.state_dict())
+
+
 def test_another_video_is_noticed(original):
     output = original.outputs["greedy"]
     arrays = original.inputs("generate_inputs")

@@ -62,10 +62,10 @@ def test_comparison_notices_another_input(golden: Path, change: Callable[[list],
 @pytest.mark.parametrize(
     ("constant", "value", "noticed"),
     [
-        ("bleu._SMALL", 1e-7, "Bleu_4"),
-        ("bleu._TINY", 1e-13, "Bleu_4"),
-        ("cider._SIGMA", 5.0, "CIDEr"),
-        ("rouge._BETA", 1.0, "ROUGE_L"),
+        ("ngrams._SMALL", 1e-7, "Bleu_4"),
+        ("ngrams._TINY", 1e-13, "Bleu_4"),
+        ("ngrams._SIGMA", 5.0, "CIDEr"),
+        ("ngrams._BETA", 1.0, "ROUGE_L"),
     ],
 )
 def test_comparison_notices_another_rule(

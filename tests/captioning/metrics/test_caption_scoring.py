@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,23 +146,28 @@ GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption"
 @pytest.mark.parametrize(
     ("given", "truth", "slug", "said"),
     [
-        ('{"1": "a"}', '{"1": ["a"], "2": ["b"]}', "ids-mismatch", "1 clip without a caption, for example `2`"),
-        ('{"1": "a", "3": "b"}', '{"1": ["a"]}', "ids-mismatch", "1 caption without a reference, for example `3`"),
-        ('{"01": "a"}', '{"1": ["a"]}', "ids-mismatch", "the references have, for example, `1`"),
-        ("a\nb", GOOD, "ids-mismatch", "`given` is plain lines"),
-        (GOOD, "a\nb", "ids-mismatch", "`truth` is plain lines"),
-        ("a\nb", "a\nb\nc", "wrong-number", "`given` has 2 lines, `truth` has 3"),
-        ("", "a", "no-captions", "`given` is empty"),
-        ("{}", "{}", "no-captions", "there are no captions"),
-        ('{"1": ["a", "b"]}', '{"1": ["a"]}', "wrong-captions", "2 captions of clip `1`"),
+        ('{"1": "a"}', '{"1": ["a"], "2": ["b"]}', "predictions-mismatch", "1 clip without a caption, for example `2`"),
+        (
+            '{"1": "a", "3": "b"}',
+            '{"1": ["a"]}',
+            "predictions-mismatch",
+            "1 caption without a reference, for example `3`",
+        ),
+        ('{"01": "a"}', '{"1": ["a"]}', "predictions-mismatch", "the references have, for example, `1`"),
+        ("a\nb", GOOD, "predictions-mismatch", "`given` is plain lines"),
+        (GOOD, "a\nb", "predictions-mismatch", "`truth` is plain lines"),
+        ("a\nb", "a\nb\nc", "predictions-mismatch", "`given` has 2 lines, `truth` has 3"),
+        ("", "a", "bad-label", "`given` is empty"),
+        ("{}", "{}", "bad-label", "there are no captions"),
+        ('{"1": ["a", "b"]}', '{"1": ["a"]}', "bad-row", "2 captions of clip `1`"),
         ('{"1": "a"}', '{"1": []}', "bad-row", "`truth`, `1`: it has no caption"),
         ('{"1": 5}', '{"1": ["a"]}', "bad-row", "a caption is 5"),
         ('1\t[{"caption": "a"}]\n2\t[{"caption"', GOOD, "bad-row", "`given`, line 2: not JSON"),
         ('1\t[{"text": "a"}]', GOOD, "bad-row", "a caption is None"),
         ('{"key": "1", "caption": "a"}\n{"caption": "b"}', GOOD, "bad-row", "line 2: it has none of key"),
-        ('{"key": "1", "caption": "a"}\n{"key": "1", "caption": "b"}', GOOD, "duplicate-ids", "line 2: clip `1` again"),
+        ('{"key": "1", "caption": "a"}\n{"key": "1", "caption": "b"}', GOOD, "bad-row", "line 2: clip `1` again"),
         ('[{"image_id": 1, "caption": "a"}, 3]', GOOD, "bad-row", "record 2: a int, not an object"),
-        ('[{"image_id": 1, "caption": "a"}', GOOD, "broken-json", "`given` begins as JSON"),
+        ('[{"image_id": 1, "caption": "a"}', GOOD, "bad-file", "`given` begins as JSON"),
     ],
 )
 def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, truth: str, slug: str, said: str) -> None:
@@ -195,13 +201,13 @@ def test_other_encodings_and_folders_are_named(tmp_path: Path) -> None:
 def test_texts_and_lists_are_told_apart(references: dict, candidates: dict) -> None:
     with pytest.raises(DataError) as caught:
         score_captions(references, candidates)
-    assert caught.value.slug == "wrong-captions"
+    assert caught.value.slug == "bad-row"
 
 
 def test_a_clip_without_references_is_named() -> None:
     with pytest.raises(DataError, match="clip `b` has no reference") as caught:
         score_captions({"a": ["x"], "b": []}, {"a": "x", "b": "y"})
-    assert caught.value.slug == "no-references"
+    assert caught.value.slug == "bad-label"
 
 
 def test_without_java_two_metrics_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -228,15 +234,12 @@ def test_a_scorer_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "Stanford CoreNLP" in absent["SPICE"]
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from albertkit.cli.caption_score import score
-
+def test_command(tmp_path: Path, run_command: Any) -> None:
     (tmp_path / "given").write_text(json.dumps(CANDIDATES))
     (tmp_path / "truth").write_text(json.dumps(REFERENCES))
-    score(tmp_path / "given", [tmp_path / "truth"], java=False, json=True)
-    printed = json.loads(capsys.readouterr().out)
+    files = ("caption", "score", tmp_path / "given", tmp_path / "truth", "--no-java")
+    printed = run_command(*files, "--json").json
     expected = score_captions(REFERENCES, CANDIDATES)
     assert printed == expected.to_dict()
-    score(tmp_path / "given", [tmp_path / "truth"], java=False, details=tmp_path / "out.jsonl")
-    assert f"CIDEr              {expected['CIDEr']:.4f}" in capsys.readouterr().out
+    assert f"CIDEr              {expected['CIDEr']:.4f}" in run_command(*files, "--details", tmp_path / "out.jsonl").out
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2

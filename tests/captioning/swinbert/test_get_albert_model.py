@@ -55,7 +55,7 @@ def write_plain(folder):
 @pytest.fixture
 def migrated(checkout, monkeypatch):
     """A migrated checkout that can be imported from, as its scripts are run: from its folder."""
-    migrate(checkout, "apply", portable=True)
+    migrate(checkout, apply=True, portable=True)
     monkeypatch.chdir(checkout)
     monkeypatch.syspath_prepend(str(checkout))
     yield checkout
@@ -152,7 +152,7 @@ def test_the_number_of_passes_is_free_and_widths_are_not(pretrained):
     _, config, _ = get_albert_model(args)
     assert config.num_hidden_layers == 7
     for name, value in (("hidden_size", 32), ("num_attention_heads", 4), ("intermediate_size", 64)):
-        with pytest.raises(ConfigError, match="structure-changed") as raised:
+        with pytest.raises(ConfigError, match="weights-mismatch") as raised:
             get_albert_model({**args, name: value})
         assert f"{name} {value}" in raised.value.message
         _, config, _ = get_albert_model({**args, name: value, "init": "scratch"})
@@ -174,18 +174,21 @@ def test_arguments_of_the_loss_reach_the_model(pretrained):
 
 def test_what_cannot_be_loaded(pretrained, tmp_path):
     for values, slug in (
-        ({}, "bad-argument"),
-        ({"model_name_or_path": str(pretrained), "num_hidden_layers": "two"}, "bad-argument"),
-        ({"model_name_or_path": str(pretrained), "init": "maybe"}, "bad-argument"),
+        ({}, "bad-value"),
+        ({"model_name_or_path": str(pretrained), "num_hidden_layers": "two"}, "bad-value"),
+        ({"model_name_or_path": str(pretrained), "init": "maybe"}, "bad-value"),
         ({"model_name_or_path": str(tmp_path / "nowhere")}, "not-found"),
         ({"model_name_or_path": str(write_vocabulary(tmp_path / "bert", WORDS, model_type="bert"))}, "wrong-model"),
-        ({"model_name_or_path": str(write_vocabulary(tmp_path / "empty", WORDS)), "init": "pretrained"}, "no-weights"),
+        (
+            {"model_name_or_path": str(write_vocabulary(tmp_path / "empty", WORDS)), "init": "pretrained"},
+            "missing-file",
+        ),
     ):
         with pytest.raises(AlbertKitError) as raised:
             get_albert_model(values)
         assert raised.value.slug == slug
     more = write_vocabulary(tmp_path / "more", [*WORDS, "beyond"])
-    with pytest.raises(CheckpointError, match="vocab-mismatch"):
+    with pytest.raises(CheckpointError, match="wrong-tokenizer"):
         get_albert_model({"model_name_or_path": str(pretrained), "tokenizer_name": str(more)})
 
 
@@ -238,7 +241,7 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
     assert captions[0, 0, 0] == cls_id
     assert "[" not in tokenizer.decode(captions[0, 0].tolist(), skip_special_tokens=True)
     args.use_checkpoint = True
-    with pytest.raises(AlbertKitError, match="missing-extra"):
+    with pytest.raises(AlbertKitError, match="not-installed"):
         VideoTransformer(args, config, Swin(), model)
 
 
@@ -294,7 +297,7 @@ def test_evaluation_takes_the_albert_and_the_tokenizer_that_were_trained_with(tr
     assert "which is gone" in said
     assert "the run's own, in" in said
     (trained_run / "tokenizer" / "vocab.txt").write_text("\n".join([*WORDS, "one more"]))
-    with pytest.raises(CheckpointError, match="vocab-mismatch"):
+    with pytest.raises(CheckpointError, match="wrong-tokenizer"):
         get_albert_model(args)
 
 

@@ -1,13 +1,11 @@
 """`albertkit migrate swinbert` and `swinbert-checkpoint`: what they print and how they end."""
 
 import io
-import json
 import sys
 
 import pytest
 
-from albertkit.cli.migrate import swinbert, swinbert_checkpoint
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.captioning.swinbert.migration.migrate import migrate, show
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
@@ -17,7 +15,7 @@ def test_the_diff_goes_to_stdout_to_the_byte(checkout, monkeypatch):
     script.write_bytes(b"# -*- coding: latin-1 -*-\n" + script.read_bytes() + b"# caf\xe9\n")
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", out)
-    assert swinbert(checkout) == 0
+    show(migrate(checkout))
     out.flush()
     printed = out.buffer.getvalue()
     assert b"\n-from src.modeling.load_bert import get_bert_model\n" in printed
@@ -35,33 +33,36 @@ def test_on_a_terminal_it_has_colours(checkout, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stdout", terminal)
-    swinbert(checkout)
+    show(migrate(checkout))
     assert "\x1b[" in terminal.getvalue()
     assert "get_albert_model" in terminal.getvalue()
 
 
-def test_check_tells_by_its_exit_status(checkout, capsys):
-    assert swinbert(checkout, check=True) == 1
-    assert swinbert(checkout, apply=True) == 0
-    assert "ALBERT.md" in capsys.readouterr().out
-    assert swinbert(checkout, check=True) == 0
-    assert swinbert(checkout) == 0
-    assert "nothing left to change" in capsys.readouterr().err
-    assert swinbert(checkout, revert=True, json=True) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_check_tells_by_its_exit_status(checkout, run_command):
+    def run(*flags):
+        return run_command("migrate", "swinbert", checkout, *flags)
+
+    assert run("--check").status == 1
+    applied = run("--apply")
+    assert applied.status == 0
+    assert "ALBERT.md" in applied.out
+    assert run("--check").status == 0
+    assert "nothing left to change" in run().err
+    report = run("--revert", "--json").json
     assert (report["action"], report["migrated"], len(report["removed"])) == ("revert", False, 10)
-    with pytest.raises(ConfigError, match="--apply and --revert at once"):
-        swinbert(checkout, apply=True, revert=True)
+    refused = run("--apply", "--revert")
+    assert refused.status == 2
+    assert "--apply and --revert at once" in refused.err
 
 
-def test_a_checkpoint_is_converted(golden, tmp_path, capsys):
-    source = golden / "captioning" / "untied_seq2seq"
-    with pytest.raises(CheckpointError, match="no-tokenizer"):
-        swinbert_checkpoint(source, tmp_path / "out")
-    swinbert_checkpoint(source, tmp_path / "out", tokenizer=golden / "captioning")
-    printed = capsys.readouterr().out
+def test_a_checkpoint_is_converted(golden, tmp_path, run_command):
+    def run(name, *flags):
+        source = golden / "captioning" / "untied_seq2seq"
+        return run_command("migrate", "swinbert-checkpoint", source, tmp_path / name, *flags)
+
+    assert "no-tokenizer" in run("out").err
+    printed = run("out", "--tokenizer", golden / "captioning").out
     assert "6 cls_img_feat.*" in printed
     assert "- no swin.* in the file" in printed
-    swinbert_checkpoint(source, tmp_path / "again", tokenizer=golden / "captioning", json=True)
-    report = json.loads(capsys.readouterr().out)
+    report = run("again", "--tokenizer", golden / "captioning", "--json").json
     assert (report["max_abs_diff"], report["tied"], report["text_model"]) == (0, False, "bert")

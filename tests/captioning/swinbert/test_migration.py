@@ -2,9 +2,9 @@
 
 import ast
 import difflib
-import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +12,6 @@ import sys
 import pytest
 
 from albertkit.captioning.swinbert.migration.migrate import migrate
-from albertkit.captioning.swinbert.migration.source import PythonSource
 from albertkit.errors import CheckpointError, ConfigError, DataError
 
 TRAIN, INFERENCE = "src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py"
@@ -28,15 +27,19 @@ ADDED = {
 
 
 def changed_words(before, after):
-    """What two texts differ in, token by token."""
-    old, new = ([token.string for token in PythonSource(content, "x").tokens] for content in (before, after))
-    pieces = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return [(old[a:b], new[c:d]) for kind, a, b, c, d in pieces if kind != "equal"]
+    """Return what two texts differ in, word by word and sign by sign."""
+    old, new = (re.findall(rb"'[^']*'|\w+|[^\w\s]", content) for content in (before, after))
+    parts = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [
+        ([w.decode() for w in old[a:b]], [w.decode() for w in new[c:d]])
+        for kind, a, b, c, d in parts
+        if kind != "equal"
+    ]
 
 
 def test_a_few_places_of_two_scripts_and_some_new_files(checkout, files_of):
     before = files_of(checkout)
-    report = migrate(checkout, "apply")
+    report = migrate(checkout, apply=True)
     after = {
         path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit-migration")
     }
@@ -77,51 +80,51 @@ def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
     original = files_of(checkout)
     os.chmod(checkout / TRAIN, 0o755)
     for portable in (False, True):
-        assert not migrate(checkout, "check", portable=portable).migrated
-        migrate(checkout, "apply", portable=portable)
+        assert not migrate(checkout, check=True, portable=portable).migrated
+        migrate(checkout, apply=True, portable=portable)
         once = files_of(checkout)
-        second = migrate(checkout, "apply", portable=portable)
+        second = migrate(checkout, apply=True, portable=portable)
         assert files_of(checkout) == once
         assert (second.changed, second.added, second.diff) == ((), (), "")
-        assert migrate(checkout, "check").migrated  # --portable stays chosen
+        assert migrate(checkout, check=True).migrated  # --portable stays chosen
     assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
-    report = migrate(checkout, "revert")
+    report = migrate(checkout, revert=True)
     assert set(report.removed) == ADDED
     assert files_of(checkout) == original
     assert not (checkout / "src" / "layers" / "albert").exists()
     assert not (checkout / ".albertkit-migration").exists()
     assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
-    assert migrate(checkout, "revert").notes  # nothing to take back
+    assert migrate(checkout, revert=True).notes  # nothing to take back
     assert files_of(checkout) == original
 
 
-def test_one_byte_more_is_noticed(checkout, files_of):
-    """The comparisons above can fail."""
+@pytest.mark.parametrize("patch", [b"no patch", b"--- a/../out.py\n+++ b/../out.py\n@@ -1 +1 @@\n-a\n+b\n"])
+def test_a_damaged_patch_is_noticed_and_none_reaches_out_of_the_checkout(checkout, files_of, patch):
+    migrate(checkout, apply=True)
+    (checkout / ".albertkit-migration" / "001.patch").write_bytes(patch)
+    before = files_of(checkout)
+    for action in ("apply", "revert"):
+        with pytest.raises(CheckpointError, match=r"\[corrupt\]"):
+            migrate(checkout, **{action: True})
+    assert files_of(checkout) == before
+
+
+def test_git_alone_takes_it_back(checkout, files_of):
+    """The comparisons of bytes can fail: one byte more is noticed."""
     original = files_of(checkout)
-    migrate(checkout, "apply")
-    stored = checkout / ".albertkit-migration" / "originals" / TRAIN
-    stored.write_bytes(stored.read_bytes() + b" ")
-    with pytest.raises(CheckpointError, match="broken-migration"):
-        migrate(checkout, "revert")
+    migrate(checkout, apply=True, portable=True)
+    undo = ["git", "apply", "-R", ".albertkit-migration/001-portable.patch"]
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(checkout.parent)}
+    assert subprocess.run(undo, cwd=checkout, env=environment, capture_output=True, check=False).returncode == 0
+    found = {path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit")}
+    assert found == original
+    (checkout / TRAIN).write_bytes(found[TRAIN] + b" ")
     assert files_of(checkout)[TRAIN] != original[TRAIN]
-    (checkout / ".albertkit-migration" / "record.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="broken-migration"):
-        migrate(checkout, "apply")
-
-
-def test_a_record_cannot_reach_out_of_the_checkout(checkout, tmp_path):
-    migrate(checkout, "apply")
-    record = checkout / ".albertkit-migration" / "record.json"
-    values = json.loads(record.read_text())
-    for path in ("../out.py", str(tmp_path / "out.py")):
-        record.write_text(json.dumps(values | {"files": {path: {"before": None, "written": []}}}))
-        with pytest.raises(CheckpointError, match="broken-migration"):
-            migrate(checkout, "revert")
 
 
 def test_portable(checkout, files_of):
     before = files_of(checkout)
-    report = migrate(checkout, "apply", portable=True)
+    report = migrate(checkout, apply=True, portable=True)
     assert set(report.changed) == {TRAIN, INFERENCE, VIDEO, SAVING, SCORING, CONFIG}
     after = files_of(checkout)
     lines = after[TRAIN].decode().splitlines()
@@ -144,7 +147,7 @@ def test_portable(checkout, files_of):
         'CiderD = optional("src.evalcap.cider.pyciderevalcap.ciderD.ciderD", "CiderD")',
     ]
     assert after["src/layers/bert/modeling_bert.py"] == before["src/layers/bert/modeling_bert.py"]
-    assert [note for note in report.notes if "src/evalcap/python2.py" in note]  # Python 2: left, and said
+    assert after["src/evalcap/python2.py"] == before["src/evalcap/python2.py"]
     values = json.loads(after["src/configs/VidSwinBert/vatex_8frm_albert.json"])
     assert (values["mixed_precision_method"], values["use_checkpoint"]) == ("apex", False)
     for path in (*report.changed, *ADDED):
@@ -155,14 +158,14 @@ def test_portable(checkout, files_of):
 def test_the_diff_is_one_that_git_applies(checkout, files_of, tmp_path):
     shutil.copytree(checkout, tmp_path / "copy")
     before = files_of(checkout)
-    diff = migrate(checkout, "diff", portable=True).diff
+    diff = migrate(checkout, portable=True).diff
     assert files_of(checkout) == before
     git = subprocess.run(
         ["git", "apply", "-p1", "-"], cwd=tmp_path / "copy", input=diff.encode("utf-8", "surrogateescape"),
         env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)}, capture_output=True, check=False,
     )  # fmt: skip
     assert git.returncode == 0, git.stderr
-    migrate(checkout, "apply", portable=True)
+    migrate(checkout, apply=True, portable=True)
     applied = {path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit")}
     assert files_of(tmp_path / "copy") == applied
 
@@ -180,7 +183,7 @@ def replace(source, target):
     left -= 1
     real(source, target)
 os.replace = replace
-migrate({str(checkout)!r}, {action!r}, portable=True)
+migrate({str(checkout)!r}, {action}=True, portable=True)
 """
     return subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
 
@@ -189,14 +192,14 @@ def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
     original = files_of(checkout)
     finished = tmp_path / "finished"
     shutil.copytree(checkout, finished)
-    migrate(finished, "apply", portable=True)
+    migrate(finished, apply=True, portable=True)
     wanted = {path: content for path, content in files_of(finished).items() if "/.partial-" not in path}
     for writes in (0, 4, 5, 8, 13):
         for then in ("apply", "revert"):
             copy = tmp_path / f"{then}-{writes}"
             shutil.copytree(checkout, copy)
             assert killed_after(writes, copy, "apply")
-            migrate(copy, then, portable=True)
+            migrate(copy, **{then: True}, portable=True)
             found = {path: content for path, content in files_of(copy).items() if not path.startswith(".albertkit")}
             assert found == (
                 {p: c for p, c in wanted.items() if not p.startswith(".albertkit")} if then == "apply" else original
@@ -205,7 +208,7 @@ def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
                 assert not (copy / "src" / "layers" / "albert").exists()
     assert not killed_after(99, finished, "apply")
     assert killed_after(1, finished, "revert")
-    migrate(finished, "revert")
+    migrate(finished, revert=True)
     assert files_of(finished) == original
 
 
@@ -229,8 +232,8 @@ def test_another_script_is_refused_before_anything_is_written(checkout, files_of
     assert old in script.read_text()
     script.write_text(script.read_text().replace(old, new))
     before = files_of(checkout)
-    with pytest.raises(DataError, match="unknown-source") as raised:
-        migrate(checkout, "apply")
+    with pytest.raises(DataError, match=r"\[unsupported\]") as raised:
+        migrate(checkout, apply=True)
     assert TRAIN in raised.value.message
     assert files_of(checkout) == before
 
@@ -239,92 +242,81 @@ def test_force_edits_what_can_be_edited(checkout, files_of):
     script = checkout / TRAIN
     script.write_text(script.read_text().replace("'models/captioning/bert-base-uncased/'", "'models/mine/'"))
     before = files_of(checkout)
-    report = migrate(checkout, "apply", force=True)
-    assert "bert-base-uncased is assigned 0 times" in report.notes[0]
+    report = migrate(checkout, apply=True, force=True)
+    assert "bert-base-uncased is there 0 times" in report.notes[0]
     assert "get_albert_model(args)" in script.read_text()
     assert "'models/mine/'" in script.read_text()
-    migrate(checkout, "revert")
+    migrate(checkout, revert=True)
     assert files_of(checkout) == before
-
-
-def test_a_checkout_of_an_earlier_migration_is_brought_up_to_date(checkout, files_of):
-    """Before, the scripts named ALBERT's folder, and whatever was evaluated was given albert-base-v2's tokenizer."""
-    original = files_of(checkout)
-    migrate(checkout, "apply")
-    wanted = files_of(checkout)
-    for script in (TRAIN, INFERENCE):
-        old = (checkout / script).read_bytes().replace(b"import get_albert_folder, ", b"import ")
-        chosen = b"args.model_name_or_path or 'models/captioning/albert-base-v2/'"
-        old = old.replace(b"get_albert_folder(args, train_args)", chosen).replace(b", 'layer_norm.weight'", b"")
-        (checkout / script).write_bytes(old)
-        record = checkout / ".albertkit-migration" / "record.json"
-        values = json.loads(record.read_text())
-        values["files"][script]["written"] = [hashlib.sha256(old).hexdigest()]
-        record.write_text(json.dumps(values))
-    assert not migrate(checkout, "check").migrated
-    migrate(checkout, "apply")
-    assert all(files_of(checkout)[script] == wanted[script] for script in (TRAIN, INFERENCE))
-    migrate(checkout, "revert")
-    assert files_of(checkout) == original
 
 
 def test_another_list_of_what_does_not_decay_is_reported(checkout):
     script = checkout / TRAIN
     script.write_text(script.read_text().replace("['bias', 'LayerNorm.bias'", "['bias', 'mine'"))
-    report = migrate(checkout, "apply")
+    report = migrate(checkout, apply=True)
     assert report.notes == (
         f"{TRAIN}: its list `no_decay` is not as in SwinBERT: ALBERT's full_layer_layer_norm is decayed",
     )
     assert "get_albert_folder(args, train_args)" in script.read_text()
 
 
-def test_what_somebody_edited_since_is_not_lost(checkout, files_of):
+def test_what_was_edited_since_is_not_lost(checkout, files_of):
     original = files_of(checkout)
-    migrate(checkout, "apply")
+    migrate(checkout, apply=True)
     script, config = checkout / TRAIN, checkout / "src/configs/VidSwinBert/vatex_8frm_albert.json"
     migrated = script.read_bytes()
     script.write_bytes(migrated + b"\n# mine\n")
-    migrate(checkout, "apply")  # nothing left to do there
-    assert script.read_bytes().endswith(b"# mine\n")
-    for action, portable in (("revert", False), ("apply", True)):
-        with pytest.raises(DataError, match="edited-since"):
-            migrate(checkout, action, portable=portable)
+    for portable in (False, True):  # in another place than the migration's: kept, whatever is done
+        migrate(checkout, apply=True, portable=portable)
         assert script.read_bytes().endswith(b"# mine\n")
+    migrate(checkout, revert=True)
+    assert files_of(checkout) == original | {TRAIN: original[TRAIN] + b"\n# mine\n"}
+    script.write_bytes(original[TRAIN])
+    migrate(checkout, apply=True)
+    edited = migrated.replace(b"get_albert_model(args)", b"get_albert_model(args, 1)")
+    script.write_bytes(edited)
+    for action in ("revert", "apply"):
+        with pytest.raises(DataError, match=r"\[exists\]"):
+            migrate(checkout, **{action: True})
+        assert script.read_bytes() == edited
     script.write_bytes(migrated)
     config.write_text("{}")
-    report = migrate(checkout, "apply")
+    report = migrate(checkout, apply=True)
     assert report.notes == (f"left as it was edited: {config.relative_to(checkout).as_posix()}",)
     assert config.read_text() == "{}"
-    with pytest.raises(DataError, match="edited-since"):
-        migrate(checkout, "revert")
-    migrate(checkout, "revert", force=True)
-    assert files_of(checkout) == original
+    with pytest.raises(DataError, match=r"\[exists\]"):
+        migrate(checkout, revert=True)
+    assert migrate(checkout, revert=True, force=True).notes == report.notes
+    assert config.read_text() == "{}"
+    config.unlink()
+    migrate(checkout, revert=True, force=True)
+    assert {path: files_of(checkout)[path] for path in original} == original
 
 
 def test_a_file_in_the_way(checkout, files_of):
     loader = checkout / "src/modeling/load_albert.py"
     loader.write_text("def get_albert_model(args): pass\n")
     before = files_of(checkout)
-    with pytest.raises(DataError, match="already-there"):
-        migrate(checkout, "apply")
+    with pytest.raises(DataError, match=r"\[exists\]"):
+        migrate(checkout, apply=True)
     assert files_of(checkout) == before
-    migrate(checkout, "apply", force=True)
+    migrate(checkout, apply=True, force=True)
     assert b"albertkit" in loader.read_bytes()
-    migrate(checkout, "revert")
+    migrate(checkout, revert=True)
     assert files_of(checkout) == before
 
 
 def test_what_is_no_checkout(tmp_path, checkout):
     with pytest.raises(DataError, match="not-found"):
         migrate(tmp_path)
-    with pytest.raises(ConfigError, match="bad-argument"):
-        migrate(checkout, "undo")
+    with pytest.raises(ConfigError, match="--apply and --revert at once"):
+        migrate(checkout, apply=True, revert=True)
     (checkout / "src/configs/VidSwinBert/local_debug.json").write_text('{"a": 1, // as in the guide of 2024\n}')
-    with pytest.raises(DataError, match="broken-json"):
-        migrate(checkout, "apply")
+    with pytest.raises(DataError, match="bad-file"):
+        migrate(checkout, apply=True)
     (checkout / INFERENCE).unlink()
     with pytest.raises(DataError, match="not-found"):
-        migrate(checkout, "apply")
+        migrate(checkout, apply=True)
 
 
 def test_a_link_stays_a_link(checkout, tmp_path):
@@ -332,9 +324,9 @@ def test_a_link_stays_a_link(checkout, tmp_path):
     shutil.move(checkout / TRAIN, elsewhere)
     (checkout / TRAIN).symlink_to(elsewhere)
     before = elsewhere.read_bytes()
-    migrate(checkout, "apply")
+    migrate(checkout, apply=True)
     assert (checkout / TRAIN).is_symlink()
     assert b"get_albert_model" in elsewhere.read_bytes()
-    migrate(checkout, "revert")
+    migrate(checkout, revert=True)
     assert (checkout / TRAIN).is_symlink()
     assert elsewhere.read_bytes() == before

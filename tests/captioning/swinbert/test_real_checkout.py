@@ -26,9 +26,9 @@ from albertkit.captioning.model.masks import gate_values
 from albertkit.captioning.swinbert.checkpoint import convert_swinbert
 from albertkit.captioning.swinbert.migration.migrate import migrate
 from albertkit.captioning.swinbert.writing import write_swinbert
-from albertkit.captioning.synthetic.shapes import WORDS, make_clips
 from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.video import sample_frames
+from benchmarks.moving_shapes import WORDS, make_clips
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore:head size")]
 FRAMES, SIZE = 4, 96  # the clips' own size: neither side scales a pixel
@@ -50,7 +50,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"SwinBERT needs {', '.join(absent)}")
     root = tmp_path_factory.mktemp("real") / "SwinBERT"
     shutil.copytree(given, root, ignore=shutil.ignore_patterns(".git", "*.mp4"))
-    migrate(root, "apply", portable=True)
+    migrate(root, apply=True, portable=True)
     name = "swin_mini_patch244_window877_kinetics600_22k"
     (root / f"src/modeling/video_swin/{name}.py").write_text(_SWIN_CONFIG)
     weights = root / "models" / "video_swin_transformer"

@@ -132,7 +132,7 @@ def test_a_training_without_configuration(golden, training, tmp_path):
     assert json.loads((tmp_path / "captioner" / "provenance.json").read_text())["swinbert"]["img_res"] == 8
     (captions,) = captioner.describe(captioner.context(torch.zeros(1, 12, 8, 8, 3, dtype=torch.uint8)))
     assert len(captions) == 1
-    with pytest.raises(CheckpointError, match="folder-not-empty"):
+    with pytest.raises(CheckpointError, match=r"\[exists\]"):
         convert_swinbert(training, tmp_path / "captioner")
     with pytest.raises(CheckpointError, match="is a captioner already"):
         convert_swinbert(tmp_path / "captioner", tmp_path / "again")
@@ -163,7 +163,7 @@ def test_what_no_file_says_is_noted(training):
 def test_a_file_of_something_else_is_refused(training, tmp_path):
     with pytest.raises(DataError, match="not-found"):
         load_swinbert(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="no-weights"):
+    with pytest.raises(CheckpointError, match="missing-file"):
         load_swinbert(tmp_path)
     model_file = training / "model.bin"
     state = torch.load(model_file, weights_only=True)
@@ -184,16 +184,16 @@ def test_a_file_of_something_else_is_refused(training, tmp_path):
     with pytest.raises(CheckpointError, match="not of SwinBERT"):
         load_swinbert(training)
     torch.save(torch.nn.Linear(2, 2), model_file)  # a pickled object is never executed
-    with pytest.raises(CheckpointError, match="broken-weights"):
+    with pytest.raises(CheckpointError, match=r"\[corrupt\]"):
         load_swinbert(training)
     model_file.write_bytes(b"PK\x03\x04 cut off")
-    with pytest.raises(CheckpointError, match="broken-weights"):
+    with pytest.raises(CheckpointError, match=r"\[corrupt\]"):
         load_swinbert(training)
 
 
 def test_a_vocabulary_of_another_size_is_refused(training, tmp_path):
     vocabulary = training.parent / "tokenizer" / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text() + "beyond\n")
-    with pytest.raises(CheckpointError, match="vocab-mismatch"):
+    with pytest.raises(CheckpointError, match="wrong-tokenizer"):
         convert_swinbert(training, tmp_path / "captioner")
     assert not (tmp_path / "captioner").exists()

@@ -15,16 +15,15 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips, prepare, read_clips
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.synthetic.shapes import make_clips
 from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.training.objective import CaptionObjective
-from albertkit.captioning.training.rows import CaptionRows, shifted
+from albertkit.captioning.training.rows import CaptionRows, CaptionStream, shifted
 from albertkit.captioning.training.start import start_captioner
-from albertkit.captioning.training.stream import CaptionStream
 from albertkit.captioning.video import FrameSampling
-from albertkit.checkpoints import read_tensors
 from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.model.folder import read_tensors
 from albertkit.tokenizer import AlbertTokenizer
+from benchmarks.moving_shapes import make_clips
 
 SMALL = CaptionSettings(length=16, steps=4, batch_size=8, micro_batch=5, lr=1e-3, eval_every=2, precision="fp32")
 
@@ -171,14 +170,18 @@ def test_features_teach_what_they_say(features, shell, tmp_path):
     captioner = VideoCaptioner.from_pretrained(tmp_path / "run")
     assert captioner.backbone is None
     again = evaluate_captioner(
-        captioner, features, "dev", out=tmp_path / "dev.jsonl", settings=GenerationSettings(max_length=16, num_beams=1)
+        captioner,
+        features,
+        split="dev",
+        out=tmp_path / "dev.jsonl",
+        generation=GenerationSettings(max_length=16, num_beams=1),
     )
     assert again.scores["exact_match"] == result.value
     lines = [json.loads(line) for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
     assert {line["key"] for line in lines} == {f"c{n}" for n in range(22, 30)}
     card = (tmp_path / "run" / "best" / "README.md").read_text()
     assert "exact match" in card
-    with pytest.raises(ConfigError, match="somebody else's backbone"):
+    with pytest.raises(ConfigError, match="features of another backbone"):
         captioner.caption("clip.mp4")
 
 

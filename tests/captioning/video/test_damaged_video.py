@@ -23,7 +23,7 @@ from albertkit.errors import AlbertKitError, DataError
 SAMPLING = FrameSampling(num_frames=4, size=96)
 FASTSTART = {"movflags": "faststart"}
 NAMES = {
-    "bad-clip", "empty-video", "no-video-stream", "not-found", "too-large-video", "truncated-video", "undecodable-video",
+    "bad-row", "bad-file", "not-found", "too-large", "corrupt",
 }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_not_there_not_a_file_nothing_in_it(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     assert slug_of(tmp_path / "pipe.mp4") == "wrong-kind"
     (tmp_path / "zero.mp4").touch()
-    assert slug_of(tmp_path / "zero.mp4") == "empty-video"
+    assert slug_of(tmp_path / "zero.mp4") == "bad-file"
 
 
 @pytest.mark.parametrize("name", ["text.mp4", "text.txt", "noise.mp4", "list.m3u8", "list.mp4"])
@@ -61,7 +61,7 @@ def test_what_is_no_video(tmp_path, clip, name):
     }
     path = tmp_path / name
     path.write_bytes(contents[path.stem])
-    assert slug_of(path) == "undecodable-video"
+    assert slug_of(path) == "bad-file"
     with pytest.raises(DataError, match="cannot be read as video"):
         probe(path)
 
@@ -79,7 +79,7 @@ def test_sound_without_pictures(tmp_path, cover):
         sound = av.AudioFrame.from_ndarray(np.zeros((1, 16000), np.float32), format="fltp", layout="mono")
         sound.sample_rate = 16000
         container.mux(voice.encode(sound) + voice.encode(None))
-    assert slug_of(path) == "no-video-stream"
+    assert slug_of(path) == "bad-file"
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_truncated(name, how, clip, spell):
     assert 60 < numbers[-1] < 95
     assert found.notes[-1].startswith("the file ends early: at 3.")  # perhaps after that the last frame is broken
     np.testing.assert_allclose(found.times, np.array(numbers) / 25, atol=2e-3)
-    assert slug_of(cut(clip(name, 100, **how), 0.45)) == "truncated-video"
-    assert slug_of(cut(clip(name, 100, **how), 0.85), 3.9, 4.0) == "truncated-video"
+    assert slug_of(cut(clip(name, 100, **how), 0.45)) == "corrupt"
+    assert slug_of(cut(clip(name, 100, **how), 0.85), 3.9, 4.0) == "corrupt"
 
 
 def test_truncated_before_the_index(clip):
     """An MP4 keeps its index at the end: half of one is nothing."""
-    assert slug_of(cut(clip("clip.mp4", 100), 0.5)) == "undecodable-video"
+    assert slug_of(cut(clip("clip.mp4", 100), 0.5)) == "bad-file"
 
 
 def test_lost_frames_are_counted_and_left_out(clip, spell):
@@ -118,7 +118,7 @@ def test_lost_frames_are_counted_and_left_out(clip, spell):
     assert spell(found.pixels) == [*range(30), *range(40, 60)]
     assert found.notes == ("10 of 60 frames cannot be decoded",)
     overwrite(path, range(20, 60))
-    assert slug_of(path) == "undecodable-video"
+    assert slug_of(path) == "bad-file"
 
 
 @pytest.mark.parametrize(("key", "kept"), [(20, [*range(20), *range(30, 60)]), (0, [*range(10, 60)])])
@@ -230,11 +230,11 @@ def test_frames_larger_than_the_limit(tmp_path, clip, monkeypatch):
     assert MOST_PIXELS == 8192 * 8192
     with monkeypatch.context() as patched:
         patched.setattr(file, "MOST_PIXELS", 96 * 96 - 1)
-        assert slug_of(clip("clip.mp4", 5)) == "too-large-video"
+        assert slug_of(clip("clip.mp4", 5)) == "too-large"
         patched.setattr(file, "MOST_PIXELS", 96 * 96)
         assert len(sample_frames(tmp_path / "clip.mp4", SAMPLING).times) == 4
     strip = clip("strip.mkv", [np.zeros((2, 16000, 3), np.uint8)], codec="ffv1", pix_fmt="bgr0")
-    assert slug_of(strip) == "too-large-video"  # 96 x 768,000 when its shorter side is 96
+    assert slug_of(strip) == "too-large"  # 96 x 768,000 when its shorter side is 96
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return pack(">I", len(body)) + kind + body + pack(">I", zlib.crc32(kind + body))

@@ -194,7 +194,7 @@ def test_a_change_of_size_midway(tmp_path, clip):
 def test_clips_that_cannot_be(clip, start, end):
     with pytest.raises(DataError) as caught:
         sample_frames(clip("clip.mp4", 50), FrameSampling(num_frames=2, size=32), start, end)
-    assert caught.value.slug == "bad-clip"
+    assert caught.value.slug == "bad-row"
     assert "clip.mp4" in caught.value.message
 
 

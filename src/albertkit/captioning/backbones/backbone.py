@@ -1,4 +1,4 @@
-"""What every backbone is: a module that turns frames into visual tokens laid out on a grid of time and space."""
+"""The base of backbones: frames to visual tokens on a grid of time and space, which can be pooled."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -6,6 +6,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool3d
+
+from albertkit.errors import ConfigError
 
 
 class Grid(NamedTuple):
@@ -40,7 +43,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def grid(self, num_frames: int, size: int) -> Grid:
-        """How the tokens of `num_frames` frames of `size` pixels lie."""
+        """Return how the tokens of `num_frames` frames of `size` pixels lie."""
 
     @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
@@ -52,11 +55,11 @@ class Backbone(nn.Module, ABC):
         return self
 
     def settings(self) -> dict[str, Any]:
-        """What makes it again, with `name`; nothing by default."""
+        """Return what makes it again, with `name`; nothing by default."""
         return {}
 
     def fingerprint(self) -> str:
-        """Sha256 over name, settings and weights, 64 hex digits: features made by another backbone are not the same.
+        """Return Sha256 over name, settings and weights, 64 hex digits: features made by another backbone are not the same.
 
         Of one that is trained from scratch without the weights: the frames that are prepared for it do not depend on them.
         """
@@ -65,9 +68,54 @@ class Backbone(nn.Module, ABC):
 
 
 def hash_weights(told: str, state: Mapping[str, Tensor]) -> str:
-    """Sha256 over a text and the names, types, shapes and numbers of tensors."""
+    """Return Sha256 over a text and the names, types, shapes and numbers of tensors."""
     digest = sha256(told.encode())
     for key, tensor in sorted(state.items()):
         digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def pooled_grid(grid: Grid, most_tokens: int) -> Grid:
+    """Return the grid that `pool_grid` makes of a grid.
+
+    Space is reduced first, because frames matter (SwinBERT's paper: CIDEr on MSRVTT is 47.6 with 8 frames, 52.3 with 32): the
+    longer of height and width loses one, the height where they are equal, until the tokens fit. Only when one token is left of
+    a frame are there fewer frames.
+    """
+    if most_tokens < 1:
+        raise ConfigError("bad-value", f"most_tokens is {most_tokens}, it must be at least 1", "196 is a good number")
+    frames, height, width = grid
+    while frames * height * width > most_tokens and height * width > 1:
+        if height >= width:
+            height -= 1
+        else:
+            width -= 1
+    return Grid(min(frames, most_tokens) if height * width == 1 else frames, height, width)
+
+
+def pool_grid(features: Tensor, grid: Grid, most_tokens: int) -> tuple[Tensor, Grid]:
+    """Average visual tokens that lie near each other until a clip has at most `most_tokens`.
+
+    Token i of n along a side is the mean of the places from floor(i·N/n) to ceil((i+1)·N/n) of N, as torch's adaptive pooling
+    has it; where N is no multiple of n, neighbours share a place.
+
+    Args:
+        features: fp [B, M, D], M tokens in the order frames, height, width.
+        grid: How they lie; its M is theirs.
+        most_tokens: Tokens a clip may have, at least 1. At M or more nothing is changed.
+
+    Returns:
+        fp [B, m, D] with m <= most_tokens, and their grid (`pooled_grid`).
+    """
+    target = pooled_grid(grid, most_tokens)
+    if features.ndim != 3 or features.shape[1] != grid.num_tokens:
+        raise ConfigError(
+            "bad-value",
+            f"features are {list(features.shape)}, the grid {tuple(grid)} has {grid.num_tokens:,} tokens",
+            "give features [clips, tokens, width] and the grid that they lie on",
+        )
+    if target == grid:
+        return features, grid
+    pooled = adaptive_avg_pool3d(features.transpose(1, 2).unflatten(2, grid), target)
+    return pooled.flatten(2).transpose(1, 2), target

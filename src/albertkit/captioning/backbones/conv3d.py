@@ -16,9 +16,6 @@ class Conv3dBackbone(Backbone):
 
     Args:
         width: Width of a visual token, a multiple of 64; the layers before have an eighth, a quarter and a half of it.
-
-    Raises:
-        ConfigError: bad-settings.
     """
 
     trained_from_scratch = True
@@ -27,7 +24,7 @@ class Conv3dBackbone(Backbone):
     def __init__(self, width: int = 192) -> None:
         super().__init__()
         if width < 64 or width % 64:
-            raise ConfigError("bad-settings", f"width is {width}, it must be a multiple of 64", "use 128, 192 or 256")
+            raise ConfigError("bad-value", f"width is {width}, it must be a multiple of 64", "use 128, 192 or 256")
         self.name, self.out_dim = "conv3d", width
         first, second, third = width // 8, width // 4, width // 2
         self.layers = nn.Sequential(
@@ -44,7 +41,7 @@ class Conv3dBackbone(Backbone):
         )
 
     def grid(self, num_frames: int, size: int) -> Grid:
-        """Frames halved, rounded up; a place is 16 pixels wide."""
+        """Return frames halved, rounded up; a place is 16 pixels wide."""
         places = -(-size // 16)
         return Grid(-(-num_frames // 2), places, places)
 
@@ -54,5 +51,5 @@ class Conv3dBackbone(Backbone):
         return self.layers(values).flatten(2).transpose(1, 2)
 
     def settings(self) -> dict[str, Any]:
-        """The width."""
+        """Return the width."""
         return {"width": self.out_dim}

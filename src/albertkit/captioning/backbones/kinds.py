@@ -86,22 +86,15 @@ KINDS = {
 
 
 def find_kind(model_type: Any, name: str) -> VisionKind:
-    """The kind of a configuration's `model_type`.
-
-    Args:
-        model_type: As config.json has it.
-        name: Of the backbone, for the error.
-
-    Raises:
-        CheckpointError: not-a-vision-model.
-    """
+    """Return the kind of a configuration's `model_type`."""
     if model_type in KINDS:
         return KINDS[model_type]
     known = ", ".join(kind for kind in KINDS if not kind.startswith(("siglip_", "clip_")))
     raise CheckpointError(
-        "not-a-vision-model", f"`{name}` is a model of type {model_type!r}, which gives no visual tokens here",
+        "wrong-model",
+        f"`{name}` is a model of type {model_type!r}, which gives no visual tokens here",
         f"name a model of one of these types: {known}",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -124,11 +117,7 @@ class Extent:
 
     @classmethod
     def of(cls, config: Any, kind: VisionKind, name: str) -> "Extent":
-        """Read from transformers' configuration.
-
-        Raises:
-            ConfigError: bad-config.
-        """
+        """Read from transformers' configuration."""
         tubelet = getattr(config, "tubelet_size", 1)
         if not isinstance(tubelet, int):  # frames, height, width
             tubelet, *patch = tubelet
@@ -145,6 +134,6 @@ def _square(value: Any, name: str) -> int:
     sides = [value] if isinstance(value, int) else list(value)
     if len(set(sides)) != 1:
         raise ConfigError(
-            "bad-config", f"`{name}` takes frames or patches of {sides} pixels", "use a model of square ones"
+            "bad-value", f"`{name}` takes frames or patches of {sides} pixels", "use a model of square ones"
         )
     return int(sides[0])

@@ -35,12 +35,12 @@ class PixelValues:
         return torch.addcmul(shift, frames.to(torch.float32), self.rescale_factor / std).movedim(-1, -3).contiguous()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "PixelValues":
-        """The inverse of `to_dict`."""
+        """Return the inverse of `to_dict`."""
         three = {name: tuple(values[name]) for name in ("mean", "std")}
         return cls(**three, rescale_factor=values["rescale_factor"], rescale_offset=values["rescale_offset"])
 
@@ -65,20 +65,13 @@ def read_preprocessing(folder: Path, published: PixelValues) -> Preprocessing:
     """Read the settings of transformers' image or video processor.
 
     How a frame comes to its size is not read: the decoder scales the shorter side to S and cuts out the middle.
-
-    Args:
-        folder: Of the model.
-        published: What is taken for values that the folder does not name.
-
-    Raises:
-        ConfigError: bad-config. DataError: broken-json.
     """
     file, found = _found(folder)
     try:
         return _read(found, published)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            "bad-config", f"`{file}` is no image processor that is understood: {error}", "copy or download it again"
+            "bad-value", f"`{file}` is no image processor that is understood: {error}", "copy or download it again"
         ) from None
 
 
@@ -100,7 +93,7 @@ def _read(found: Mapping[str, Any], published: PixelValues) -> Preprocessing:
 
 
 def _found(folder: Path) -> tuple[Path, Mapping[str, Any]]:
-    """The settings: a file of their own, or a part of a processor's."""
+    """Return the settings: a file of their own, or a part of a processor's."""
     for name in ("video_preprocessor_config.json", "preprocessor_config.json"):
         if (file := folder / name).exists():
             return file, read_json(file)

@@ -22,11 +22,11 @@ def register_backbone(name: str, make: MakeBackbone) -> None:
         make: The class, or a function: keywords as its `settings()` gives them, to a backbone.
 
     Raises:
-        ConfigError: bad-argument for a name that is taken.
+        ConfigError: bad-value for a name that is taken.
     """
     if name == "conv3d" or ":" in name or _OWN.get(name, make) is not make:
         raise ConfigError(
-            "bad-argument", f"there is a backbone `{name}` already, or it holds a colon", "choose another name"
+            "bad-value", f"there is a backbone `{name}` already, or it holds a colon", "choose another name"
         )
     _OWN[name] = make
 
@@ -42,10 +42,6 @@ def load_backbone(
             registered. The name of what lies on this machine becomes that of its absolute path.
         settings: As a backbone's `settings()` gave them. Default: of conv3d its defaults, of a model those of its folder.
         weights: As a backbone's `state_dict()` gave them. Default: of conv3d random ones, of a model those of its folder.
-
-    Raises:
-        ConfigError: unknown-backbone, bad-settings. CheckpointError: broken-weights. And what
-            `load_transformers_backbone` and `load_video_swin` raise.
     """
     kind, _, place = name.partition(":")
     if weights is None and place and Path(place).exists():
@@ -57,7 +53,7 @@ def load_backbone(
 
         return _made(name, Conv3dBackbone, settings or {}, weights)
     if name.startswith("hf:") and len(name) > len("hf:"):
-        from albertkit.captioning.backbones.transformers_loading import load_transformers_backbone
+        from albertkit.captioning.backbones.transformers_backbone import load_transformers_backbone
 
         return load_transformers_backbone(name, settings, weights)
     if name.startswith("video-swin:") and (place or weights is not None):
@@ -69,7 +65,7 @@ def load_backbone(
         if "/" in name or Path(name).is_dir()
         else ("`conv3d`, `hf:` and a folder or `org/name`, or `video-swin:` and a file")
     )
-    raise ConfigError("unknown-backbone", f"there is no backbone `{name}`", f"write {hint}")
+    raise ConfigError("unknown-name", f"there is no backbone `{name}`", f"write {hint}")
 
 
 def _made(name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> Backbone:
@@ -80,10 +76,10 @@ def _made(name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: M
             with torch.no_grad():
                 backbone.load_state_dict(dict(weights))
     except TypeError as error:
-        raise ConfigError("bad-settings", f"{name}: {error}", "its settings are those it was saved with") from None
+        raise ConfigError("bad-value", f"{name}: {error}", "its settings are those it was saved with") from None
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise CheckpointError(
-            "broken-weights", f"the weights are not those of {name}: {reason}", "copy the whole captioner again"
+            "corrupt", f"the weights are not those of {name}: {reason}", "copy the whole captioner again"
         ) from None
     return backbone

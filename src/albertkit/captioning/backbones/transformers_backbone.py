@@ -1,15 +1,20 @@
-"""A video or image model of transformers as a backbone."""
+"""A video or image model of transformers as a backbone, from a folder or the hub, whole and never with code from there."""
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid, hash_weights
-from albertkit.captioning.backbones.kinds import Extent, VisionKind
-from albertkit.captioning.backbones.pixels import PixelValues
-from albertkit.errors import ConfigError
+from albertkit.captioning.backbones.kinds import Extent, VisionKind, find_kind
+from albertkit.captioning.backbones.pixels import PixelValues, read_preprocessing
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from albertkit.files import read_json
+from albertkit.model_folder import local_folder
 
 _AT_ONCE = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
 # What a configuration says that changes no number.
@@ -24,13 +29,6 @@ class TransformersBackbone(Backbone):
 
     Frozen and in eval mode until `requires_grad_()`; while frozen, `train()` leaves it in eval mode, because dropout in it would
     only be noise.
-
-    Args:
-        name: `hf:` and a folder or a model of the hub.
-        model: transformers' model.
-        kind: Its type.
-        pixels: Its scaling of pixels.
-        frame_size: Size of a frame in pixels that its folder names; None for the configuration's.
     """
 
     def __init__(self, name: str, model: Any, kind: VisionKind, pixels: PixelValues, frame_size: int | None) -> None:
@@ -46,32 +44,23 @@ class TransformersBackbone(Backbone):
         self.requires_grad_(False).eval()
 
     def grid(self, num_frames: int, size: int) -> Grid:
-        """How the tokens lie.
-
-        Raises:
-            ConfigError: unsuitable-frames, with what is suitable.
-        """
+        """Return how the tokens lie."""
         extent, who = self.extent, f"`{self.name}` ({self.config.model_type})"
         fixed = self.kind.fixed_frames and num_frames != extent.num_frames
         if num_frames < 1 or num_frames % extent.tubelet or fixed:
             many = f"a multiple of {extent.tubelet} frames" if extent.tubelet > 1 else "at least 1 frame"
             raise ConfigError(
-                "unsuitable-frames", f"{who} cannot take {num_frames} frames a clip",
+                "bad-value",
+                f"{who} cannot take {num_frames} frames a clip",
                 f"give it {extent.num_frames} frames" if self.kind.fixed_frames else f"give it {many}",
-            )  # fmt: skip
+            )
         if not self._fits(size):
             also = "" if self.kind.fixed_size else f", or a multiple of {extent.patch}"
-            raise ConfigError(
-                "unsuitable-frames", f"{who} cannot take frames of {size} pixels", f"give it {extent.size}{also}"
-            )
+            raise ConfigError("bad-value", f"{who} cannot take frames of {size} pixels", f"give it {extent.size}{also}")
         return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """uint8 [B, T, S, S, 3], RGB, to fp32 [B, M, D], as many at once as memory bears.
-
-        Raises:
-            ConfigError: bad-value; unsuitable-frames.
-        """
+        """uint8 [B, T, S, S, 3], RGB, to fp32 [B, M, D], as many at once as memory bears."""
         if (
             frames.ndim != 5
             or frames.shape[4] != 3
@@ -106,7 +95,7 @@ class TransformersBackbone(Backbone):
         return json.loads(json.dumps(settings))  # lists for tuples: as they come back from a file
 
     def fingerprint(self) -> str:
-        """Sha256 over settings and weights, not over where they lie. Computed when it is first asked for, and again only if
+        """Return Sha256 over settings and weights, not over their place. Computed when first asked for, and again only if
         weights were written since."""
         state = self.model.state_dict(keep_vars=True)
         written = sum(0 if tensor.is_inference() else tensor._version for tensor in state.values())
@@ -119,3 +108,121 @@ def _drop(model: nn.Module, path: str) -> None:
     *parents, leaf = path.split(".")
     parent = model.get_submodule(".".join(parents))
     setattr(parent, leaf, None if isinstance(getattr(parent, leaf), nn.Parameter | None) else nn.Identity())
+
+
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def load_transformers_backbone(
+    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
+) -> TransformersBackbone:
+    """Load from a folder or the hub, or make again from settings and weights, which needs neither."""
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise MissingExtraError.of("transformers", "caption", f"the backbone `{name}`") from None
+    if weights is not None:
+        return _made_again(name, settings or {}, weights)
+    folder = local_folder(name.removeprefix("hf:"))
+    if not (folder / "config.json").exists():
+        raise CheckpointError(
+            "missing-file", f"`{folder}` holds no config.json", "name a folder that transformers wrote"
+        )
+    kind = find_kind(_model_type(folder / "config.json"), name)
+    if not any((folder / file).exists() for file in _WEIGHTS):
+        raise CheckpointError(
+            "missing-file", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
+        )
+    read = _model_class(kind, name).config_class.from_pretrained
+    config = _made("bad-value", name, read, folder, local_files_only=True)
+    for key, value in kind.config.items():
+        setattr(config, key, value)
+    wanted = read_preprocessing(folder, kind.published)
+    backbone = TransformersBackbone(name, _model(name, kind, config, folder, None), kind, wanted.values, wanted.size)
+    if settings is not None and dict(settings) != backbone.settings():
+        own = backbone.settings()
+        differing = sorted(key for key in {*settings, *own} if settings.get(key) != own.get(key))
+        raise CheckpointError(
+            "changed",
+            f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
+            "name the model that the captioner was made with, or prepare and train again",
+        )
+    return backbone
+
+
+def _made_again(name: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> TransformersBackbone:
+    try:
+        values, pixels = dict(settings["config"]), PixelValues.from_dict(settings["pixels"])
+        frame_size = settings["frame_size"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            "bad-value",
+            f"`{name}`: settings of no backbone beside the weights: {error!r}",
+            "give what `settings()` gave with the weights",
+        ) from None
+    kind = find_kind(values.get("model_type"), name)
+    config = _made("bad-value", name, _model_class(kind, name).config_class.from_dict, values)
+    state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
+    return TransformersBackbone(name, _model(name, kind, config, None, state), kind, pixels, frame_size)
+
+
+def _model_class(kind: VisionKind, name: str) -> Any:
+    import transformers
+
+    if not hasattr(transformers, kind.model_class):  # VideoPrism is younger than the oldest version that is allowed
+        raise CheckpointError(
+            "wrong-model",
+            f"`{name}` needs {kind.model_class}, which transformers {transformers.__version__} lacks",
+            "pip install -U -c constraints.txt 'albertkit[caption]'",
+        )
+    return getattr(transformers, kind.model_class)
+
+
+def _model(
+    name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
+) -> nn.Module:
+    """transformers' model with every weight that the tokens need."""
+    load = _model_class(kind, name).from_pretrained
+    how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
+    with _quiet():
+        model, found = _made("corrupt", name, load, folder, config=config, state_dict=state, **how, **kind.init)
+    missing = sorted(key for key in found["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
+    if missing:
+        raise CheckpointError(
+            "corrupt",
+            f"`{name}` lacks {len(missing)} of its weights, the first is `{missing[0]}`",
+            "copy or download the whole model",
+        )
+    return model
+
+
+def _model_type(file: Path) -> Any:
+    config = read_json(file)
+    return config.get("model_type") if isinstance(config, dict) else None
+
+
+def _made(slug: str, name: str, make: Any, *arguments: Any, **named: Any) -> Any:
+    """Call transformers; what it raises shares no base class."""
+    try:
+        return make(*arguments, **named)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            slug, f"transformers cannot load `{name}`: {reason}", "check its files, or copy or download them again"
+        ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bar of a second and no table of heads that are left out on purpose."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()

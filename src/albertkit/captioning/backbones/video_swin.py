@@ -36,9 +36,6 @@ class VideoSwinBackbone(Backbone):
         patch_norm: Whether patches are normalised.
         drop_path_rate: Probability that training skips the last block; it rises linearly from 0 at the first.
         name: As on the command line.
-
-    Raises:
-        ConfigError: bad-settings.
     """
 
     def __init__(
@@ -57,9 +54,14 @@ class VideoSwinBackbone(Backbone):
         _check(embed_dim, depths, num_heads, window_size, patch_size, drop_path_rate)
         self.name, self.window, self.patch = name, _three(window_size), _three(patch_size)
         self._settings = dict(
-            embed_dim=embed_dim, depths=list(depths), num_heads=list(num_heads), window_size=list(window_size),
-            patch_size=list(patch_size), patch_norm=patch_norm, drop_path_rate=drop_path_rate,
-        )  # fmt: skip
+            embed_dim=embed_dim,
+            depths=list(depths),
+            num_heads=list(num_heads),
+            window_size=list(window_size),
+            patch_size=list(patch_size),
+            patch_norm=patch_norm,
+            drop_path_rate=drop_path_rate,
+        )
         self.out_dim = embed_dim * 2 ** (len(depths) - 1)
         self.frame_size = self.patch[1] * 2 ** (len(depths) - 1) * self.window[1]  # 224 for windows of 7, 384 for 12
         self.patch_embed = _PatchEmbedding(embed_dim, self.patch, patch_norm)
@@ -73,7 +75,7 @@ class VideoSwinBackbone(Backbone):
         self.norm = nn.LayerNorm(self.out_dim)
 
     def grid(self, num_frames: int, size: int) -> Grid:
-        """Frames and pixels over the patch size, then space halved by each stage but the last, all rounded up."""
+        """Return frames and pixels over the patch size, then space halved by each stage but the last, all rounded up."""
         side = -(-size // (self.patch[1] * 2 ** (len(self.layers) - 1)))
         return Grid(-(-num_frames // self.patch[0]), side, side)
 
@@ -91,11 +93,11 @@ class VideoSwinBackbone(Backbone):
         return self.norm(x_BTHWC).movedim(-1, 1)
 
     def settings(self) -> dict[str, Any]:
-        """The arguments, without the name."""
+        """Return the arguments, without the name."""
         return dict(self._settings)
 
     def fingerprint(self) -> str:
-        """Sha256 over settings and weights, not over where they lie; the rate of skipping changes no feature."""
+        """Return Sha256 over settings and weights, not over where they lie; the rate of skipping changes no feature."""
         features = {name: value for name, value in self._settings.items() if name != "drop_path_rate"}
         return hash_weights(f"video-swin {features}", self.state_dict())
 
@@ -154,7 +156,7 @@ class _Block(nn.Module):
         return x_BTHWC + self._kept(self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC)))))
 
     def _kept(self, branch_BTHWC: Tensor) -> Tensor:
-        """The branch, left out for some clips in training (stochastic depth)."""
+        """Return the branch, left out for some clips in training (stochastic depth)."""
         if not self.training or not self.drop:
             return branch_BTHWC
         keep = 1 - self.drop
@@ -226,7 +228,7 @@ def _split(x_BTHWC: Tensor, window: Sizes) -> Tensor:
 
 
 def _join(x_BGNC: Tensor, window: Sizes, shape: torch.Size) -> Tensor:
-    """The inverse of `_split`, for windows of [B, T, H, W, C]."""
+    """Return the inverse of `_split`, for windows of [B, T, H, W, C]."""
     counts = [side // part for side, part in zip(shape[1:4], window, strict=True)]
     parts = x_BGNC.unflatten(2, window).unflatten(1, counts)
     return parts.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(shape)
@@ -255,4 +257,4 @@ def _check(embed_dim: Any, depths: Any, num_heads: Any, window_size: Any, patch_
     if not isinstance(drop_path_rate, int | float) or not 0 <= drop_path_rate < 1:
         found.append(f"drop_path_rate is {drop_path_rate!r}, it must be at least 0 and below 1")
     if found:
-        raise ConfigError("bad-settings", "; ".join(found), "correct the backbone's settings, or copy its folder again")
+        raise ConfigError("bad-value", "; ".join(found), "correct the backbone's settings, or copy its folder again")

@@ -1,6 +1,7 @@
 """Video Swin from and to files: the published `.pth` of Kinetics, SwinBERT's `model.bin`, a captioner's folder."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor
 
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone, relative_position_index
-from albertkit.checkpoints.folder import read_tensor_file
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import read_json
+from albertkit.files import load
+from albertkit.model.folder import read_tensor_file
 
 PREFIX = "swin.backbone."  # in a checkpoint of SwinBERT
 KIND = "video-swin:"
@@ -24,18 +25,7 @@ _HEADS = ("cls_head.", "head.")  # of classifiers, where nothing stands before t
 def load_video_swin(
     name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
 ) -> VideoSwinBackbone:
-    """Load from a file, or make again from settings and weights, which needs no file. Frozen until `requires_grad_()`.
-
-    Args:
-        name: `video-swin:` and a file, or a folder with one of the files `backbone.safetensors`, `model.bin`,
-            `model.safetensors` or a single `.pth`.
-        settings: As `VideoSwinBackbone.settings` gave them. Default: what the shapes say. Without weights the file must agree.
-        weights: As its `state_dict` gave them. Default: those of the file.
-
-    Raises:
-        DataError: not-found, wrong-kind. CheckpointError: no-weights, broken-weights, weights-mismatch, other-backbone.
-        ConfigError: bad-settings.
-    """
+    """Load from a file, or make again from settings and weights, which needs no file. Frozen until `requires_grad_()`."""
     if weights is not None:
         return _filled(dict(settings or {}), weights, name, name)
     file = find_file(Path(name.removeprefix(KIND)))
@@ -47,9 +37,10 @@ def load_video_swin(
         differing = [key for key in found if key != "drop_path_rate" and settings.get(key) != found[key]]
         if differing:
             raise CheckpointError(
-                "other-backbone", f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
+                "changed",
+                f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
                 "name the model that the captioner was made with, or prepare and train again",
-            )  # fmt: skip
+            )
         found = dict(settings)
     return _filled(found, tensors, name, str(file)).requires_grad_(False)
 
@@ -61,11 +52,7 @@ def read_video_swin(state: Mapping[str, Tensor], file: Path, name: str) -> Video
 
 
 def find_file(path: Path) -> Path:
-    """The file itself, or that of a folder.
-
-    Raises:
-        DataError: not-found. CheckpointError: no-weights.
-    """
+    """Return the file itself, or that of a folder."""
     if path.is_file():
         return path
     if not path.is_dir():
@@ -75,27 +62,20 @@ def find_file(path: Path) -> Path:
         if len(files) == 1:
             return files[0]
     raise CheckpointError(
-        "no-weights", f"`{path}` holds none of {', '.join(_FILES[:-1])}, and not one .pth", "name the file itself"
+        "missing-file", f"`{path}` holds none of {', '.join(_FILES[:-1])}, and not one .pth", "name the file itself"
     )
 
 
 def sort_video_swin(state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The settings that the shapes of a state dict say, and the backbone's tensors under our names, in float32.
-
-    Args:
-        state: Of a backbone, a classifier or a whole SwinBERT; what is beside the backbone is left out.
-        file: Where it is from, for messages.
-
-    Raises:
-        CheckpointError: weights-mismatch.
-    """
+    """Return the settings that the shapes of a state dict say, and the backbone's tensors under our names, in float32."""
     starts = [key.removesuffix(_FIRST) for key in state if key.endswith(_FIRST)]
     if len(starts) != 1 or state[starts[0] + _FIRST].dim() != 5:
         found = f"has {len(starts)} tensors" if len(starts) != 1 else "is a Swin for images: it has no 3-D"
         raise CheckpointError(
-            "weights-mismatch", f"`{file}` {found} `{_FIRST}`",
+            "weights-mismatch",
+            f"`{file}` {found} `{_FIRST}`",
             "name a Video Swin checkpoint, for example swin_base_patch244_window877_kinetics600_22k.pth",
-        )  # fmt: skip
+        )
     start = starts[0]
     own = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
     if not start:
@@ -111,14 +91,15 @@ def sort_video_swin(state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, 
     index = relative_position_index((time, height, width))
     if wrong := [key for key, found in indices.items() if not torch.equal(found.long(), index)]:
         raise CheckpointError(
-            "weights-mismatch", f"`{wrong[0]}` in `{file}` is not that of windows of {settings['window_size']}",
+            "weights-mismatch",
+            f"`{wrong[0]}` in `{file}` is not that of windows of {settings['window_size']}",
             "copy or download it again",
-        )  # fmt: skip
+        )
     return settings, {key: tensor.float() for key, tensor in own.items()}
 
 
 def published_state(backbone: VideoSwinBackbone, prefix: str = PREFIX) -> dict[str, Tensor]:
-    """The inverse of `sort_video_swin`: parameters and index tables under the published names."""
+    """Return the inverse of `sort_video_swin`: parameters and index tables under the published names."""
     state: dict[str, Tensor] = {}
     for key, tensor in backbone.state_dict().items():
         state[prefix + key] = tensor.detach().cpu().contiguous()
@@ -127,17 +108,24 @@ def published_state(backbone: VideoSwinBackbone, prefix: str = PREFIX) -> dict[s
     return state
 
 
+@dataclass
+class _SavedBackbone:
+    settings: dict[str, Any]
+
+
+@dataclass
+class _Saved:
+    """Backbone of a captioner, as `captioner.json` has it."""
+
+    backbone: _SavedBackbone
+
+
 def _settings_of_captioner(file: Path) -> dict[str, Any] | None:
-    """Read what a captioner says of the backbone that it keeps; None for any other file."""
-    beside = file.parent / "captioner.json"
-    if file.name != _FILES[0] or not beside.is_file():
+    """Read the settings of the backbone that a captioner keeps; None for any other file."""
+    captioner = file.parent / "captioner.json"
+    if file.name != _FILES[0] or not captioner.is_file():
         return None
-    try:
-        return dict(read_json(beside, "captioner")["backbone"]["settings"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            "no-captioner", f"`{beside}` is not what a captioner is saved as: {error!r}", "copy the folder again"
-        ) from None
+    return load(captioner, _Saved, "captioner", "copy the folder again").backbone.settings
 
 
 def _settings(own: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -149,14 +137,18 @@ def _settings(own: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[
         depths[stage] += 1
     heads = [own[f"layers.{stage}.blocks.0{_TABLE}"].shape[1] for stage in range(len(depths))]
     return {
-        "embed_dim": first.shape[0], "depths": depths, "num_heads": heads,
+        "embed_dim": first.shape[0],
+        "depths": depths,
+        "num_heads": heads,
         "window_size": _window(own[f"layers.0.blocks.0{_TABLE}"], indices[f"layers.0.blocks.0{_INDEX}"]),
-        "patch_size": list(first.shape[2:]), "patch_norm": "patch_embed.norm.weight" in own, "drop_path_rate": 0.2,
-    }  # fmt: skip
+        "patch_size": list(first.shape[2:]),
+        "patch_norm": "patch_embed.norm.weight" in own,
+        "drop_path_rate": 0.2,
+    }
 
 
 def _window(table: Tensor, index: Tensor) -> list[int]:
-    """The sides whose product is the number of tokens, and whose offsets are as many as the table's rows."""
+    """Return the sides whose product is the number of tokens, and whose offsets are as many as the table's rows."""
     tokens, rows = len(index), len(table)
     sides = [side for side in range(1, tokens + 1) if tokens % side == 0]
     for height, width in product(sides, sides):
@@ -176,11 +168,12 @@ def _filled(settings: dict[str, Any], tensors: Mapping[str, Tensor], name: str, 
             {key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items()}, assign=True
         )
     except TypeError as error:
-        raise ConfigError("bad-settings", f"`{name}`: {error}", "copy the whole captioner again") from None
+        raise ConfigError("bad-value", f"`{name}`: {error}", "copy the whole captioner again") from None
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise CheckpointError(
-            "broken-weights", f"the weights in `{source}` are not those of its Video Swin: {reason}",
+            "corrupt",
+            f"the weights in `{source}` are not those of its Video Swin: {reason}",
             "copy or download it again",
-        ) from None  # fmt: skip
+        ) from None
     return backbone.eval()

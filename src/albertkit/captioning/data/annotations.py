@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.fields import VIDEO_ENDINGS, as_key, as_span, find_above
+from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_key, as_span, find_above
 from albertkit.captioning.data.layouts import LAYOUTS, Place, Record, records
+from albertkit.data.bad_rows import Faults, counted
 from albertkit.errors import DataError
 from albertkit.files import plain_file, read_json
-from albertkit.tasks.faults import Faults, counted
 
 
 def read_annotations(path: Path, faults: Faults) -> dict[str, list[Clip]]:
@@ -21,26 +20,16 @@ def read_annotations(path: Path, faults: Faults) -> dict[str, list[Clip]]:
     for from that folder and those above it, too. VATEX's and YouCook2's clips may be cut out already (`ID_000010_000020.mp4`,
     `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and `end time` count in films that the files were
     cut from, and are not used.
-
-    Args:
-        path: The file.
-        faults: Told of videos and captions that cannot be used, with the number of the record, from 1.
-
-    Returns:
-        Split to clips, in the order of the file; "" where the file names no splits. A split none of whose videos is there
-        is left out, which the faults' notes say.
-
-    Raises:
-        DataError: broken-json, unknown-layout; bad-row, if the faults are to stop.
     """
     found = records(
         _content(path), lambda number, where, reason: faults.add(path, number, reason, where=where), faults.note
     )
     if found is None:
         raise DataError(
-            "unknown-layout", f"`{path}` is not captions of {LAYOUTS}",
+            "missing-file",
+            f"`{path}` is not captions of {LAYOUTS}",
             "write a manifest instead: one JSON object a line with video and captions",
-        )  # fmt: skip
+        )
     files = _by_name(path.parent)
     splits: dict[str, list[Clip]] = defaultdict(list)
     named: Counter[str] = Counter()
@@ -84,7 +73,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
                 if line.strip():
                     yield number, json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise DataError("broken-json", f"`{path}`, line {number:,}: {error}", "restore the file") from None
+                raise DataError("bad-file", f"`{path}`, line {number:,}: {error}", "restore the file") from None
 
 
 def _clip(record: Record, folder: Path, files: dict[str, list[Path]]) -> Clip:

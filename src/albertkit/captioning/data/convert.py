@@ -1,26 +1,29 @@
 """`convert_clips`: manifests to SwinBERT's files, and anything that can be read to manifests."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from albertkit.captioning.data.manifest import write_manifest
 from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.data.swinbert_writing import swinbert_rows, write_swinbert
+from albertkit.captioning.options import ConvertClipsOptions
 from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.data.bad_rows import Faults, first_of
 from albertkit.errors import ConfigError
-from albertkit.tasks.faults import Fault, Faults
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
 
 
 @dataclass(frozen=True)
-class ClipConversion:
+class ClipConversion(Result):
     """What `convert_clips` did.
 
     Attributes:
         files: The manifests, or the YAMLs.
-        clips: In each split.
-        captions: In all.
+        clips: Number of clips by split.
+        captions: Number of captions.
         left_out: Rows of the source that could not be used.
         notes: What was passed over in files.
         seconds: It took.
@@ -29,57 +32,43 @@ class ClipConversion:
     files: tuple[Path, ...]
     clips: dict[str, int]
     captions: int
-    left_out: tuple[Fault, ...]
+    left_out: tuple[str, ...]
     notes: tuple[str, ...]
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        faults = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.left_out]
-        return asdict(self) | {
-            "files": [str(file) for file in self.files],
-            "left_out": faults,
-            "notes": list(self.notes),
-        }
+    @property
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return the notes, and the first rows that were left out."""
+        return (*self.notes, *first_of([f"left out: {row}" for row in self.left_out], "--json lists all"))
+
+    def sections(self) -> list[Section]:
+        """Return what a person is shown."""
+        splits = [f"{name} {count:,}" for name, count in self.clips.items()]
+        return [Facts({**vars(self), "clips": splits, "left_out": len(self.left_out) or None, "notes": None})]
 
 
-def convert_clips(
-    source: str | Path,
-    target: str | Path,
-    split: str | None = None,
-    frames: FrameSampling | None = None,
-    faults: Faults | None = None,
-) -> ClipConversion:
-    """Write clips in the other form.
-
-    Args:
-        source: As `read_clips`.
-        target: `NAME.jsonl`, a manifest of one split; or a folder, for SwinBERT's files of every split (its `val` is dev).
-        split: Convert this one. Default: all there are.
-        frames: Write these frames of each clip, as JPEGs, instead of the path of its video; for a folder.
-        faults: Told of what is no clip. Default: stop at the first.
-
-    Raises:
-        ConfigError: bad-argument.
-        DataError: what reading and writing raise.
-        MissingExtraError: missing-extra.
-    """
-    began, place, faults = time.perf_counter(), Path(target), Faults() if faults is None else faults
-    splits = read_splits(source, split, faults)
-    if place.suffix.lower() == ".jsonl":
+@takes(ConvertClipsOptions)
+def convert_clips(options: ConvertClipsOptions) -> ClipConversion:
+    """Write clips in the other form: a manifest of one split, or SwinBERT's files of every split, whose `val` is dev."""
+    began, target, faults = time.perf_counter(), Path(options.target), Faults(options.on_error)
+    frames = None
+    if options.frames is not None:
+        frames = FrameSampling(num_frames=options.frames, size=options.size, rounding=options.rounding)
+    splits = read_splits(options.source, options.split, faults)
+    if target.suffix.lower() == ".jsonl":
         if frames is not None:
-            raise ConfigError("bad-argument", f"`{place}` is a manifest, which holds no frames", "name a folder")
+            raise ConfigError("bad-value", f"`{target}` is a manifest, which holds no frames", "name a folder")
         if len(splits) > 1:
-            raise ConfigError("bad-argument", f"`{source}` has {', '.join(splits)}", "name one of them with --split")
-        write_manifest(place, next(iter(splits.values())))
-        files = [place]
+            listed = ", ".join(splits)
+            raise ConfigError("bad-value", f"`{options.source}` has {listed}", "name one of them with --split")
+        write_manifest(target, next(iter(splits.values())))
+        files = [target]
     else:
         names = {"dev": "val"}
         for name, clips in splits.items():  # before the first file is written
             swinbert_rows(clips, names.get(name, name), frames is not None)
-        files = [write_swinbert(clips, place, names.get(name, name), frames) for name, clips in splits.items()]
+        files = [write_swinbert(clips, target, names.get(name, name), frames) for name, clips in splits.items()]
     captions = sum(len(clip.captions) for clips in splits.values() for clip in clips)
-    return ClipConversion(
-        tuple(files), {name: len(clips) for name, clips in splits.items()}, captions, tuple(faults.found),
-        tuple(faults.notes), round(time.perf_counter() - began, 3),
-    )  # fmt: skip
+    counts = {name: len(clips) for name, clips in splits.items()}
+    seconds = round(time.perf_counter() - began, 3)
+    return ClipConversion(tuple(files), counts, captions, faults.lines(), tuple(faults.notes), seconds)

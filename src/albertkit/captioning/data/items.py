@@ -5,6 +5,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,23 +14,23 @@ import google_crc32c
 import numpy as np
 
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, plain_file, read_json, remove_leftovers, write_json
+from albertkit.files import atomic_file, load, plain_file, remove_leftovers, write_json
 
 ITEMS = "items"
 _AGAIN = "run the same `albertkit caption prepare` again: it makes what is missing or broken"
-_CHECKSUM_BYTES = 4  # items of an earlier albertkit have none
+_CHECKSUM_BYTES = 4
 # numpy reads the header of a .npy file with `ast`, which fails now and then when two threads do so at once (CPython issue
 # 106905, seen with 3.11.7: "AST constructor recursion depth mismatch").
 PARSING = Lock()
 
 
 def item_name(facts: dict[str, Any]) -> str:
-    """Sha256 over everything that decides an item's numbers, 64 hex digits."""
+    """Return Sha256 over everything that decides an item's numbers, 64 hex digits."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def item_file(folder: Path, name: str) -> Path:
-    """Where an item lies."""
+    """Return where an item lies."""
     return folder / ITEMS / name[:2] / f"{name}.npy"
 
 
@@ -49,19 +50,21 @@ def write_notes(folder: Path, name: str, notes: Sequence[str]) -> None:
         write_json(item_file(folder, name).with_suffix(".json"), {"notes": list(notes), "sha256": _digest(list(notes))})
 
 
-def read_notes(folder: Path, name: str) -> list[str]:
-    """What `write_notes` kept; mostly nothing.
+@dataclass
+class _Notes:
+    notes: list[str]
+    sha256: str
 
-    Raises:
-        DataError: broken-json, broken-item.
-    """
+
+def read_notes(folder: Path, name: str) -> list[str]:
+    """Read the notes stored with an item; usually there are none."""
     file = item_file(folder, name).with_suffix(".json")
-    kept = read_json(file, "notes") if file.exists() else []
-    if isinstance(kept, list):  # of an earlier albertkit
-        return kept
-    if kept.get("sha256") != _digest(kept.get("notes")):
-        raise DataError("broken-item", f"`{file}` is not what was written", _AGAIN)
-    return kept["notes"]
+    if not file.exists():
+        return []
+    kept = load(file, _Notes, "notes of a clip", _AGAIN)
+    if kept.sha256 != _digest(kept.notes):
+        raise DataError("corrupt", f"`{file}` is corrupted: sha256 mismatch", _AGAIN)
+    return kept.notes
 
 
 def _digest(notes: Any) -> str:
@@ -69,20 +72,19 @@ def _digest(notes: Any) -> str:
 
 
 def item_shape(folder: Path, name: str, dtype: str) -> tuple[int, ...] | None:
-    """The shape of an item by its first bytes; None where it is missing, cut off, or of another dtype."""
+    """Return the shape of an item by its first bytes; None where it is missing, cut off, or of another dtype."""
     file = item_file(folder, name)
     try:
         with open(plain_file(file), "rb") as stream:
             shape, found = _header(stream)
-            size = stream.tell() + math.prod(shape) * found.itemsize
+            size = stream.tell() + math.prod(shape) * found.itemsize + _CHECKSUM_BYTES
     except (OSError, ValueError):
         return None
-    sizes = (size, size + _CHECKSUM_BYTES)
-    return shape if found == np.dtype(dtype) and file.stat().st_size in sizes else None
+    return shape if found == np.dtype(dtype) and file.stat().st_size == size else None
 
 
 def is_sound(folder: Path, name: str, dtype: str) -> bool:
-    """Whether an item is there and, with its notes, is what was written."""
+    """Return whether an item and its notes are there and not corrupted."""
     try:
         read_item(folder, name, dtype)
         read_notes(folder, name)
@@ -92,14 +94,10 @@ def is_sound(folder: Path, name: str, dtype: str) -> bool:
 
 
 def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
-    """Read an item.
-
-    Raises:
-        DataError: missing-item, broken-item.
-    """
+    """Read an item."""
     file, hint = item_file(folder, name), _AGAIN
     if not file.exists():
-        raise DataError("missing-item", f"`{file}` is not there", hint)
+        raise DataError("missing-file", f"`{file}` is not there", hint)
     try:
         with open(plain_file(file, "item"), "rb") as stream:
             shape, found = _header(stream)
@@ -110,15 +108,15 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     except DataError:
         raise
     except ValueError as error:
-        raise DataError("broken-item", f"`{file}` is no array of numbers: {error}", hint) from None
+        raise DataError("corrupt", f"`{file}` is no array of numbers: {error}", hint) from None
     if found != np.dtype(dtype) or values.size != math.prod(shape):
         raise DataError(
-            "broken-item",
+            "corrupt",
             f"`{file}` holds {values.size:,} numbers of {found}, not {math.prod(shape):,} of {dtype}",
             hint,
         )
-    if len(checksum) not in (0, _CHECKSUM_BYTES) or checksum not in (b"", _checksum(values)):
-        raise DataError("broken-item", f"`{file}` is not what was written (CRC-32C differs)", hint)
+    if checksum != _checksum(values):
+        raise DataError("corrupt", f"`{file}` is corrupted: CRC-32C mismatch", hint)
     return values.reshape(shape)
 
 

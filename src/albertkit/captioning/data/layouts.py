@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from albertkit.captioning.data.fields import as_captions, spanned
+from albertkit.captioning.data.clip import as_captions, spanned
 
 LAYOUTS = "MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC"
 _KINETICS_SPAN = re.compile(r"(.+)_(\d{6})_(\d{6})")  # VATEX's videoID: the video, and the seconds of the clip
@@ -33,16 +33,7 @@ class Record(NamedTuple):
 
 
 def records(content: Any, report: Report, note: Callable[[str], None]) -> Iterator[Record] | None:
-    """Recognise the layout of a file's content.
-
-    Args:
-        content: What the JSON holds; of a JSONL the list of its lines.
-        report: Called for each record that is not as it should be.
-        note: Called with what is passed over in all records.
-
-    Returns:
-        The clips, or None for another layout.
-    """
+    """Recognise the layout of a file's content."""
     if isinstance(content, dict):
         lists = {name: value for name, value in content.items() if isinstance(value, list)}
         if {"videos", "sentences"} <= lists.keys():
@@ -118,7 +109,7 @@ def _vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iter
 
 
 def _msvd(split: str, rows: list[Any], report: Report) -> Iterator[Record]:
-    """A row a caption; rows of one video belong together."""
+    """Yield a row a caption; rows of one video belong together."""
     clips: dict[str, Record] = {}
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:

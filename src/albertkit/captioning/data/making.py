@@ -16,9 +16,9 @@ import numpy as np
 
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.items import is_sound, item_shape, write_item, write_notes
-from albertkit.captioning.data.progress import PrepareProgress
 from albertkit.captioning.data.recipe import Recipe
 from albertkit.errors import DataError, explain
+from albertkit.frame.progress import Progress
 
 Group = list[tuple[str, Clip]]
 Read = tuple[np.ndarray, tuple[str, ...]]  # and notes
@@ -28,27 +28,12 @@ def name_items(
     recipe: Recipe,
     clips: Sequence[tuple[str, Clip]],
     settings: dict[str, Any],
-    display: PrepareProgress,
+    display: Progress,
     *,
     workers: int,
     stop: bool,
 ) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], DataError]]:
-    """Read every file and name its item.
-
-    Args:
-        recipe: How items are made.
-        clips: Split and clip.
-        settings: Of the recipe.
-        display: Told of what is done.
-        workers: Threads that read.
-        stop: Raise the first error.
-
-    Returns:
-        (split, key) to the name of the item, and to what is wrong with the file.
-
-    Raises:
-        DataError: with `stop`, what is wrong.
-    """
+    """Read every file and name its item."""
 
     def name(pair: tuple[str, Clip]) -> str | DataError:
         try:
@@ -63,7 +48,7 @@ def name_items(
                 names[part, clip.key] = found
             else:
                 failed[part, clip.key] = found
-            display.update(1, isinstance(found, DataError))
+            display.update(display.done + 1, _skipped(failed))
     return names, failed
 
 
@@ -71,29 +56,13 @@ def make_items(
     recipe: Recipe,
     items: Mapping[str, Clip],
     folder: Path,
-    display: PrepareProgress,
+    display: Progress,
     *,
     batch_size: int,
     workers: int,
     stop: bool,
 ) -> tuple[int, dict[str, DataError]]:
-    """Make every item that is not there.
-
-    Args:
-        recipe: How.
-        items: Name to a clip that has it.
-        folder: Of the prepared clips.
-        display: Told of what is done.
-        batch_size: Clips that go through the backbone at once.
-        workers: Threads that read.
-        stop: Raise the first error.
-
-    Returns:
-        How many were made, and the errors of those that cannot be.
-
-    Raises:
-        MachineError: disk-full, features-not-finite. DataError: with `stop`, what is wrong with a clip.
-    """
+    """Make every item that is not there."""
     made, failed = 0, dict[str, DataError]()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
 
@@ -123,7 +92,7 @@ def make_items(
                     write_notes(folder, name, frames[name][1])
                     write_item(folder, name, array)
             made += len(new)
-            display.update(len(group), sum(name in failed for name, _ in group))
+            display.update(display.done + len(group), _skipped(failed))
     finally:
         pool.shutdown(cancel_futures=True)
     return made, failed
@@ -154,8 +123,12 @@ def _is_there(recipe: Recipe, folder: Path, name: str) -> bool:
     return recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype)
 
 
+def _skipped(failed: Mapping[Any, Any]) -> str:
+    return f"{len(failed):,} skipped" if failed else ""
+
+
 def _as_data_error(error: DataError | OSError, stop: bool) -> DataError:
-    """What is wrong with a file; a fault of the machine, and with `stop` any, is raised."""
+    """Return what is wrong with a file; a fault of the machine, and with `stop` any, is raised."""
     explained = explain(error)
     if stop or not isinstance(explained, DataError):
         raise explained or error

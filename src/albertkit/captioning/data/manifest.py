@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.fields import FEATURE_ENDINGS, as_captions, as_file, as_key, as_span, spanned
+from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip, as_captions, as_file, as_key, as_span, spanned
+from albertkit.data.bad_rows import Faults
+from albertkit.data.lines import not_json
 from albertkit.errors import DataError, near_miss
 from albertkit.files import atomic_file, plain_file
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.tables.source import not_json
 
 _SOURCES = ("video", "features", "frames")
 _NAMES = (*_SOURCES, "row", "key", "start", "end", "captions", "caption")
@@ -23,13 +22,6 @@ def read_manifest(path: Path, faults: Faults) -> list[Clip]:
     A line is an object with one of `video`, `features` (`.npy`, `.safetensors`) and `frames` (a TSV of frames, with the `row`
     of it, from 0), which are paths from the manifest's folder; and, where wanted, `start` and `end` in seconds, `captions` (a
     list) or `caption` (one text), and `key`, which otherwise is the path, with the span behind it where there is one.
-
-    Args:
-        path: The file; UTF-8.
-        faults: Told of every line that is no clip.
-
-    Raises:
-        DataError: not-found; bad-row, if the faults are to stop.
     """
     clips: dict[str, tuple[Clip, int]] = {}
     with open(plain_file(path, "manifest"), "rb") as stream:
@@ -81,21 +73,13 @@ def _clip(record: Any, folder: Path) -> Clip:
 
 
 def write_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
-    """Write clips as a manifest, whole or not at all.
-
-    Args:
-        path: The file. Its folder is made if missing; from it the paths of the clips are written.
-        clips: The clips; their keys must differ.
-
-    Raises:
-        DataError: duplicate-clip.
-    """
+    """Write clips as a manifest, whole or not at all."""
     target = Path(path)
     keys: set[str] = set()
     with atomic_file(target, "w") as stream:
         for clip in clips:
             if clip.key in keys:
-                raise DataError("duplicate-clip", f"two clips have the key `{clip.key}`", "give each its own key")
+                raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
             keys.add(clip.key)
             stream.write(json.dumps(_record(clip, target.parent), ensure_ascii=False) + "\n")
 

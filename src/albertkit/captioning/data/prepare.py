@@ -5,21 +5,27 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from albertkit.captioning.backbones.backbone import Backbone
+from albertkit.captioning.backbones import Backbone, load_backbone
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.items import item_shape, read_notes, remove_unfinished
 from albertkit.captioning.data.making import make_items, name_items
 from albertkit.captioning.data.prepared import PREPARED, clips_file
-from albertkit.captioning.data.progress import PrepareProgress
+from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.data.recipe import Recipe
+from albertkit.captioning.options import PrepareOptions
 from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.data.bad_rows import Fault, Faults, first_of
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, only_writer, read_json, write_json
-from albertkit.tasks.faults import Fault
+from albertkit.frame.command import takes
+from albertkit.frame.progress import Progress
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
+from albertkit.training.distributed import join_world
 
 SKIPPED = "skipped.jsonl"
 _SHORT = ("format", "kind", "backbone", "sampling", "grid")  # settings that a message can hold
@@ -43,19 +49,21 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class PrepareReport:
+class PrepareReport(Result):
     """What `prepare` did.
 
     Attributes:
         out: The folder.
         kind: "features" or "frames".
-        clips: Usable ones, by split.
-        captions: Of these.
+        clips: Number of usable clips by split.
+        captions: Number of their captions.
         tokens: Visual tokens of a clip; None where clips differ.
         computed: Items made by this call; clips of the same content share one.
         reused: Items that were there.
         skipped: Clips that could not be used.
-        seconds: Of this call.
+        seconds: Time of this call.
+        left_out: Rows of the data that are no clips.
+        notes: What was passed over in files.
     """
 
     out: Path
@@ -67,82 +75,124 @@ class PrepareReport:
     reused: int
     skipped: tuple[Skipped, ...]
     seconds: float
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self) | {"out": str(self.out)}
+    @property
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return the notes, and the first rows and clips that could not be used."""
+        listed = f"all are listed in {self.out / SKIPPED}"
+        rows = first_of([f"left out: {row}" for row in self.left_out], listed)
+        clips = first_of([f"skipped: {clip.split} `{clip.key}`: {clip.reason}" for clip in self.skipped], listed)
+        return (*self.notes, *rows, *clips)
+
+    def sections(self) -> list[Section]:
+        """Return what a person is shown."""
+        counts = {"skipped": len(self.skipped) or None, "left_out": len(self.left_out) or None, "notes": None}
+        splits = [f"{name} {count:,}" for name, count in self.clips.items()]
+        return [Facts({**vars(self), **counts, "clips": splits})]
 
 
-def prepare(
-    clips: Mapping[str, Sequence[Clip]] | Sequence[Clip],
-    out: str | Path,
-    backbone: Backbone | None,
-    sampling: FrameSampling | None = None,
-    *,
-    max_tokens: int = 196,
-    train_backbone: bool = False,
-    batch_size: int = 8,
-    workers: int | None = None,
-    on_error: Literal["stop", "skip"] = "skip",
-    progress: bool = False,
-    left_out: Sequence[Fault] = (),
-) -> PrepareReport:
-    """Bring the visual side of clips to the disk.
+@dataclass(frozen=True)
+class ClipsToPrepare:
+    """Arguments of `prepare`.
 
-    An item is named by the content of its file, the span, the sampling and the backbone: called again, it makes only what is
-    missing or has changed; killed at any moment and called again, it ends with the same bytes. Splits that are in the folder
-    already and are not among `clips` stay.
-
-    Args:
+    Attributes:
         clips: By split, or those of train.
         out: The folder: `items/`, `clips-SPLIT.jsonl`, `skipped.jsonl` and, written last, `prepared.json`.
         backbone: On its device. None for clips that are files of features.
         sampling: Which frames, and how large; needed with a backbone.
-        max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours (`pool_grid`).
-        train_backbone: Keep the frames, so that the backbone can be trained along; one without weights of its own always is.
+        max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours in space.
+        train_backbone: Keep frames, so that the backbone can be trained along; one without weights of its own always is.
         batch_size: Clips that go through the backbone at once.
         workers: Threads that decode. Default: one a core, 8 at most.
         on_error: Clips that cannot be read: skip and name them, or stop at the first.
         progress: Show it on stderr.
         left_out: Rows of the data that are no clips, to be listed in `skipped.jsonl`, too.
-
-    Raises:
-        ConfigError: bad-value, conflicting-options.
-        DataError: duplicate-clip, other-preparation, no-usable-clips; with on_error "stop" what reading a clip raises.
-        MachineError: features-not-finite, disk-full, in-use.
     """
-    began = time.perf_counter()
-    for name, value in (("batch_size", batch_size), ("workers", workers), ("max_tokens", max_tokens)):
-        if value is not None and value < 1:
-            raise ConfigError("bad-value", f"{name} is {value}, it must be at least 1", "leave it out for the default")
-    splits = {name: list(part) for name, part in (clips if isinstance(clips, Mapping) else {"train": clips}).items()}
-    folder, recipe = Path(out), Recipe.of(backbone, sampling, max_tokens, train_backbone)
+
+    clips: Mapping[str, Sequence[Clip]] | Sequence[Clip]
+    out: str | Path
+    backbone: Backbone | None
+    sampling: FrameSampling | None = None
+    _: KW_ONLY
+    max_tokens: int = 196
+    train_backbone: bool = False
+    batch_size: int = 8
+    workers: int | None = None
+    on_error: Literal["stop", "skip"] = "skip"
+    progress: bool = False
+    left_out: Sequence[Fault] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "workers", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                fact = f"{name} is {value}, it must be at least 1"
+                raise ConfigError("bad-value", fact, "leave it out for the default")
+
+    @property
+    def splits(self) -> dict[str, list[Clip]]:
+        """Return the clips by split."""
+        splits = self.clips if isinstance(self.clips, Mapping) else {"train": self.clips}
+        return {name: list(part) for name, part in splits.items()}
+
+
+@takes(PrepareOptions)
+def prepare_data(options: PrepareOptions) -> PrepareReport:
+    """Read data, load a backbone, and prepare every split."""
+    faults = Faults(options.on_error)
+    clips = read_splits(options.data, options.split, faults)
+    backbone, sampling = None, None
+    if options.backbone != "features":
+        backbone = load_backbone(options.backbone).to(join_world(options.device).device)
+        size = options.size or backbone.frame_size
+        sampling = FrameSampling(num_frames=options.frames, size=size, rounding=options.rounding)
+    report = prepare(
+        clips,
+        options.out,
+        backbone,
+        sampling,
+        max_tokens=options.max_tokens,
+        train_backbone=options.train_backbone,
+        batch_size=options.batch_size,
+        workers=options.workers,
+        on_error=options.on_error,
+        progress=options.progress,
+        left_out=faults.found,
+    )
+    return replace(report, left_out=faults.lines(), notes=tuple(faults.notes))
+
+
+@takes(ClipsToPrepare)
+def prepare(given: ClipsToPrepare) -> PrepareReport:
+    """Bring the visual side of clips to the disk.
+
+    An item is named by the content of its file, the span, the sampling and the backbone: called again, it makes only what is
+    missing or has changed; killed at any moment and called again, it ends with the same bytes. Splits that are in the folder
+    already and are not among `clips` stay.
+    """
+    began, splits, folder = time.perf_counter(), given.splits, Path(given.out)
+    recipe = Recipe.of(given.backbone, given.sampling, given.max_tokens, given.train_backbone)
     _check(splits, recipe)
     with only_writer(folder):
-        return _prepare(splits, folder, recipe, batch_size, workers, on_error == "stop", progress, began, left_out)
+        report = _prepare(given, splits, folder, recipe)
+    return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
 def _prepare(
-    splits: Mapping[str, Sequence[Clip]],
-    folder: Path,
-    recipe: Recipe,
-    batch_size: int,
-    workers: int | None,
-    stop: bool,
-    progress: bool,
-    began: float,
-    left_out: Sequence[Fault],
+    given: ClipsToPrepare, splits: Mapping[str, Sequence[Clip]], folder: Path, recipe: Recipe
 ) -> PrepareReport:
-    settings = recipe.settings()
+    settings, stop = recipe.settings(), given.on_error == "stop"
     before = _splits_before(folder, settings)
     remove_unfinished(folder)
-    threads = workers or min(8, os.cpu_count() or 1)
+    how: dict[str, Any] = {"workers": given.workers or min(8, os.cpu_count() or 1), "stop": stop}
     each = [(part, clip) for part, clips in splits.items() for clip in clips]
-    with PrepareProgress("looking at files", len(each), progress) as display:
-        names, failed = name_items(recipe, each, settings, display, workers=threads, stop=stop)
+    with Progress("looking at files", len(each), "clips", given.progress) as display:
+        names, failed = name_items(recipe, each, settings, display, **how)
     items = {names[part, clip.key]: clip for part, clip in each if (part, clip.key) in names}
-    with PrepareProgress("preparing", len(items), progress) as display:
-        made, broken = make_items(recipe, items, folder, display, batch_size=batch_size, workers=threads, stop=stop)
+    with Progress("preparing", len(items), "clips", given.progress) as display:
+        made, broken = make_items(recipe, items, folder, display, batch_size=given.batch_size, **how)
     unmade = set(broken)
     broken |= _other_widths(recipe, items, folder, broken)
     if broken and stop:
@@ -153,12 +203,12 @@ def _prepare(
         for part, clip in each
         if (error := failed.get((part, clip.key)))
     )
-    counts = _write(folder, settings, splits, names, skipped, before, left_out)
-    return PrepareReport(
-        folder, recipe.kind, {name: counts[name]["clips"] for name in splits},
-        sum(counts[name]["captions"] for name in splits), recipe.grid and recipe.grid.num_tokens,
-        made, len(items) - made - len(unmade), skipped, round(time.perf_counter() - began, 3),
-    )  # fmt: skip
+    counts = _write(folder, settings, splits, names, skipped, before, given.left_out)
+    clips = {name: counts[name]["clips"] for name in splits}
+    captions = sum(counts[name]["captions"] for name in splits)
+    tokens = recipe.grid and recipe.grid.num_tokens
+    reused = len(items) - made - len(unmade)
+    return PrepareReport(folder, recipe.kind, clips, captions, tokens, made, reused, skipped, 0.0)
 
 
 def _check(splits: Mapping[str, Sequence[Clip]], recipe: Recipe) -> None:
@@ -168,7 +218,7 @@ def _check(splits: Mapping[str, Sequence[Clip]], recipe: Recipe) -> None:
         seen = Counter(clip.key for clip in clips)
         if seen and seen.most_common(1)[0][1] > 1:
             raise DataError(
-                "duplicate-clip",
+                "bad-row",
                 f"two clips of {part} have the key `{seen.most_common(1)[0][0]}`",
                 "give each its own key",
             )
@@ -177,7 +227,7 @@ def _check(splits: Mapping[str, Sequence[Clip]], recipe: Recipe) -> None:
 
 
 def _splits_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the folder holds, if it was made in the same way."""
+    """Return what the folder holds, if it was made in the same way."""
     if not (folder / PREPARED).exists():
         return {}
     before = read_json(folder / PREPARED, "prepared clips")
@@ -187,9 +237,7 @@ def _splits_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     if differing:
         shown = [f"{name} was {before.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
         shown += [name for name in differing if name not in _SHORT]
-        raise DataError(
-            "other-preparation", f"`{folder}` was prepared otherwise: {'; '.join(shown)}", "choose another --out"
-        )
+        raise DataError("changed", f"`{folder}` was prepared otherwise: {'; '.join(shown)}", "choose another --out")
     return dict(before["splits"])
 
 
@@ -204,12 +252,13 @@ def _other_widths(
     usual = widths.most_common(1)[0][0] if widths else 0
     return {
         name: DataError(
-            "wrong-width", f"`{items[name].source}` is {shape[1]} wide, most are {usual}",
+            "bad-row",
+            f"`{items[name].source}` is {shape[1]} wide, most are {usual}",
             "features of one model have one width",
         )
         for name, shape in shapes.items()
         if shape[1] != usual
-    }  # fmt: skip
+    }
 
 
 def _write(
@@ -221,7 +270,7 @@ def _write(
     before: dict[str, Any],
     left_out: Sequence[Fault],
 ) -> dict[str, Any]:
-    """The lists of clips and, last, `prepared.json`; the counts of all splits."""
+    """Return the lists of clips and, last, `prepared.json`; the counts of all splits."""
     unusable = {(clip.split, clip.key) for clip in skipped}
     of_rows = next(iter(splits)) if len(splits) == 1 else ""  # the data does not say which split a bad row is of
     rows = [Skipped(of_rows, fault.where, "bad-row", f"`{fault.file}`: {fault.reason}") for fault in left_out]
@@ -230,9 +279,10 @@ def _write(
         kept = [line for line in _lines(folder / SKIPPED) if json.loads(line)["split"] not in (*splits, of_rows)]
     except (ValueError, KeyError, TypeError) as error:  # bytes that are not UTF-8 are a ValueError, too
         raise DataError(
-            "broken-json", f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}",
+            "bad-file",
+            f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}",
             "delete that file; it only lists the clips that were left out",
-        ) from None  # fmt: skip
+        ) from None
     _write_lines(folder / SKIPPED, kept + listed)
     counts = dict(before)
     for part, clips in splits.items():
@@ -242,9 +292,10 @@ def _write(
             reasons = ", ".join(f"{count:,} {slug}" for slug, count in slugs.most_common()) or "there are none"
             first = next((f"; the first: {clip.reason}" for clip in skipped if clip.split == part), "")
             raise DataError(
-                "no-usable-clips", f"none of the {len(clips):,} clips of {part} can be used: {reasons}{first}",
+                "too-little-data",
+                f"none of the {len(clips):,} clips of {part} can be used: {reasons}{first}",
                 f"`{folder / SKIPPED}` says what is wrong with each",
-            )  # fmt: skip
+            )
         _write_lines(folder / clips_file(part), [_line(clip, names[part, clip.key], folder) for clip in usable])
         captions = sum(len(clip.captions) for clip in usable)
         counts[part] = {"clips": len(usable), "captions": captions, "skipped": len(clips) - len(usable)}

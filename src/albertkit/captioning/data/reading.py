@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from albertkit.captioning.data.annotations import is_annotations, read_annotations
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.fields import VIDEO_ENDINGS, as_captions, as_key
+from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_key
 from albertkit.captioning.data.layouts import LAYOUTS
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
+from albertkit.data.bad_rows import Faults, counted
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults, counted
 
 SPLITS = {
     "train": ("train", "training"), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test", "testing"),
@@ -30,28 +29,15 @@ def read_clips(path: str | Path, split: str | None = None, faults: Faults | None
             these for each split: train, dev (or val), test.
         split: Which one of them. Default: there is one only.
         faults: Told of what is no clip. Default: stop at the first.
-
-    Raises:
-        DataError: not-found, unknown-layout, unknown-split, several-splits, empty-input; bad-row, if the faults are to stop;
-            what the readers raise.
     """
     splits = read_splits(path, split, faults)
     if len(splits) > 1:
-        raise DataError(
-            "several-splits", f"`{path}` has {', '.join(splits)}", f"name one, for example {next(iter(splits))}"
-        )
+        raise DataError("ambiguous", f"`{path}` has {', '.join(splits)}", f"name one, for example {next(iter(splits))}")
     return next(iter(splits.values()))
 
 
 def read_splits(path: str | Path, split: str | None = None, faults: Faults | None = None) -> dict[str, list[Clip]]:
-    """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says.
-
-    Args:
-        path, split, faults: As `read_clips`.
-
-    Raises:
-        DataError: as `read_clips`, but several-splits.
-    """
+    """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
     place, faults = Path(path), Faults() if faults is None else faults
     if not place.exists():
         raise DataError("not-found", f"no such file or folder: `{place}`", "check the path")
@@ -74,13 +60,14 @@ def _nothing(place: Path, split: str, faults: Faults) -> DataError:
     first = next((f"; the first fault: {fault.where}: {fault.reason}" for fault in faults.found), "")
     counts = f" ({len(faults.found):,} faults)" if len(faults.found) > 1 else ""
     return DataError(
-        "empty-input", f"`{place}` has no clip that can be used for {split}{counts}{first}",
+        "empty",
+        f"`{place}` has no clip that can be used for {split}{counts}{first}",
         "mend the rows" if first else "name data with clips",
-    )  # fmt: skip
+    )
 
 
 def _annotations(place: Path) -> list[Path]:
-    """The file itself, or those of a folder, that hold captions as data sets publish them; none beside files for each split."""
+    """Return the file, or those of a folder, that hold published captions; none where there are files for each split."""
     if place.is_file():
         published = place.suffix.lower() == ".json" or (place.suffix.lower() == ".jsonl" and is_annotations(place))
         return [place] if published else []
@@ -91,7 +78,7 @@ def _annotations(place: Path) -> list[Path]:
 
 
 def _annotated(files: list[Path], split: str | None, faults: Faults) -> dict[str, list[Clip]]:
-    """The splits of one file or several; a file that names none is called as its own name says."""
+    """Return the splits of one file or several; a file that names none is called as its own name says."""
     found: dict[str, list[Clip]] = {}
     origin: dict[str, Path] = {}
     for file in files:
@@ -99,7 +86,7 @@ def _annotated(files: list[Path], split: str | None, faults: Faults) -> dict[str
             name = _standard(said) if said else _named_by(file) or split or "train"
             if name in found:
                 raise DataError(
-                    "several-files", f"`{origin[name]}` and `{file}` both hold clips of {name}", "name the file itself"
+                    "ambiguous", f"`{origin[name]}` and `{file}` both hold clips of {name}", "name the file itself"
                 )
             found[name], origin[name] = clips, file
     return found
@@ -110,7 +97,7 @@ def _one(place: Path, found: dict[str, _T], split: str | None) -> dict[str, _T]:
         return found
     if _standard(split) not in found:
         raise DataError(
-            "unknown-split", f"`{place}` has no {split}, only {', '.join(found) or 'nothing'}", "name one of these"
+            "missing-file", f"`{place}` has no {split}, only {', '.join(found) or 'nothing'}", "name one of these"
         )
     return {_standard(split): found[_standard(split)]}
 
@@ -121,22 +108,18 @@ def _standard(name: str) -> str:
 
 
 def _named_by(place: Path) -> str | None:
-    """The split that a name tells: `val.jsonl`, and also `val_32frames.yaml` and `vatex_validation_v1.0.json`."""
+    """Return the split that a name tells: `val.jsonl`, and also `val_32frames.yaml` and `vatex_validation_v1.0.json`."""
     parts = [place.stem] if place.is_dir() else re.split(r"[-_. ]", place.stem)
     return next((name for name in map(_standard, parts) if name in SPLITS), None)
 
 
 def _places(folder: Path, split: str | None) -> dict[str, Path]:
-    """The file or folder of each split; the folder itself where its own videos are the data."""
+    """Return the file or folder of each split; the folder itself where its own videos are the data."""
     return _by_split(folder) or {_named_by(folder) or split or "train": folder}
 
 
 def _by_split(folder: Path) -> dict[str, Path]:
-    """The file or folder that a folder has for each split.
-
-    Raises:
-        DataError: several-files.
-    """
+    """Return the file or folder that a folder has for each split."""
     found: dict[str, Path] = {}
     for name, stems in SPLITS.items():
         files = [folder / f"{stem}{ending}" for stem in stems for ending in _ENDINGS]
@@ -144,7 +127,7 @@ def _by_split(folder: Path) -> dict[str, Path]:
         there = there or [folder / stem for stem in stems if (folder / stem).is_dir()]
         if len(there) > 1:
             listed = " and ".join(f"`{place.name}`" for place in there)
-            raise DataError("several-files", f"`{folder}` has {listed} for {name}", "keep one, or name the file itself")
+            raise DataError("ambiguous", f"`{folder}` has {listed} for {name}", "keep one, or name the file itself")
         if there:
             found[name] = there[0]
     return found
@@ -158,22 +141,14 @@ def _read(place: Path, faults: Faults) -> list[Clip]:
     if place.suffix.lower() in (".yaml", ".yml"):
         return read_swinbert(place, faults)
     raise DataError(
-        "unknown-layout",
+        "missing-file",
         f"`{place}` is no data of clips",
         f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder",
     )
 
 
 def read_video_folder(folder: Path, faults: Faults) -> list[Clip]:
-    """Read the videos of a folder and those below, sorted by path; the captions of `a.mp4` are the lines of `a.txt` beside it.
-
-    Args:
-        folder: The folder.
-        faults: Told of a text without a video, without captions, and of two videos with one name.
-
-    Raises:
-        DataError: bad-row, if the faults are to stop.
-    """
+    """Read the videos of a folder and those below, sorted by path; the captions of `a.mp4` are the lines of `a.txt` beside it."""
     videos: dict[Path, list[Path]] = defaultdict(list)
     texts: set[Path] = set()
     for file in sorted(folder.rglob("*")):

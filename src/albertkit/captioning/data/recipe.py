@@ -1,4 +1,4 @@
-"""What an item is made of and how: frames as they are, frames through a frozen backbone, or features of somebody else."""
+"""Recipe of an item: frames as they are, frames through a frozen backbone, or features computed elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,17 +7,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from albertkit.captioning.backbones.backbone import Backbone, Grid
-from albertkit.captioning.backbones.pooling import pool_grid, pooled_grid
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.feature_files import read_features
-from albertkit.captioning.data.fields import FEATURE_ENDINGS
-from albertkit.captioning.data.frames import content_hash, frames_of
+from albertkit.captioning.backbones.backbone import Backbone, Grid, pool_grid, pooled_grid
+from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip
+from albertkit.captioning.data.frames import content_hash, frames_of, read_features
 from albertkit.captioning.data.items import item_name
+from albertkit.captioning.data.prepared import FORMAT
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import ConfigError, MachineError
-
-FORMAT = 1  # of the folder and of what is hashed; another number makes everything anew
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class Recipe:
 
     Attributes:
         kind: "frames", uint8 [T, S, S, 3], for a backbone that is trained along; else "features", float16 [M, D].
-        sampling: Of the frames; None for features of somebody else.
+        sampling: Of the frames; None for features computed elsewhere.
         backbone: None for these.
         grid: Of the tokens of a clip, after pooling; None for these, each clip then having its own.
     """
@@ -40,11 +36,7 @@ class Recipe:
     def of(
         cls, backbone: Backbone | None, sampling: FrameSampling | None, max_tokens: int, train_backbone: bool = False
     ) -> "Recipe":
-        """The recipe for a backbone; the frames themselves where it is trained along.
-
-        Raises:
-            ConfigError: bad-value, conflicting-options, and what the backbone raises for such frames.
-        """
+        """Return the recipe for a backbone; the frames themselves where it is trained along."""
         if backbone is None:
             return cls("features", None, None, None)
         if sampling is None:
@@ -60,11 +52,11 @@ class Recipe:
 
     @property
     def dtype(self) -> str:
-        """Of the items."""
+        """Return the type of the items: uint8 frames or float16 features."""
         return "uint8" if self.kind == "frames" else "float16"
 
     def settings(self) -> dict[str, Any]:
-        """What `prepared.json` says of it."""
+        """Return what `prepared.json` says of it."""
         backbone = self.backbone
         return {
             "format": FORMAT,
@@ -77,29 +69,18 @@ class Recipe:
         }
 
     def check(self, clip: Clip) -> None:
-        """Is the clip of the kind that the recipe takes?
-
-        Raises:
-            ConfigError: conflicting-options.
-        """
+        """Is the clip of the kind that the recipe takes?"""
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
             what, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
             name = "features" if self.backbone is None else self.backbone.name
             raise ConfigError(
-                "conflicting-options", f"the clip `{clip.key}` is a file of {what}, the backbone is `{name}`",
+                "conflicting-options",
+                f"the clip `{clip.key}` is a file of {what}, the backbone is `{name}`",
                 f"--backbone {say}; clips of features and of videos are prepared into two folders",
-            )  # fmt: skip
+            )
 
     def item(self, clip: Clip, settings: dict[str, Any]) -> str:
-        """The name of a clip's item, by the content of its file.
-
-        Args:
-            clip: The clip.
-            settings: `settings()`, whose fingerprint takes a while.
-
-        Raises:
-            DataError: no-row, wrong-index. OSError: what opening a file raises.
-        """
+        """Return the name of a clip's item, by the content of its file."""
         decisive = ("format", "kind", "sampling") if self.kind == "frames" else (*settings,)
         if settings["backbone_fingerprint"]:  # says which backbone it is, wherever it lies
             decisive = tuple(name for name in decisive if name != "backbone")
@@ -107,7 +88,7 @@ class Recipe:
         return item_name(own | {name: settings[name] for name in decisive})
 
     def fits(self, shape: tuple[int, ...] | None) -> bool:
-        """Whether an item of this shape can be one of its own."""
+        """Return whether an item of this shape can be one of its own."""
         if shape is None or self.backbone is None or self.sampling is None or self.grid is None:
             return shape is not None and len(shape) == 2
         if self.kind == "frames":
@@ -115,11 +96,7 @@ class Recipe:
         return shape == (self.grid.num_tokens, self.backbone.out_dim)
 
     def read(self, clip: Clip) -> tuple[np.ndarray, tuple[str, ...]]:
-        """The frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D]; and what was not as its file says.
-
-        Raises:
-            DataError: what `frames_of` and `read_features` raise.
-        """
+        """Return the frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D]; and what was not as its file says."""
         if self.sampling is None:
             return read_features(clip.source), ()
         frames = frames_of(clip, self.sampling)
@@ -127,15 +104,11 @@ class Recipe:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether what is read are the items already."""
+        """Return whether what is read are the items already."""
         return self.backbone is None or self.kind == "frames"
 
     def computed(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Clips through the backbone, pooled: B times float16 [M, D] of B times uint8 [T, S, S, 3].
-
-        Raises:
-            MachineError: features-not-finite.
-        """
+        """Return clips through the backbone, pooled: B times float16 [M, D] of B times uint8 [T, S, S, 3]."""
         assert self.backbone is not None
         assert self.sampling is not None
         assert self.grid is not None
@@ -146,7 +119,8 @@ class Recipe:
             half = pool_grid(features, grid, self.grid.num_tokens)[0].to("cpu", torch.float16)
         if not torch.isfinite(half).all():
             raise MachineError(
-                "features-not-finite", f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16",
+                "not-finite",
+                f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16",
                 "look at its weights; features above 65,504 need a normalisation in the backbone",
-            )  # fmt: skip
+            )
         return list(half.numpy())

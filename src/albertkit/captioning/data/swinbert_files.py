@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.fields import as_captions, as_key, as_span, find_above, spanned
+from albertkit.captioning.data.clip import Clip, as_captions, as_key, as_span, find_above, spanned
 from albertkit.captioning.data.tsv import TsvFile
+from albertkit.data.bad_rows import Faults
 from albertkit.errors import DataError
 from albertkit.files import plain_file
-from albertkit.tasks.faults import Faults
 
 _READ = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
 _HEAD = 1 << 16  # a row that is longer holds pictures, not a path
@@ -31,21 +30,11 @@ class Shard(NamedTuple):
 
 
 def read_swinbert(yaml: str | Path, faults: Faults | None = None) -> list[Clip]:
-    """The clips of a SwinBERT data set.
+    """Return the clips of a SwinBERT data set.
 
     A row of the `img` file is a path, which is looked for from the YAML's folder and the folders above it, or holds frames; then
     the clip is a row of that file. Captions of one path that have different spans (`start`, `end`) are different clips. Where
     there is a `caption_linelist`, it says which rows and captions are read.
-
-    Args:
-        yaml: The YAML file.
-        faults: Told of rows that cannot be used. Default: stop at the first.
-
-    Returns:
-        The clips, in the order of the rows, or of the linelist.
-
-    Raises:
-        DataError: not-found, broken-yaml, unknown-layout, wrong-index; bad-row, if the faults are to stop.
     """
     path, faults = Path(yaml), Faults() if faults is None else faults
     settings = _settings(path)
@@ -74,10 +63,10 @@ def _settings(path: Path) -> dict[str, Any]:
         settings = yaml.safe_load(plain_file(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise DataError("broken-yaml", f"`{path}` is not valid YAML: {reason}", "restore it or make it anew") from None
+        raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
     if not isinstance(settings, dict) or not settings.get("img"):
         raise DataError(
-            "unknown-layout",
+            "missing-file",
             f"`{path}` names no `img` file",
             "a SwinBERT YAML has img, label, caption, caption_linelist",
         )
@@ -88,9 +77,10 @@ def _shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
     images, captions = (_named(path, settings.get(name)) for name in ("img", "caption"))
     if (captions and len(captions) != len(images)) or (len(images) > 1 and not settings.get("composite")):
         raise DataError(
-            "unknown-layout", f"`{path}` names {len(images)} img and {len(captions)} caption files",
+            "missing-file",
+            f"`{path}` names {len(images)} img and {len(captions)} caption files",
             "one of each, or `composite: true` and as many of one as of the other",
-        )  # fmt: skip
+        )
     shards = []
     for number, image in enumerate(images):
         caption = TsvFile(_file(path, captions[number])) if captions else None
@@ -100,19 +90,19 @@ def _shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
         if shard.captions is not None and len(shard.captions) != len(shard.images):
             rows = f"{len(shard.captions):,} rows, `{shard.images.path}` {len(shard.images):,}"
             raise DataError(
-                "unknown-layout", f"`{shard.captions.path}` has {rows}", "row n of one belongs to row n of the other"
+                "missing-file", f"`{shard.captions.path}` has {rows}", "row n of one belongs to row n of the other"
             )
     return shards
 
 
 def _named(path: Path, value: Any) -> list[str]:
-    """A file, several, or what a file lists, as `composite` allows."""
+    """Return a file, several, or what a file lists, as `composite` allows."""
     if not value:
         return []
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) for name in names):
         raise DataError(
-            "unknown-layout",
+            "missing-file",
             f"`{path}`: {reprlib.repr(value)} names no files",
             "name files from the folder of the YAML",
         )
@@ -127,9 +117,10 @@ def _file(path: Path, name: str) -> Path:
     file = path.parent / str(name)
     if Path(str(name)).is_absolute() or ".." in Path(str(name)).parts:
         raise DataError(
-            "unknown-layout", f"`{path}` names `{name}`, which leaves its folder",
+            "missing-file",
+            f"`{path}` names `{name}`, which leaves its folder",
             "put the files beside the YAML, or links to them",
-        )  # fmt: skip
+        )
     if "\0" in str(name) or not file.is_file():
         raise DataError(
             "not-found", f"`{path}` names `{name}`: no file `{file}`", "paths begin at the folder of the YAML"
@@ -192,7 +183,7 @@ def _captions(file: TsvFile, row: int, key: str) -> list[dict[str, Any]]:
 
 
 def _video(folder: Path, name: str) -> tuple[Path, tuple[float | None, float | None]]:
-    """The video that a row names; TVC's names have `_start_end` behind them."""
+    """Return the video that a row names; TVC's names have `_start_end` behind them."""
     stem, *times = name.rsplit("_", 2)
     video = find_above(folder, [name])
     if video is not None:

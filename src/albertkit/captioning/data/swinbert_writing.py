@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.fields import FEATURE_ENDINGS, spanned
+from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip, spanned
 from albertkit.captioning.data.frames import frames_of
 from albertkit.captioning.data.tsv import TsvFile, write_tsv
 from albertkit.captioning.video.sampling import FrameSampling
@@ -42,9 +41,6 @@ def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames
 
     Returns:
         The YAML, written last.
-
-    Raises:
-        DataError: no-captions, not-expressible, duplicate-clip, bad-column; and what reading frames raises.
     """
     rows = swinbert_rows(clips, split, with_frames=frames is not None)
     base = Path(folder) / f"{split}.caption"
@@ -73,43 +69,31 @@ def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames
 
 
 def swinbert_rows(clips: Iterable[Clip], split: str, with_frames: bool) -> list[Row]:
-    """Return the key of each row and the clips in it.
-
-    Args:
-        clips, split: As `write_swinbert`.
-        with_frames: Whether rows hold frames, each then one clip.
-
-    Raises:
-        DataError: no-captions, not-expressible, duplicate-clip, empty-input.
-    """
+    """Return the key of each row and the clips in it."""
     rows: dict[str, list[Clip]] = defaultdict(list)
     keys: set[str] = set()
     for clip in clips:
         if not clip.captions:
             raise DataError(
-                "no-captions", f"the clip `{clip.key}` has no caption", "SwinBERT reads none without: leave it out"
+                "bad-label", f"the clip `{clip.key}` has no caption", "SwinBERT reads none without: leave it out"
             )
         if clip.source.suffix.lower() in FEATURE_ENDINGS:
             raise DataError(
                 "not-expressible", f"the clip `{clip.key}` is features", "SwinBERT reads videos and frames only"
             )
         if clip.key in keys:
-            raise DataError("duplicate-clip", f"two clips have the key `{clip.key}`", "give each its own key")
+            raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
         keys.add(clip.key)
         rows[clip.key if with_frames or clip.row is not None else str(clip.source.absolute())].append(clip)
     if not rows:
-        raise DataError("empty-input", "there are no clips to write", "name data with clips")
+        raise DataError("empty", "there are no clips to write", "name data with clips")
     if split != TRAIN:
         _check_unshared(list(rows.items()), split)
     return list(rows.items())
 
 
 def _check_unshared(rows: Sequence[Row], split: str) -> None:
-    """Refuse clips that share a row, which SwinBERT's evaluation takes for one clip.
-
-    Raises:
-        DataError: not-expressible.
-    """
+    """Refuse clips that share a row, which SwinBERT's evaluation takes for one clip."""
     for name, members in rows:
         if len(members) > 1:
             keys = " and ".join(f"`{clip.key}`" for clip in members[:2])
@@ -122,7 +106,7 @@ def _check_unshared(rows: Sequence[Row], split: str) -> None:
 
 
 def _records(name: str, clip: Clip, members: Sequence[Clip]) -> list[dict[str, Any]]:
-    """Captions with what SwinBERT keeps beside them, and the key if reading would give another one."""
+    """Return captions with what SwinBERT keeps beside them, and the key if reading would give another one."""
     read_as = name if len(members) < 2 else spanned(name, clip.start, clip.end)
     beside = {"start": clip.start, "end": clip.end, "key": clip.key if clip.key != read_as else None}
     return [

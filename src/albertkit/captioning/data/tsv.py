@@ -17,14 +17,7 @@ _CHUNK = 1 << 24
 
 
 class TsvFile:
-    """The rows of a TSV by number; any number of threads may read.
-
-    Args:
-        path: The file. Its index is checked against it; without one the file is searched for its lines, once.
-
-    Raises:
-        DataError: not-found, wrong-index.
-    """
+    """The rows of a TSV by number, for any number of threads; its index is checked, without one its lines are searched once."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -34,11 +27,7 @@ class TsvFile:
 
     @staticmethod
     def opened(path: Path) -> "TsvFile":
-        """The file, opened once as long as it stays the same.
-
-        Raises:
-            DataError: not-found, wrong-index.
-        """
+        """Return the file, opened once as long as it stays the same."""
         if not path.is_file():
             raise DataError("not-found", f"no such file: `{path}`", "check the path")
         status = path.stat()
@@ -48,14 +37,12 @@ class TsvFile:
         return len(self._ends) - 1
 
     def head(self, number: int, most: int) -> tuple[list[bytes], bool]:
-        """The columns in the first `most` bytes of a row, and whether these are all.
-
-        Raises:
-            DataError: no-row, wrong-index.
-        """
+        """Return the columns in the first `most` bytes of a row, and whether these are all."""
         if not 0 <= number < len(self):
             raise DataError(
-                "no-row", f"`{self.path}` has {len(self):,} rows, there is no row {number:,}", "rows are counted from 0"
+                "bad-row",
+                f"`{self.path}` has {len(self):,} rows, there is no row {number:,}",
+                "rows are counted from 0",
             )
         begin, end = self._ends[number : number + 2].tolist()
         with open(self.path, "rb") as stream:
@@ -67,11 +54,7 @@ class TsvFile:
         return [column.strip() for column in line.split(b"\t")], is_whole
 
     def row(self, number: int) -> list[bytes]:
-        """All columns of a row, without spaces around them.
-
-        Raises:
-            DataError: no-row, wrong-index.
-        """
+        """Return all columns of a row, without spaces around them."""
         return self.head(number, 1 << 62)[0]
 
 
@@ -79,15 +62,7 @@ _opened = lru_cache(maxsize=16)(lambda path, _size, _modified: TsvFile(path))
 
 
 def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
-    """Write a TSV with both forms of its index; each file appears whole or not at all.
-
-    Args:
-        path: The file.
-        rows: Columns; text becomes UTF-8.
-
-    Raises:
-        DataError: bad-column, for a column that holds a tab or a line end.
-    """
+    """Write a TSV with both forms of its index; each file appears whole or not at all."""
     begins, place = [], 0
     index, binary = _index_files(path)
     index.unlink(missing_ok=True)  # so that no index of another file ever lies beside this one
@@ -98,9 +73,10 @@ def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
             for column in columns:
                 if b"\t" in column or b"\n" in column or b"\r" in column:
                     raise DataError(
-                        "bad-column", f"`{path}`: {column[:80]!r} holds a tab or a line end",
+                        "not-expressible",
+                        f"`{path}`: {column[:80]!r} holds a tab or a line end",
                         "a TSV cannot hold these: change the name",
-                    )  # fmt: skip
+                    )
             line = b"\t".join(columns) + b"\n"
             stream.write(line)
             begins.append(place)
@@ -159,6 +135,7 @@ def _searched(path: Path, size: int) -> np.ndarray:
 def _wrong(path: Path, reason: str) -> DataError:
     index, binary = _index_files(path)
     return DataError(
-        "wrong-index", f"the index `{index}` does not fit `{path.name}`: {reason}",
+        "bad-file",
+        f"the index `{index}` does not fit `{path.name}`: {reason}",
         f"delete `{index.name}` and `{binary.name}`: without them the file is searched",
-    )  # fmt: skip
+    )

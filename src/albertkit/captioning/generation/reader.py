@@ -24,9 +24,9 @@ class CaptionReader:
         model: In evaluation mode.
         context: Of B clips.
         rows: R, a multiple of B.
-        ids: The pieces to know.
+        ids: The tokens to know.
         settings: Of which repetitions, bad endings and the longest length are dealt with here.
-        bad_endings: int64 [E], the last pieces of the words of `settings.bad_endings`.
+        bad_endings: int64 [E], the last tokens of the words of `settings.bad_endings`.
 
     Attributes:
         captions: int64 [R, P], what was read, beginning with [CLS].
@@ -45,7 +45,7 @@ class CaptionReader:
         self.captions = torch.full((rows, 1), ids.start, device=model.device)
         self._state = CaptionState()
         self._with_mask = model.caption.objective == "mlm"
-        self._ready = model.albert.encoder.passes(context.states[0][0].dtype)
+        self._ready = model.albert.encoder.layers(context.states[0][0].dtype)
         if rows * (1 + self._with_mask) <= _FEW_ROWS:
             few = {weights: _for_few_rows(weights) for _, weights in self._ready}
             self._ready = [(layer, few[weights]) for layer, weights in self._ready]
@@ -87,7 +87,7 @@ class CaptionReader:
         return logits.scatter(1, self.captions, torch.where(present < 0, present * penalty, present / penalty))
 
     def _allowed(self, log_probabilities: Tensor) -> Tensor:
-        """No special pieces; no end after a bad ending; nothing but the end where there is room for one piece."""
+        """No special tokens; no end after a bad ending; nothing but the end where there is room for one token."""
         if self.settings.swinbert:
             return log_probabilities
         log_probabilities[:, [self.ids.start, self.ids.mask, self.ids.padding]] = -torch.inf
@@ -101,6 +101,8 @@ class CaptionReader:
 
 def _for_few_rows(weights: BlockWeights) -> BlockWeights:
     return weights._replace(
-        qkv=for_few_rows(weights.qkv), attention_output=for_few_rows(weights.attention_output),
-        ffn=for_few_rows(weights.ffn), ffn_output=for_few_rows(weights.ffn_output),
-    )  # fmt: skip
+        qkv=for_few_rows(weights.qkv),
+        attention_output=for_few_rows(weights.attention_output),
+        ffn=for_few_rows(weights.ffn),
+        ffn_output=for_few_rows(weights.ffn_output),
+    )

@@ -5,11 +5,88 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from albertkit.captioning.generation.beam import beam_search
 from albertkit.captioning.generation.reader import CaptionReader
 from albertkit.captioning.generation.settings import CaptionIds, GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning, Context
 from albertkit.errors import ConfigError
+
+
+class FinishedCaptions:
+    """The best finished captions of one clip; SwinBERT keeps as many as it returns, which ends its search early."""
+
+    def __init__(self, size: int, settings: GenerationSettings) -> None:
+        self.size, self._penalty, self._longest = size, settings.length_penalty, settings.longest - 1
+        # Score, log-probability, tokens without [SEP]; the best first.
+        self.found: list[tuple[float, float, Tensor]] = []
+
+    def add(self, caption: Tensor, log_probability: float) -> None:
+        """Take a caption, int64 [P] without [SEP], if it is among the best."""
+        score = log_probability / len(caption) ** self._penalty
+        self.found.append((score, log_probability, caption))
+        self.found.sort(key=lambda entry: -entry[0])
+        del self.found[self.size :]
+
+    def is_full(self, best: float) -> bool:
+        """Return whether no caption that is still going on, the likeliest with log-probability `best`, can come among them."""
+        return len(self.found) == self.size and self.found[-1][0] >= best / self._longest**self._penalty
+
+
+def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Search for B clips at once; those that are done are left out of what is computed."""
+    beams, end = settings.num_beams, reader.ids.end
+    size = settings.num_captions if settings.swinbert else beams
+    clips = reader.context.num_clips
+    finished = [FinishedCaptions(size, settings) for _ in range(clips)]
+    active = list(range(clips))
+    scores = torch.full((clips, beams), -1e9, dtype=torch.float32, device=reader.captions.device)
+    scores[:, 0] = 0.0  # all beams of a clip begin alike
+    while active:
+        log_probabilities = reader.next_log_probabilities()
+        length, pieces = reader.captions.shape[1], log_probabilities.shape[1]
+        last = length + 1 == settings.longest
+        candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * pieces)
+        # Twice as many as beams: if all that end are taken out, enough go on.
+        best_scores, best = candidates.topk(2 * beams, 1)
+        going: list[int] = []
+        kept: list[tuple[float, int, int]] = []
+        for place, (clip, of_clip, where) in enumerate(zip(active, best_scores.tolist(), best.tolist(), strict=True)):
+            if finished[clip].is_full(of_clip[0]):
+                continue
+            chosen: list[tuple[float, int, int]] = []
+            for score, index in zip(of_clip, where, strict=True):
+                row, word = place * beams + index // pieces, index % pieces
+                if score == -torch.inf or len(chosen) == beams:
+                    break
+                if word == end or last:
+                    finished[clip].add(reader.captions[row].clone(), score)
+                else:
+                    chosen.append((score, word, row))
+            if chosen:
+                going.append(clip)
+                kept += chosen
+                kept += [(-1e9, *chosen[0][1:])] * (beams - len(chosen))  # where fewer tokens than beams are allowed
+        active = going
+        if active:
+            kept_scores, words, rows = zip(*kept, strict=True)
+            reader.add(torch.tensor(words, device=scores.device), torch.tensor(rows, device=scores.device))
+            scores = torch.tensor(kept_scores, device=scores.device).view(len(active), beams)
+    return _stacked(finished, reader, settings)
+
+
+def _stacked(
+    finished: list[FinishedCaptions], reader: CaptionReader, settings: GenerationSettings
+) -> tuple[Tensor, Tensor, Tensor]:
+    shape = (len(finished), settings.num_captions)
+    device = reader.captions.device
+    ids = torch.full((*shape, settings.longest), reader.ids.padding, device=device)
+    totals = torch.full(shape, -torch.inf, device=device)
+    scores = totals.clone()
+    for clip, captions in enumerate(finished):
+        for place, (score, total, caption) in enumerate(captions.found[: settings.num_captions]):
+            ids[clip, place, : len(caption)] = caption
+            ids[clip, place, len(caption)] = reader.ids.end
+            totals[clip, place], scores[clip, place] = total, score
+    return ids, totals, scores
 
 
 @dataclass(frozen=True)
@@ -42,16 +119,13 @@ def generate(
         model: In evaluation mode.
         context: Of the clips, from `model.albert.encode_context`.
         settings: How.
-        ids: The pieces to know.
-        bad_endings: int64 [E], pieces after which no caption may end.
-
-    Raises:
-        ConfigError: bad-settings if captions would be longer than the model has positions.
+        ids: The tokens to know.
+        bad_endings: int64 [E], tokens after which no caption may end.
     """
     positions = model.config.max_position_embeddings
     if settings.longest > positions:
         raise ConfigError(
-            "bad-settings",
+            "bad-value",
             f"max_length is {settings.longest}, the model has {positions} positions",
             f"use {positions} or less",
         )
@@ -66,7 +140,7 @@ def generate(
 
 
 def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generated:
-    """The likeliest word after the other, or drawn ones."""
+    """Return the likeliest word after the other, or drawn ones."""
     end, padding = reader.ids.end, reader.ids.padding
     rows = len(reader.captions)
     generator = torch.Generator(reader.captions.device).manual_seed(settings.seed)
@@ -94,12 +168,12 @@ def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generate
 
 
 def _draw(log_probabilities: Tensor, settings: GenerationSettings, generator: torch.Generator) -> Tensor:
-    """A word [R] each, from the likeliest pieces (Fan et al. 2018; Holtzman et al. 2020)."""
+    """Return a word [R] each, from the likeliest tokens (Fan et al. 2018; Holtzman et al. 2020)."""
     probabilities = (log_probabilities / settings.temperature).softmax(-1)
     sorted_probabilities, pieces = probabilities.sort(dim=-1, descending=True, stable=True)
     if settings.top_k:
         sorted_probabilities[:, settings.top_k :] = 0
-    if settings.top_p < 1:  # the piece that reaches top_p still counts
+    if settings.top_p < 1:  # the token that reaches top_p still counts
         before = sorted_probabilities.cumsum(-1) - sorted_probabilities
         sorted_probabilities[before >= settings.top_p * sorted_probabilities.sum(-1, keepdim=True)] = 0
     place = torch.multinomial(sorted_probabilities, 1, generator=generator)

@@ -7,7 +7,7 @@ from albertkit.errors import ConfigError
 
 
 class CaptionIds(NamedTuple):
-    """The pieces that a generation must know.
+    """The tokens that a generation must know.
 
     Attributes:
         start: [CLS].
@@ -30,15 +30,15 @@ class GenerationSettings:
     """Settings of a generation.
 
     Attributes:
-        max_length: Most pieces of a caption, [CLS] and [SEP] included. Default: what the captioner was trained with, or 24.
+        max_length: Most tokens of a caption, [CLS] and [SEP] included. Default: what the captioner was trained with, or 24.
         num_beams: Captions kept in the search; 1 is greedy.
         num_captions: Captions returned for a clip, the best first.
         length_penalty: A caption's score is its log-probability over its length to this power.
-        repetition_penalty: What the logits of pieces that a caption has already are divided by (multiplied, below 0).
+        repetition_penalty: What the logits of tokens that a caption has already are divided by (multiplied, below 0).
         sample: Draw words in place of searching.
         temperature: Logits are divided by it before a draw.
-        top_k: Draw from the k likeliest pieces; 0 for all.
-        top_p: Draw from the likeliest pieces that have this probability together.
+        top_k: Draw from the k likeliest tokens; 0 for all.
+        top_p: Draw from the likeliest tokens that have this probability together.
         seed: Of the draws.
         bad_endings: Words after which no caption may end, unless it reaches its longest: "a", "the", "with".
         swinbert: SwinBERT's search: as many finished captions as are returned, a length that is reached ends a caption in place
@@ -62,11 +62,14 @@ class GenerationSettings:
         found = [
             f"{name} is {value!r}, it must be at least {least}"
             for name, value, least in (
-                ("max_length", self.longest, 2), ("num_beams", self.num_beams, 1),
-                ("num_captions", self.num_captions, 1), ("top_k", self.top_k, 0), ("seed", self.seed, 0),
+                ("max_length", self.longest, 2),
+                ("num_beams", self.num_beams, 1),
+                ("num_captions", self.num_captions, 1),
+                ("top_k", self.top_k, 0),
+                ("seed", self.seed, 0),
             )
             if not isinstance(value, int) or value < least
-        ]  # fmt: skip
+        ]
         for name in ("length_penalty", "repetition_penalty", "temperature", "top_p"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not value > 0:
@@ -76,7 +79,7 @@ class GenerationSettings:
         if not found and not self.sample and self.num_captions > self.num_beams:
             found.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
         if found:
-            raise ConfigError("bad-settings", "; ".join(found), "change these settings of generation")
+            raise ConfigError("bad-value", "; ".join(found), "change these settings of generation")
 
     @property
     def longest(self) -> int:
@@ -84,7 +87,7 @@ class GenerationSettings:
         return _LONGEST if self.max_length is None else self.max_length
 
     def to_dict(self) -> dict[str, Any]:
-        """What is set otherwise than by itself, for JSON."""
+        """Return what is set otherwise than by itself, for JSON."""
         plain = {name: field.default for name, field in self.__dataclass_fields__.items()}
         own = {name: getattr(self, name) for name in plain}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in own.items() if v != plain[name]}

@@ -18,15 +18,7 @@ Score = tuple[float, list[float]]  # of the corpus, and of each item
 def java_scores(
     candidates: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, Score], dict[str, str]]:
-    """METEOR 1.5 and SPICE. Java is started here; nothing is fetched from the network.
-
-    Args:
-        candidates: Tokenised captions.
-        references: For each candidate at least one.
-
-    Returns:
-        Scores by name; and for what could not be computed its name and why.
-    """
+    """METEOR 1.5 and SPICE. Java is started here; nothing is fetched from the network."""
     candidates = [_line(caption) for caption in candidates]
     references = [[_line(caption) for caption in group] for group in references]
     found: dict[str, Score] = {}
@@ -44,7 +36,7 @@ def java_scores(
 
 
 def _line(caption: str) -> str:
-    """A caption as a line of the programs' input, in which `|||` parts captions."""
+    """Return a caption as a line of the programs' input, in which `|||` parts captions."""
     return " ".join(caption.replace("|||", " ").split())
 
 
@@ -76,7 +68,7 @@ def _spice(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> Sc
 
 
 def _run(score: Callable, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> tuple:
-    """What a scorer of the package returns; what it prints is dropped, because stdout belongs to our result."""
+    """Return what a scorer of the package returns; what it prints is dropped, because stdout belongs to our result."""
     names = [f"{number:09}" for number in range(len(candidates))]  # SPICE sorts them
     with contextlib.redirect_stdout(io.StringIO()):
         return score(

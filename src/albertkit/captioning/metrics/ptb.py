@@ -10,7 +10,27 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from albertkit.captioning.metrics.abbreviations import ANY_CASE, BEFORE_NUMBERS, CAPITALISED, SENTENCE_STARTS
+# Whatever their case is: `Mr.`, `dept.`
+ANY_CASE = """
+    adj adm adv al ala alex apr ariz assn assoc asst atty aug ave bancorp bhd bldg blvd brig bros calif capt cf cie cmdr co col
+    colo conn corp cos cpl ct dak dec dept det dr drs elec ens esq est etc ext feb fla fri ft ga gen gov govs hon inc ind insp
+    intl invt jan jos jr jul jun kan kans ky lieut lt ltd maj mar md messrs mfg mich minn mlle mme mo mon mont mr mrs ms msgr mt
+    mtg natl neb nev nov oct okla penn pfc ph plc ppte ppty pres prof profs pte ptes pty ptys pvt rd rep reps rev rt sen sens
+    sep sept seq sfc sgt spc sq sr st ste supt sys tel tenn thu thurs tue tues univ va vs vt wed wis wisc wm wyo
+""".split()
+
+# Words as well, so only with a capital: `Miss.` is a state, `miss.` ends a sentence.
+CAPITALISED = "ark az del ill la mass miss ore pa tex wash".split()
+
+# Only before a number: `no. 5`.
+BEFORE_NUMBERS = "art ca fig figs no nos op pp prop".split()
+
+# After a single letter, these begin a new sentence and the full stop is not the letter's: `plan b. The dog`.
+SENTENCE_STARTS = """
+    A About According Additionally After An As At But Earlier He Her Here However If In It Last Many More Now Once One Other
+    Our She Since So Some Such That The Their Then There These They This We What When While Yet You
+""".split()
+
 
 # A letter, with the accents and vowel signs that Python does not count as one; a letter or digit. Not ², ₂, ⅛ or ①.
 _SIGNS = (
@@ -37,40 +57,43 @@ _HEAD = re.compile(
     rf"|'t(?=(?:is|was){_NOT_ASCII})|y['’](?={_LETTER})|(?:mo|co|inc)\.(?=[a-z](?![A-Za-z])))|j['’](?={_LETTER})"
 )
 # At each place the rule that reaches furthest wins; what it looks ahead at does not count.
-_RULES = [re.compile(rule) for rule in (
-    # The other half of contractions, and what is shortened: n't, 's, 'n', 'em, 'cause, '90s, '05.
-    rf"(?i:n['’]t{_END}|(?:['’]|&apos;)(?:s|d|m|ll|re|ve){_NOT_ASCII}|['’]n(?:['’]|{_END})|[dlc]['’]{_END}|['’](?:em|till?|cause)|ol['’])",
-    r"['’](?:\d0s|\d\d(?=\s))",
-    # Names and words with an apostrophe inside: O'Brien, d'Ivoire, X'mas, Ba'al, ma'am.
-    rf"(?:{_PART}-)*(?:[A-HJ-Z]|[odl])['’]{_LETTER}{{2,}}|n['’]{_LETTER}{{2,}}|(?i:c'mon|c'est|n'est|qu'il|cap'n|ma['’]am|[eo]'er|ne'er|nat'l|ev'ry|nor'easter)",
-    rf"{_LETTER}+[aeiou]['’][aeiou]{_LETTER}*",
-    # Any word keeps its full stop before a comma or colon, or in a compound: Ont.,  Calif.-based
-    rf"(?:(?:{_PART}-)*|[A-Z]\.){_PART}\.(?=[,;:])|{_LETTER}+\.(?:-{_LETTER}+)+",
-    # Full stops that belong to the token: Mr., Miss., no. 5, U.S., a.m., Ph.D., U.S.-based; a single letter's.
-    rf"(?i:{_one_of(ANY_CASE)}\.)|{_one_of([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
-    rf"(?i:{_one_of(BEFORE_NUMBERS)}\.)(?=\s?\d)",
-    r"(?:[A-Za-z]+-)*[A-Za-z](?:\.[A-Za-z])+\.(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z]+)|(?![A-Za-z]))|Ph\.[Dd]\.",
-    rf"[A-Za-z]\.(?!\s+{_one_of([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
-    # Addresses, handles, tags of markup.
-    r"https?://[^\s<>\"|(){}\[\]]+\.[^\s<>\"|(){}\[\]]*[^\s<>\"|(){}\[\].,;:!?-]|https?:///?[\w.…]{2,}",
-    r"www\.(?:[\w-]+\.)+[a-z]{2,4}(?:/[^\s<>\"|()]*[^\s<>\"|(){}\[\].,;:!?-])?|\w[\w.+-]*@[A-Za-z0-9][\w-]*(?:\.[\w-]+)*",
-    rf"@[A-Za-z_][A-Za-z0-9_]*|#{_LETTER}+|</?[A-Za-z][\w:.@-]*(?:\s[^<>]*)?/?>",
-    # Words and what holds them together: x-ray, a/b, node.js, 2x4, 10-12, 3-year-old.
-    r"(?:(?:[A-Za-z0-9]+-)+[A-Za-z]+|[A-Za-z0-9]+)(?:/[A-Za-z0-9]+(?:-[A-Za-z]+)*){1,2}",
-    rf"\d+/\d+-\d+|anti-(?!{_LETTER})|[cCfF](?:#|\+\+)",
-    _HYPHENED,
-    rf"{_LETTER}(?:{_PART})?(?:[.!?]{_LETTER}(?:{_PART})?)+(?:-{_PART})*|[A-Z]+(?:(?:&|&amp;|\+)[A-Z]+)+",
-    # Numbers: 1,000.50, 3:30, -5, 1.5-inch, 5 7/8, (555) 123-4567.
-    rf"{_FRACTION}|{_LETTER}*\d+(?:[.,]\d+)*(?:-{_PART})+|[-+]?{_NUMBER}",
-    r"(?:\(\d{2,3}\)|\d{3})[ \xa0]?\d{3,4}[- \xa0]\d{4}(?!\d)",
-    # Signs of two or more characters: :-), US$, &quot;, !!, ***, -----.
-    rf"[<>]?[:;=][-o']?(?:[()\[\]|\\\\]|[DdPpO]{_END})(?=[^A-Za-z0-9])|\(?\^_\^\)?|-_-|=_=|>_<|~_~|-[LR][RCS]B-",
-    r"(?:(?:US|CA|AU)D?|HK|NZ|NT|[ACRS])\$|&#\d+;|(?i:&(?:amp|lt|gt|quot|apos|nbsp|mdash|ndash);)",
-    r"[!?]+|\*+|_+|#+|@+|-{2,}|\.{3,}|<<|>>|[“”‘’«»‹›]{2,}|''|``",
-    # Any other sign. Those not listed, such as ₩ or emoji, the program does not know and leaves out.
-    r"[!-~¡-\xac®-¿×÷฿€\x80₠₤\u2016\u2017\u2020-\u2023\u2030-\u203b\u203e-\u2042\u2044\u2070-\u208e„‚\u2100-\u214f\u2153-\u215e]",
-    r"[\u2190-\u2bff、。・！-／：-＠［-･]",
-)]  # fmt: skip
+_RULES = [
+    re.compile(rule)
+    for rule in (
+        # The other half of contractions, and what is shortened: n't, 's, 'n', 'em, 'cause, '90s, '05.
+        rf"(?i:n['’]t{_END}|(?:['’]|&apos;)(?:s|d|m|ll|re|ve){_NOT_ASCII}|['’]n(?:['’]|{_END})|[dlc]['’]{_END}|['’](?:em|till?|cause)|ol['’])",
+        r"['’](?:\d0s|\d\d(?=\s))",
+        # Names and words with an apostrophe inside: O'Brien, d'Ivoire, X'mas, Ba'al, ma'am.
+        rf"(?:{_PART}-)*(?:[A-HJ-Z]|[odl])['’]{_LETTER}{{2,}}|n['’]{_LETTER}{{2,}}|(?i:c'mon|c'est|n'est|qu'il|cap'n|ma['’]am|[eo]'er|ne'er|nat'l|ev'ry|nor'easter)",
+        rf"{_LETTER}+[aeiou]['’][aeiou]{_LETTER}*",
+        # Any word keeps its full stop before a comma or colon, or in a compound: Ont.,  Calif.-based
+        rf"(?:(?:{_PART}-)*|[A-Z]\.){_PART}\.(?=[,;:])|{_LETTER}+\.(?:-{_LETTER}+)+",
+        # Full stops that belong to the token: Mr., Miss., no. 5, U.S., a.m., Ph.D., U.S.-based; a single letter's.
+        rf"(?i:{_one_of(ANY_CASE)}\.)|{_one_of([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
+        rf"(?i:{_one_of(BEFORE_NUMBERS)}\.)(?=\s?\d)",
+        r"(?:[A-Za-z]+-)*[A-Za-z](?:\.[A-Za-z])+\.(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z]+)|(?![A-Za-z]))|Ph\.[Dd]\.",
+        rf"[A-Za-z]\.(?!\s+{_one_of([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
+        # Addresses, handles, tags of markup.
+        r"https?://[^\s<>\"|(){}\[\]]+\.[^\s<>\"|(){}\[\]]*[^\s<>\"|(){}\[\].,;:!?-]|https?:///?[\w.…]{2,}",
+        r"www\.(?:[\w-]+\.)+[a-z]{2,4}(?:/[^\s<>\"|()]*[^\s<>\"|(){}\[\].,;:!?-])?|\w[\w.+-]*@[A-Za-z0-9][\w-]*(?:\.[\w-]+)*",
+        rf"@[A-Za-z_][A-Za-z0-9_]*|#{_LETTER}+|</?[A-Za-z][\w:.@-]*(?:\s[^<>]*)?/?>",
+        # Words and what holds them together: x-ray, a/b, node.js, 2x4, 10-12, 3-year-old.
+        r"(?:(?:[A-Za-z0-9]+-)+[A-Za-z]+|[A-Za-z0-9]+)(?:/[A-Za-z0-9]+(?:-[A-Za-z]+)*){1,2}",
+        rf"\d+/\d+-\d+|anti-(?!{_LETTER})|[cCfF](?:#|\+\+)",
+        _HYPHENED,
+        rf"{_LETTER}(?:{_PART})?(?:[.!?]{_LETTER}(?:{_PART})?)+(?:-{_PART})*|[A-Z]+(?:(?:&|&amp;|\+)[A-Z]+)+",
+        # Numbers: 1,000.50, 3:30, -5, 1.5-inch, 5 7/8, (555) 123-4567.
+        rf"{_FRACTION}|{_LETTER}*\d+(?:[.,]\d+)*(?:-{_PART})+|[-+]?{_NUMBER}",
+        r"(?:\(\d{2,3}\)|\d{3})[ \xa0]?\d{3,4}[- \xa0]\d{4}(?!\d)",
+        # Signs of two or more characters: :-), US$, &quot;, !!, ***, -----.
+        rf"[<>]?[:;=][-o']?(?:[()\[\]|\\\\]|[DdPpO]{_END})(?=[^A-Za-z0-9])|\(?\^_\^\)?|-_-|=_=|>_<|~_~|-[LR][RCS]B-",
+        r"(?:(?:US|CA|AU)D?|HK|NZ|NT|[ACRS])\$|&#\d+;|(?i:&(?:amp|lt|gt|quot|apos|nbsp|mdash|ndash);)",
+        r"[!?]+|\*+|_+|#+|@+|-{2,}|\.{3,}|<<|>>|[“”‘’«»‹›]{2,}|''|``",
+        # Any other sign. Those not listed, such as ₩ or emoji, the program does not know and leaves out.
+        r"[!-~¡-\xac®-¿×÷฿€\x80₠₤\u2016\u2017\u2020-\u2023\u2030-\u203b\u203e-\u2042\u2044\u2070-\u208e„‚\u2100-\u214f\u2153-\u215e]",
+        r"[\u2190-\u2bff、。・！-／：-＠［-･]",
+    )
+]
 _REWRITTEN = {
     "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-", "¢": "cents", "£": "#", **dict.fromkeys("€¤₠\x80", "$"),
     "¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "&lt;": "<", "&gt;": ">",
@@ -87,14 +110,11 @@ _AFTER = re.compile(r"\s*\S*\s?")
 
 
 def tokenize_captions(captions: Sequence[str]) -> list[str]:
-    """Tokens of captions, lower-cased, without punctuation, with one blank between them.
+    """Return tokens of captions, lower-cased, without punctuation, with one blank between them.
 
     Brackets become `-lrb-` and the like and stay; currency signs are rewritten (€ to $, £ to #), British spelling is not.
     The original reads all captions as one text, a line each, so what follows a caption can change its last token: `plan b.`
     keeps its full stop unless the next caption begins with `The` or the like. So is it here.
-
-    Args:
-        captions: Any texts. A line break within one becomes a blank; of most of them the original makes another caption.
     """
     text = "\n".join(_LINE_BREAKS.sub(" ", caption).replace("\xad", "") for caption in captions)
     found, start = [], 0
@@ -118,7 +138,7 @@ def _line_tokens(text: str, start: int, stop: int) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words
 def _tokens(text: str, stop: int) -> tuple[str, ...]:
-    """The tokens that begin before `stop`. Characters that no rule knows, quotes, dashes and emoji, are dropped."""
+    """Return the tokens that begin before `stop`. Characters that no rule knows, quotes, dashes and emoji, are dropped."""
     found, place = [], 0
     while place < stop:
         head = _HEAD.match(text, place)

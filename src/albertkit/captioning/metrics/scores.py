@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.captioning.metrics.bleu import bleu
-from albertkit.captioning.metrics.cider import cider
 from albertkit.captioning.metrics.external import java_scores
-from albertkit.captioning.metrics.ngrams import NgramCounts
+from albertkit.captioning.metrics.ngrams import NgramCounts, bleu, cider, rouge_l
 from albertkit.captioning.metrics.ptb import tokenize_captions
-from albertkit.captioning.metrics.rouge import rouge_l
+from albertkit.data.bad_rows import counted
 from albertkit.errors import DataError
-from albertkit.tasks.faults import counted
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
 
 
 @dataclass(frozen=True)
-class CaptionScores(Mapping[str, float]):
+class CaptionScores(Result, Mapping[str, float]):
     """Scores of captions; as a mapping, those of the corpus: `scores["CIDEr"]`.
 
     Names and scale are the COCO caption scorer's: `Bleu_1` to `Bleu_4`, `ROUGE_L`, `METEOR` and `SPICE` from 0 to 1, `CIDEr`
@@ -52,8 +51,17 @@ class CaptionScores(Mapping[str, float]):
     def __len__(self) -> int:
         return len(self.corpus)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return name the metrics that could not be computed."""
+        return tuple(f"{name} is left out: {reason}" for name, reason in self.absent.items())
+
+    def sections(self) -> list[Section]:
+        """Return the scores and counts."""
+        return [Facts({**self.to_dict(), "absent": None})]
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the scores of single clips."""
+        """Return plain values for JSON, without the scores of single clips."""
         counts = {"captions": self.num_captions, "references": self.num_references}
         if self.empty_references:
             counts["empty_references"] = self.empty_references
@@ -76,7 +84,7 @@ def score_captions(
         java: METEOR and SPICE too, where pycocoevalcap and Java are installed; else they are named in `absent`.
 
     Raises:
-        DataError: no-captions, no-references, ids-mismatch, wrong-captions.
+        DataError: bad-label, predictions-mismatch, bad-row.
     """
     _check(references, candidates)
     texts = list(candidates.values())
@@ -117,7 +125,7 @@ def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str
     """That every clip has one candidate and at least one reference, and that all are texts."""
     if not candidates or not references:
         lacking = "references" if candidates else "captions"
-        raise DataError("no-captions", f"there are no {lacking} to score", f"name a file that holds {lacking}")
+        raise DataError("bad-label", f"there are no {lacking} to score", f"name a file that holds {lacking}")
     missing = [key for key in references if key not in candidates]
     strange = [key for key in candidates if key not in references]
     if missing or strange:
@@ -132,16 +140,12 @@ def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str
         hint = "caption the very clips that are scored"
         if strange and len(strange) == len(candidates):
             hint = f"no key is the same on both sides; the references have, for example, `{next(iter(references))}`"
-        raise DataError("ids-mismatch", "; ".join(parts), hint)
+        raise DataError("predictions-mismatch", "; ".join(parts), hint)
     for key, caption in candidates.items():
         group = references[key]
         if not isinstance(caption, str):
-            raise DataError(
-                "wrong-captions", f"the caption of `{key}` is a {type(caption).__name__}", "give one text a clip"
-            )
+            raise DataError("bad-row", f"the caption of `{key}` is a {type(caption).__name__}", "give one text a clip")
         if isinstance(group, str) or not all(isinstance(reference, str) for reference in group):
-            raise DataError(
-                "wrong-captions", f"the references of `{key}` are no list of texts", "give a list of texts a clip"
-            )
+            raise DataError("bad-row", f"the references of `{key}` are no list of texts", "give a list of texts a clip")
         if not group:
-            raise DataError("no-references", f"clip `{key}` has no reference", "leave it out on both sides")
+            raise DataError("bad-label", f"clip `{key}` has no reference", "leave it out on both sides")

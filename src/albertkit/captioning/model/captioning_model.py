@@ -1,20 +1,56 @@
-"""`AlbertForImageCaptioning`: a caption from visual tokens; arguments and outputs of SwinBERT's `BertForImageCaptioning`."""
+"""`AlbertForImageCaptioning`: a caption from visual tokens."""
 
 from collections.abc import Iterable
-from importlib import import_module
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from albertkit.captioning.model.config import CaptionConfig
 from albertkit.captioning.model.image_model import AlbertImgModel
-from albertkit.captioning.model.losses import keep_easiest, smoothed_losses
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model.albert import TIED
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.pretrained import PretrainedAlbert
+
+
+def smoothed_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Divergence from a smoothed label for each prediction: the cross-entropy, less the entropy of the smoothed label.
+
+    The label has 1 - smoothing, all other tokens together the rest; with no smoothing it is the cross-entropy.
+
+    Args:
+        logits: [P, V].
+        labels: int64 [P].
+        smoothing: At least 0 and below 1.
+
+    Returns:
+        fp32 or fp64 [P].
+
+    Source: microsoft/SwinBERT `modeling_bert.py`, `BertCaptioningLoss`.
+    """
+    log_probabilities = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    at_label = log_probabilities.gather(1, labels[:, None]).squeeze(1)
+    if not smoothing:
+        return -at_label
+    other = smoothing / (logits.shape[1] - 1)
+    entropy = -(1 - smoothing) * _log(1 - smoothing) - smoothing * _log(other)
+    cross_entropy = -(1 - smoothing - other) * at_label - other * log_probabilities.sum(1)
+    return cross_entropy - entropy
+
+
+def _log(value: float) -> float:
+    return float(torch.tensor(value, dtype=torch.float64).log())
+
+
+def keep_easiest(losses: Tensor, drop_ratio: float) -> Tensor:
+    """Return the int(P * (1 - drop_ratio)) smallest of losses [P], at least one where there is one."""
+    return losses.topk(num_kept(len(losses), drop_ratio), largest=False, sorted=False).values
+
+
+def num_kept(predictions: int, drop_ratio: float) -> int:
+    """Return how many of P predictions count."""
+    return max(int(predictions * (1 - drop_ratio)), min(predictions, 1))
 
 
 class CaptionHead(MaskedLMHead):
@@ -61,21 +97,16 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         self.initialize(ready=self.albert.parameters())
 
     @property
-    def bert(self) -> AlbertImgModel:
-        """The encoder under the name that SwinBERT's VideoTransformer uses."""
-        return self.albert
-
-    @property
     def encoder_model(self) -> AlbertImgModel:  # type: ignore[override]
-        """The encoder."""
+        """Return the encoder."""
         return self.albert
 
     def get_output_embeddings(self) -> nn.Linear:
-        """The output matrix."""
+        """Return the output matrix."""
         return self.predictions.decoder
 
     def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
-        """As every ALBERT; what the encoder starts otherwise, it starts itself."""
+        """Initialise as every ALBERT; what the encoder starts otherwise, it starts itself."""
         ready = list(ready)
         inner = set(self.albert.parameters())
         if not inner <= set(ready):
@@ -105,56 +136,39 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         is_training: bool = True,
-        is_decode: bool = False,
-        **generation: Any,
     ) -> tuple[Tensor, ...]:
-        """As SwinBERT's: the loss, the logits, or captions.
+        """Return the loss or the logits.
 
         Args:
             input_ids: int64 [B, S]: the caption, and after it a second text.
             img_feats: [B, M, D].
             attention_mask: As `AlbertImgModel.forward`.
-            masked_pos: [B, T], 1 where a piece is to be predicted; T is the length of the caption's part.
-            masked_ids: [B, P], the pieces to predict in order, then -1.
+            masked_pos: [B, T], 1 where a token is to be predicted; T is the length of the caption's part.
+            masked_ids: [B, P], the tokens to predict in order, then -1.
             token_type_ids: int64 [B, S].
             position_ids: int64 [S] or [B, S].
             is_training: Whether the loss is wanted.
-            is_decode: Generate captions.
-            **generation: Of generation: SwinBERT's `num_beams`, `max_length`, `bos_token_id` and so on.
 
         Returns:
-            Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training: logits [B, S, V]. Generation:
-            ids int64 [B, K, L], mean log-probabilities [B, K].
-
-        Raises:
-            ConfigError: bad-shape, bad-argument. DataError: too-long, id-out-of-range.
+            Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training: logits [B, S, V].
         """
-        if is_decode:
-            decode = import_module("albertkit.captioning.generation.swinbert").generate_like_swinbert
-            return decode(
-                self, input_ids, img_feats, attention_mask, token_type_ids=token_type_ids, position_ids=position_ids,
-                **generation,
-            )  # fmt: skip
-        if generation:
-            raise ConfigError(
-                "bad-argument", f"`{min(generation)}` is an argument of generation", "give it with is_decode=True"
-            )
         if input_ids is None:
-            raise ConfigError("bad-argument", "input_ids is not given", "give the ids of the caption")
+            raise ConfigError("bad-value", "input_ids is not given", "give the ids of the caption")
         hidden, _, *rest = self.albert(input_ids, img_feats, attention_mask, token_type_ids, position_ids)
         if not is_training:
             return (self.predictions(hidden[:, : input_ids.shape[1]]), *rest)
         if masked_pos is None or masked_ids is None:
             raise ConfigError(
-                "bad-argument", "masked_pos and masked_ids are not both given", "give both, or is_training=False"
+                "bad-value", "masked_pos and masked_ids are not both given", "give both, or is_training=False"
             )
         logits = self.predictions(hidden[:, : masked_pos.shape[1]][masked_pos == 1])
         labels = masked_ids[masked_ids >= 0].long()
         if len(logits) != len(labels):
             raise ConfigError(
-                "bad-shape", f"masked_pos marks {len(logits)} places, masked_ids has {len(labels)} pieces",
-                "give one piece for each marked place, then -1",
-            )  # fmt: skip
+                "bad-value",
+                f"masked_pos marks {len(logits)} places, masked_ids has {len(labels)} tokens",
+                "give one token for each marked place, then -1",
+            )
         total, count = self.caption_loss(logits, labels, self.updates)
         self.updates += torch.is_grad_enabled()
         return (total / count, logits, *rest)

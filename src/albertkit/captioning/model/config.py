@@ -29,7 +29,7 @@ class CaptionConfig:
         objective: mlm: words are predicted where [MASK] stands; causal: from the words before.
         tie_weights: The output matrix is that of the word embeddings.
         freeze_embedding: The word embeddings are not trained.
-        label_smoothing: Probability given to all other pieces together.
+        label_smoothing: Probability given to all other tokens together.
         drop_worst_ratio: Share of the predictions with the highest loss that do not count.
         drop_worst_after: Updates after which that begins.
     """
@@ -69,9 +69,7 @@ class CaptionConfig:
             else:
                 object.__setattr__(self, "grid", tuple(self.grid))
         if found:
-            raise ConfigError(
-                "bad-config", "; ".join(found), "change these values of `captioning` in the configuration"
-            )
+            raise ConfigError("bad-value", "; ".join(found), "change these values of `captioning` in the configuration")
 
     @property
     def visual_width(self) -> int:
@@ -80,34 +78,30 @@ class CaptionConfig:
 
     @property
     def learned(self) -> bool:
-        """Whether visual tokens see each other through a learned gate."""
+        """Return whether visual tokens see each other through a learned gate."""
         return self.video_attention in ("log", "legacy")
 
     @classmethod
     def of(cls, config: AlbertConfig) -> "CaptionConfig":
-        """That of a model; the defaults where the configuration says nothing.
-
-        Raises:
-            ConfigError: unknown-key with the nearest known name, or bad-config.
-        """
+        """Return the settings of a model; the defaults where the configuration says nothing."""
         values = config.foreign.get("captioning") or {}
         if not isinstance(values, dict):
             raise ConfigError(
-                "bad-config", f"captioning is {values!r}, it must be an object of settings", "copy config.json again"
+                "bad-value", f"captioning is {values!r}, it must be an object of settings", "copy config.json again"
             )
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = [key for key in values if key not in known]
         if unknown:
             raise ConfigError(
-                "unknown-key", f"`{unknown[0]}` in `captioning` of the configuration", near_miss(unknown[0], known)
+                "unknown-name", f"`{unknown[0]}` in `captioning` of the configuration", near_miss(unknown[0], known)
             )
         return cls(**values)
 
     def put_into(self, config: AlbertConfig) -> AlbertConfig:
-        """A copy of a model's configuration that holds this one."""
+        """Return a copy of a model's configuration that holds this one."""
         return config.replace(foreign={**config.foreign, "captioning": self.to_dict()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         values = dataclasses.asdict(self)
         return {**values, "grid": None if self.grid is None else list(self.grid)}

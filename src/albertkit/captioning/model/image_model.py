@@ -7,26 +7,26 @@ from torch import Tensor, nn
 
 from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.model.config import CaptionConfig
-from albertkit.captioning.model.masks import NEVER, gate_values, score_bias, sparsity
-from albertkit.captioning.model.passes import (
+from albertkit.captioning.model.layers import (
     CaptionState,
     Context,
-    Passes,
+    Layers,
     encode_context,
-    masked_passes,
+    masked_layers,
     read_caption,
 )
+from albertkit.captioning.model.masks import NEVER, gate_values, score_bias, sparsity
 from albertkit.captioning.model.visual import VisualProjector
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model.encoder import AlbertEmbeddings, AlbertEncoder
 from albertkit.model.padded import PaddedBatch
-from albertkit.model.pretrained import PretrainedAlbert, Unfilled
+from albertkit.model.pretrained import PretrainedAlbert, SkipInitialization
 from albertkit.model.projections import linear
 
 
 class ImageEncoder(AlbertEncoder):
-    """The passes, with the switch that SwinBERT's VideoTransformer sets.
+    """The layers, with the switch that SwinBERT's VideoTransformer sets.
 
     Attributes:
         output_attentions: Whether `AlbertImgModel.forward` returns attentions.
@@ -62,10 +62,10 @@ class AlbertImgModel(PretrainedAlbert):
         self.initialize()
 
     def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
-        """As every ALBERT; places begin at 0, SwinBERT's gate at normal(0, 1), the gate of `log` at one half."""
+        """Initialise as every ALBERT; places begin at 0, SwinBERT's gate at normal(0, 1), the gate of `log` at one half."""
         done = set(ready)
         super().initialize(done)
-        if Unfilled.active:
+        if SkipInitialization.active:
             return
         if self.img_embedding.grid is not None:
             for table in (self.img_embedding.time_embeddings, self.img_embedding.space_embeddings):
@@ -82,11 +82,7 @@ class AlbertImgModel(PretrainedAlbert):
     def embed(
         self, input_ids: Tensor, position_ids: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Text [B, S] to [B, S, H]; positions 0 to S - 1 and type 0 by default.
-
-        Raises:
-            DataError: too-long, id-out-of-range.
-        """
+        """Return text [B, S] to [B, S, H]; positions 0 to S - 1 and type 0 by default."""
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids.long()
@@ -109,16 +105,13 @@ class AlbertImgModel(PretrainedAlbert):
         second_text: Tensor | None = None,
         second_mask: Tensor | None = None,
     ) -> Context:
-        """Run projected visual tokens, and a second text, through all passes: once for all words of all captions.
+        """Run projected visual tokens, and a second text, through all layers: once for all words of all captions.
 
         Args:
             visual: [B, M, H], from `project`.
             visual_mask: bool [B, M], False at padding.
             second_text: [B, S, H], from `embed`.
             second_mask: bool [B, S].
-
-        Raises:
-            ConfigError: bad-shape.
         """
         none = visual.new_zeros(len(visual), 0, visual.shape[2])
         second = none if second_text is None else second_text
@@ -142,11 +135,7 @@ class AlbertImgModel(PretrainedAlbert):
         return encode_context(self.encoder, hidden, bias, False, padding)
 
     def video_bias(self, tokens: int, dtype: torch.dtype) -> Tensor | None:
-        """[M, M]: what is added to the scores between visual tokens; None for nothing.
-
-        Raises:
-            ConfigError: bad-shape if a learned gate has another number of tokens.
-        """
+        """[M, M]: what is added to the scores between visual tokens; None for nothing."""
         kind = self.caption.video_attention
         if kind == "full":
             return None
@@ -154,9 +143,10 @@ class AlbertImgModel(PretrainedAlbert):
             return (1.0 - torch.eye(tokens, dtype=dtype, device=self.device)) * NEVER
         if tokens != self.caption.num_visual_tokens:
             raise ConfigError(
-                "bad-shape", f"{tokens} visual tokens, the learned gate has {self.caption.num_visual_tokens}",
+                "bad-value",
+                f"{tokens} visual tokens, the learned gate has {self.caption.num_visual_tokens}",
                 "use as many frames as the model was trained with, or video_attention full or diagonal",
-            )  # fmt: skip
+            )
         gate = gate_values(self.video_gate, self.caption.hard_gate)
         # Not below 1e-4 for `log`: a gate that is shut must keep a gradient.
         added = gate.clamp(min=1e-4).log() if kind == "log" else (1 - gate) * NEVER
@@ -172,7 +162,7 @@ class AlbertImgModel(PretrainedAlbert):
         context: Context,
         before: CaptionState | None = None,
         attentions: list[Tensor] | None = None,
-        ready: Passes | None = None,
+        ready: Layers | None = None,
     ) -> tuple[Tensor, CaptionState]:
         """Read places of captions, [R, S, H] from `embed`, against a context; see `read_caption`."""
         return read_caption(self.encoder, hidden, context, before, attentions, ready)
@@ -196,27 +186,24 @@ class AlbertImgModel(PretrainedAlbert):
                 `video_attention` is not looked at.
             token_type_ids: int64 [B, S]. Default: 0.
             position_ids: int64 [S] or [B, S]. Default: 0 to S - 1.
-            output_hidden_states: Also return the input and the output of every pass.
+            output_hidden_states: Also return the input and the output of every layer.
 
         Returns:
-            Last states [B, N, H]; pooled [B, H]; on request a tuple of passes + 1 states; if `encoder.output_attentions` a
+            Last states [B, N, H]; pooled [B, H]; on request a tuple of layers + 1 states; if `encoder.output_attentions` a
             tuple of probabilities [B, A, N, N].
-
-        Raises:
-            ConfigError: bad-shape. DataError: too-long, id-out-of-range.
         """
         hidden = self.embed(input_ids, position_ids, token_type_ids)
         if img_feats is not None:
             hidden = torch.cat([hidden, self.project(img_feats)], 1)
         if attention_mask is not None and attention_mask.shape[-1] != hidden.shape[1]:
             raise ConfigError(
-                "bad-shape",
+                "bad-value",
                 f"attention_mask has shape {list(attention_mask.shape)}, text and video {hidden.shape[1]} places",
             )
         bias = None if attention_mask is None else score_bias(attention_mask, hidden.dtype)
         states: list[Tensor] = []
         attentions: list[Tensor] | None = [] if self.encoder.output_attentions else None
-        hidden = masked_passes(self.encoder, hidden, bias, states, attentions)
+        hidden = masked_layers(self.encoder, hidden, bias, states, attentions)
         outputs: list = [hidden, torch.tanh(linear(hidden.dtype, self.pooler)(hidden[:, 0]))]
         if output_hidden_states:
             outputs.append(tuple(states))

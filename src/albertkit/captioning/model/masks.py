@@ -20,7 +20,7 @@ NEVER = -10_000.0
 
 
 def caption_mask(caption: Tensor, visual: Tensor, second_text: Tensor | None = None, diagonal: bool = False) -> Tensor:
-    """The whole table for padded rows, in the order caption, second text, video.
+    """Return the whole table for padded rows, in the order caption, second text, video.
 
     Args:
         caption: bool [B, T], False at padding.
@@ -44,7 +44,7 @@ def caption_mask(caption: Tensor, visual: Tensor, second_text: Tensor | None = N
 
 
 def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a mask adds to attention scores: (1 - mask) * -10000, as SwinBERT and the first BERTs.
+    """Return what a mask adds to attention scores: (1 - mask) * -10000, as SwinBERT and the first BERTs.
 
     Args:
         mask: [B, N] of keys, [B, N, N] or [B, 1, N, N]; bool, integers, or shares between 0 and 1.
@@ -52,18 +52,15 @@ def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
     Returns:
         [B, 1, 1, N] or [B, 1, N, N].
-
-    Raises:
-        ConfigError: bad-shape.
     """
     if mask.dim() not in (2, 3, 4):
-        raise ConfigError("bad-shape", f"attention_mask has shape {list(mask.shape)}, expected 2, 3 or 4 dimensions")
+        raise ConfigError("bad-value", f"attention_mask has shape {list(mask.shape)}, expected 2, 3 or 4 dimensions")
     mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None] if mask.dim() == 3 else mask
     return (1.0 - mask.to(dtype)) * NEVER
 
 
 def gate_values(weight: Tensor, hard: bool) -> Tensor:
-    """The learned gate: [M * M, 1] to [M, M] between 0 and 1; a visual token always sees itself.
+    """Return the learned gate: [M * M, 1] to [M, M] between 0 and 1; a visual token always sees itself.
 
     Source: microsoft/SwinBERT `video_captioning_e2e_vid_swin_bert.py`, `VideoTransformer.forward`.
     """
@@ -74,7 +71,7 @@ def gate_values(weight: Tensor, hard: bool) -> Tensor:
 
 
 def sparsity(weight: Tensor) -> Tensor:
-    """The sparsity loss, 0-d: what the gate [M * M, 1] lets through between different tokens, over M * M as in SwinBERT."""
+    """Return the sparsity loss, 0-d: how much the gate [M * M, 1] lets through between tokens, over M * M as SwinBERT."""
     gate = _square(torch.sigmoid(weight))
     return (gate.sum() - gate.diagonal().sum()) / gate.numel()
 

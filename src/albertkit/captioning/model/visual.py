@@ -1,4 +1,4 @@
-"""Visual tokens as the backbone gives them to the width of ALBERT's passes, and where in time and space they lie."""
+"""Visual tokens as the backbone gives them to the width of ALBERT's layers, and where in time and space they lie."""
 
 from collections.abc import Sequence
 
@@ -18,10 +18,6 @@ class VisualProjector(nn.Module):
 
     The tables begin at zero, so a captioner begins as one that knows no places. Without norm and tables it is SwinBERT's
     `img_embedding`, and with `backbone_dim` it begins with SwinBERT's `fc`.
-
-    Args:
-        config: Of the encoder.
-        caption: D, norm and grid.
     """
 
     def __init__(self, config: AlbertConfig, caption: CaptionConfig) -> None:
@@ -38,20 +34,13 @@ class VisualProjector(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, visual: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
-        """[B, M, D] to [B, M, H], in the dtype of `visual`.
-
-        Args:
-            visual: Tokens in the order frames, height, width.
-            grid: How they lie, for all clips or for each. Default: as the tables were made for.
-
-        Raises:
-            ConfigError: bad-shape.
-        """
+        """[B, M, D] to [B, M, H], in the dtype of `visual`."""
         if visual.shape[-1] != self.width:
             raise ConfigError(
-                "bad-shape", f"visual tokens have width {visual.shape[-1]}, the model reads {self.width}",
+                "bad-value",
+                f"visual tokens have width {visual.shape[-1]}, the model reads {self.width}",
                 "use the backbone that the model was trained with",
-            )  # fmt: skip
+            )
         if self.fc is not None:
             visual = linear(visual.dtype, self.fc)(visual)
         if self.LayerNorm is not None:
@@ -65,21 +54,17 @@ class VisualProjector(nn.Module):
         """[M, H], or [B, M, H] with zeros where a clip has fewer tokens than M."""
         if isinstance(grid, Grid):
             if grid.num_tokens != tokens:
-                raise ConfigError("bad-shape", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
+                raise ConfigError("bad-value", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
             return self.places(grid)
         known = {of_clip: self.places(of_clip) for of_clip in dict.fromkeys(grid)}
         return torch.stack([F.pad(known[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid])
 
     def places(self, grid: Grid) -> Tensor:
-        """[M, H]: what is added to the tokens of a grid. Times are interpolated to another number of frames.
-
-        Raises:
-            ConfigError: bad-shape for frames of another height or width.
-        """
+        """[M, H]: what is added to the tokens of a grid. Times are interpolated to another number of frames."""
         assert self.grid is not None
         if grid[1:] != self.grid[1:]:
             raise ConfigError(
-                "bad-shape",
+                "bad-value",
                 f"frames have {grid.height} x {grid.width} visual tokens, the model has places for "
                 f"{self.grid.height} x {self.grid.width}",
                 "prepare the clips with the frame size and pooling that the model was trained with",

@@ -1,13 +1,13 @@
-"""What SwinBERT's arguments say about the text model, from its scripts, a Namespace of somebody's own, or a dictionary."""
+"""Configuration of the text model in SwinBERT's arguments, from its scripts, any Namespace, or a dictionary."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.errors import ConfigError
 from albertkit.files import read_json
+from albertkit.model.folder import PROVENANCE
 
 ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
 SWINBERT_ARGS = "swinbert_args"  # all of it, in the provenance of a captioner that comes from SwinBERT
@@ -50,11 +50,7 @@ class ModelArguments:
 
     @classmethod
     def of(cls, args: Any) -> "ModelArguments":
-        """From a Namespace, an EasyDict or a dictionary; what is not there, or None, has its default.
-
-        Raises:
-            ConfigError: bad-argument for a value of another kind, and where no model is named.
-        """
+        """From a Namespace, an EasyDict or a dictionary; what is not there, or None, has its default."""
         given = args if isinstance(args, Mapping) else vars(args)
         values, faults = {}, []
         for field in fields(cls):
@@ -71,14 +67,12 @@ class ModelArguments:
         if not values.get("model_name_or_path"):
             faults.append("model_name_or_path is not given")
         if faults:
-            raise ConfigError(
-                "bad-argument", "; ".join(faults), "correct these arguments, or the file given as --config"
-            )
+            raise ConfigError("bad-value", "; ".join(faults), "correct these arguments, or the file given as --config")
         return cls(**values)
 
     @property
     def structure(self) -> dict[str, int]:
-        """The fields of a configuration that are asked to be otherwise."""
+        """Return the fields of a configuration that are asked to be otherwise."""
         return {name: getattr(self, name) for name in STRUCTURE if getattr(self, name) > 0}
 
 

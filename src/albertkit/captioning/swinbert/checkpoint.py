@@ -1,7 +1,7 @@
 """SwinBERT's trained captioners as ours, with their Video Swin, and ours as SwinBERT's."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,21 @@ from albertkit.captioning.backbones.video_swin_checkpoint import KIND, read_vide
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.folder import CAPTIONER
 from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.model import CaptionConfig
 from albertkit.captioning.swinbert.arguments import ARGS, STRUCTURE, SWINBERT_ARGS, read_arguments
+from albertkit.captioning.swinbert.classes import AlbertForImageCaptioning
 from albertkit.captioning.swinbert.evaluation import RECORDED
 from albertkit.captioning.swinbert.state import SwinBertState, find_state_file, sort_state
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.checkpoints import bert
-from albertkit.checkpoints.configurations import make_config, read_values
-from albertkit.checkpoints.folder import PROVENANCE, fill, read_tensor_file
 from albertkit.config import AlbertConfig
+from albertkit.conversion import bert
 from albertkit.errors import CheckpointError, MachineError
-from albertkit.files import sha256_file, write_json
+from albertkit.files import load, sha256_file, write_json
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section, Text
+from albertkit.model.folder import PROVENANCE, read_tensor_file
+from albertkit.model.keywords import make_config
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.vocabulary.model import new_folder
 
@@ -36,7 +39,7 @@ _TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "*.model")
 
 
 @dataclass(frozen=True)
-class SwinBertReport:
+class SwinBertReport(Result):
     """What became of a SwinBERT checkpoint.
 
     Attributes:
@@ -65,9 +68,11 @@ class SwinBertReport:
     notes: tuple[str, ...]
     max_abs_diff: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "source": str(self.source), "notes": list(self.notes)}
+    def sections(self) -> list[Section]:
+        """Return what a person is shown; the notes stand below."""
+        left_out = ", ".join(f"{count} {name}" for name, count in self.left_out.items()) or None
+        known = {**vars(self), "left_out": left_out, "training": None, "notes": None, **self.training}
+        return [Facts(known), Text("\n".join(f"- {note}" for note in self.notes), form="code")]
 
 
 def load_swinbert(
@@ -76,20 +81,6 @@ def load_swinbert(
     """Read the text model of a trained SwinBERT. A BERT becomes an ALBERT with a group for every layer and E = H.
 
     Visual tokens go in as the backbone gives them: `fc` is part of the model.
-
-    Args:
-        source: A checkpoint's folder, its `model.bin`, or a safetensors file of such a state dict.
-        config: The text model's `config.json`. Default: the one beside the weights, or in the folder that `log/args.json` names;
-            without it, shapes and `log/args.json` say all of a BERT but the number of heads, which is then one for 64 of the
-            hidden size, as in every published BERT. An ALBERT needs it.
-        dtype: Of the model.
-
-    Returns:
-        The model on the CPU in evaluation mode, and what became of the tensors.
-
-    Raises:
-        DataError: not-found, broken-json. CheckpointError: no-weights, broken-weights, weights-mismatch, no-config.
-        ConfigError: bad-config.
     """
     model, report, _ = _load(source, config)
     return model.to(dtype), report
@@ -98,17 +89,7 @@ def load_swinbert(
 def load_swinbert_captioner(
     source: str | Path, config: str | Path | None = None, tokenizer: str | Path | None = None
 ) -> tuple[VideoCaptioner, SwinBertReport]:
-    """Read a trained SwinBERT whole: text model, Video Swin, tokenizer, which frames it sees and how it writes captions.
-
-    Args:
-        source: As `load_swinbert`.
-        config: As `load_swinbert`.
-        tokenizer: Folder of the tokenizer. Default: beside the weights, in `tokenizer/` beside the checkpoint's folder, where
-            SwinBERT's training saves it, or in the folder that `log/args.json` names.
-
-    Raises:
-        CheckpointError: no-tokenizer, vocab-mismatch, and what `load_swinbert` raises.
-    """
+    """Read a trained SwinBERT whole: text model, Video Swin, tokenizer, which frames it sees and how it writes captions."""
     model, report, state = _load(source, config)
     arguments = read_arguments(report.source)
     notes = list(report.notes)
@@ -144,9 +125,6 @@ def convert_swinbert(
         out: A folder that does not exist yet; it appears whole or not at all.
         config: As `load_swinbert`.
         tokenizer: As `load_swinbert_captioner`.
-
-    Raises:
-        CheckpointError: folder-not-empty, and what `load_swinbert_captioner` raises. MachineError: verification-failed.
     """
     captioner, report = load_swinbert_captioner(source, config, tokenizer)
     with new_folder(Path(out)) as folder:
@@ -159,19 +137,15 @@ def convert_swinbert(
 
 
 def largest_difference(first: VideoCaptioner, second: VideoCaptioner) -> float:
-    """Largest difference between the weights of two captioners.
-
-    Raises:
-        MachineError: verification-failed, if there is any.
-    """
+    """Largest difference between the weights of two captioners."""
     largest = 0.0
     for one, other in ((first.model, second.model), (first.backbone, second.backbone)):
         ours, theirs = ({} if part is None else part.state_dict() for part in (one, other))
         if ours.keys() != theirs.keys():
-            raise MachineError("verification-failed", "what was written has other tensors", "write it again")
+            raise MachineError("internal-error", "what was written has other tensors", "write it again")
         largest = max([largest, *(float((ours[name] - theirs[name]).abs().max()) for name in ours)])
     if largest != 0:
-        raise MachineError("verification-failed", f"what was written differs by {largest}", "write it again")
+        raise MachineError("internal-error", f"what was written differs by {largest}", "write it again")
     return largest
 
 
@@ -180,41 +154,51 @@ def _load(
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
     if (Path(source) / CAPTIONER).is_file():
         raise CheckpointError(
-            "weights-mismatch", f"`{source}` is a captioner already",
+            "weights-mismatch",
+            f"`{source}` is a captioner already",
             "use it as it is, or write it for SwinBERT: albertkit migrate swinbert-checkpoint CAPTIONER OUT --to-swinbert",
-        )  # fmt: skip
+        )
     file = find_state_file(Path(source))
     state = sort_state(read_tensor_file(file), file)
     arguments = read_arguments(file)
     notes: list[str] = []
     values = _values(state, file, Path(config) if config else None, arguments, notes)
     albert = _configuration(state, values, arguments, file, notes)
-    model, _ = fill(AlbertForImageCaptioning, albert, state.tensors, (), str(file))
+    model, _ = AlbertForImageCaptioning.from_tensors(albert, state.tensors, (), str(file))
     report = SwinBertReport(
-        file, state.body, len(state.tensors), len(state.backbone), bool(state.backbone_dim), state.tied, state.gate_tokens,
-        dict(state.left_out), {key: arguments[key] for key in _KEPT_ARGS if key in arguments}, tuple(notes),
-    )  # fmt: skip
+        file,
+        state.body,
+        len(state.tensors),
+        len(state.backbone),
+        bool(state.backbone_dim),
+        state.tied,
+        state.gate_tokens,
+        dict(state.left_out),
+        {key: arguments[key] for key in _KEPT_ARGS if key in arguments},
+        tuple(notes),
+    )
     return model, report, state
 
 
 def _values(
     state: SwinBertState, file: Path, named: Path | None, arguments: dict[str, Any], notes: list[str]
 ) -> dict[str, Any]:
-    """The text model's configuration: of a file, or else, of a BERT, what the tensors and the arguments say."""
+    """Return the text model's configuration: of a file, or else, of a BERT, what the tensors and the arguments say."""
     beside = named or file.parent / "config.json"
     if beside.is_dir():
         beside = beside / "config.json"
     if not named and not beside.is_file():
         beside = next((folder / "config.json" for folder in _model_folders(file, arguments)), beside)
     if named or beside.is_file():
-        values = read_values(beside)
+        values = load(beside, dict[str, Any], "model configuration")
         asked = {name: arguments.get(name) for name in STRUCTURE}
         return values | {name: value for name, value in asked.items() if isinstance(value, int) and value > 0}
     if state.body == "albert":
         raise CheckpointError(
-            "no-config", f"`{file}` holds an ALBERT, and no config.json is beside it or where log/args.json says",
+            "missing-file",
+            f"`{file}` holds an ALBERT, and no config.json is beside it or where log/args.json says",
             "name the folder that the training began with: --config models/captioning/albert-base-v2",
-        )  # fmt: skip
+        )
     shapes = {name: tuple(tensor.shape) for name, tensor in state.tensors.items()}
     try:
         vocab_size, hidden_size = shapes["albert.embeddings.word_embeddings.weight"]
@@ -267,7 +251,7 @@ def _configuration(
 
 
 def _model_folders(file: Path, arguments: dict[str, Any], *wanted: str) -> list[Path]:
-    """The folders that log/args.json names for the text model, as seen from the checkout that the run lies in."""
+    """Return the folders that log/args.json names for the text model, as seen from the checkout that the run lies in."""
     names = [arguments.get(name) for name in ("config_name", "tokenizer_name", RECORDED, "model_name_or_path")]
     places = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
     patterns = wanted or ("config.json",)
@@ -277,21 +261,22 @@ def _model_folders(file: Path, arguments: dict[str, Any], *wanted: str) -> list[
 def _tokenizer(
     file: Path, named: str | Path | None, config: AlbertConfig, arguments: dict[str, Any]
 ) -> AlbertTokenizer:
-    """The tokenizer that the captioner was trained with."""
+    """Return the tokenizer that the captioner was trained with."""
     usual = [file.parent, file.parent / "tokenizer", file.parent.parent / "tokenizer"]
     there = [folder for folder in usual if any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)]
     folders = [Path(named)] if named else [*there, *_model_folders(file, arguments, *_TOKENIZER_FILES)]
     if not folders:
         raise CheckpointError(
-            "no-tokenizer", f"there is no vocab.txt, tokenizer.json or SentencePiece model beside `{file}`",
+            "no-tokenizer",
+            f"there is no vocab.txt, tokenizer.json or SentencePiece model beside `{file}`",
             "name the folder of the tokenizer that it was trained with: --tokenizer FOLDER",
-        )  # fmt: skip
+        )
     lower = bool(arguments.get("do_lower_case", True))
     tokenizer = SwinBertTokenizer.from_pretrained(folders[0], do_lower_case=lower).tokenizer
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
-            "vocab-mismatch",
-            f"the tokenizer in `{folders[0]}` has {tokenizer.vocab_size:,} pieces, the model {config.vocab_size:,}",
+            "wrong-tokenizer",
+            f"the tokenizer in `{folders[0]}` has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,}",
             "name the folder of the right tokenizer with --tokenizer",
         )
     return tokenizer
@@ -300,7 +285,7 @@ def _tokenizer(
 def _sampling(
     backbone: VideoSwinBackbone, arguments: dict[str, Any], gate_tokens: int, notes: list[str]
 ) -> FrameSampling:
-    """The frames that SwinBERT decodes: even places from the first to the last, rounded down."""
+    """Return the frames that SwinBERT decodes: even places from the first to the last, rounded down."""
     size = arguments.get("img_res", backbone.frame_size)
     frames = arguments.get("max_num_frames")
     if frames is None:

@@ -12,9 +12,11 @@ from torch import Tensor
 from albertkit import config as core
 from albertkit.captioning import model as captioning
 from albertkit.captioning.model import CaptionConfig
-from albertkit.checkpoints.configurations import make_config, read_values
-from albertkit.checkpoints.folder import WEIGHTS, fill, read_tensors
+from albertkit.captioning.swinbert.generation import generate_like_swinbert
 from albertkit.errors import ConfigError
+from albertkit.files import load
+from albertkit.model.folder import WEIGHTS, read_tensors
+from albertkit.model.keywords import make_config
 from albertkit.model_folder import local_folder
 
 CONFIG_NAME, WEIGHTS_NAME = "config.json", WEIGHTS
@@ -41,14 +43,10 @@ class AlbertConfig(core.AlbertConfig):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, **changes: Any) -> "AlbertConfig":
-        """Read the `config.json` of a folder, or such a file, and set some values.
-
-        Raises:
-            DataError: not-found, broken-json. ConfigError: bad-config, wrong-model.
-        """
+        """Read the `config.json` of a folder, or such a file, and set some values."""
         path = Path(folder)
         file = path if path.is_file() else local_folder(folder) / "config.json"
-        config = cls.of(make_config(read_values(file), file)[0])
+        config = cls.of(make_config(load(file, dict[str, Any], "model configuration"), file)[0])
         for name, value in changes.items():
             setattr(config, name, value)
         return config
@@ -72,7 +70,22 @@ class AlbertConfig(core.AlbertConfig):
 
 
 class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
-    """The captioning model; `from_pretrained` takes any ALBERT, and what it lacks begins afresh."""
+    """The captioning model with the arguments and outputs of SwinBERT's `BertForImageCaptioning`.
+
+    `from_pretrained` takes any ALBERT, and what it lacks begins afresh.
+    """
+
+    @property
+    def bert(self) -> captioning.AlbertImgModel:
+        """Return the encoder under the name that SwinBERT's VideoTransformer uses."""
+        return self.albert
+
+    def forward(self, *inputs: Any, is_decode: bool = False, **named: Any) -> tuple[Tensor, ...]:
+        """Return the loss or the logits; with `is_decode` captions, as `generate_like_swinbert`."""
+        if is_decode:
+            named.pop("is_training", None)
+            return generate_like_swinbert(self, *inputs, **named)
+        return super().forward(*inputs, **named)
 
     @classmethod
     def from_pretrained(
@@ -85,21 +98,9 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
         from_tf: bool = False,
         **changes: Any,
     ) -> "AlbertForImageCaptioning":
-        """Load the weights of a folder; what was loaded and what was not is printed on stderr.
-
-        Args:
-            folder: The folder, or `org/name` of the hub.
-            allow_missing: First parts of more parameter names that may be missing.
-            revision: As of every ALBERT.
-            config: What to build. Default: the folder's own configuration.
-            from_tf: Must be False: TensorFlow's files are converted first.
-            **changes: Values of the configuration to set.
-
-        Raises:
-            ConfigError: bad-argument. CheckpointError: no-weights, weights-mismatch and what reading raises.
-        """
+        """Load the weights of a folder; what was loaded and what was not is printed on stderr."""
         if from_tf:
-            raise ConfigError("bad-argument", f"`{folder}`: from_tf=True", f"albertkit convert {folder} ALBERT")
+            raise ConfigError("bad-value", f"`{folder}`: from_tf=True", f"albertkit convert {folder} ALBERT")
         path = local_folder(folder, revision)
         built = AlbertConfig.from_pretrained(path) if config is None else AlbertConfig.of(config)
         for name, value in changes.items():
@@ -140,7 +141,7 @@ def filled(
     with torch.device("meta"):
         names = AlbertForImageCaptioning(config).state_dict()
     may_be_fresh = [name for name in names if name.startswith((*_MAY_BE_FRESH, *allow_missing))]
-    model, matched = fill(AlbertForImageCaptioning, config, tensors, may_be_fresh, source)
+    model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, may_be_fresh, source)
     return model, matched.fresh, [*dropped, *matched.left_out]
 
 

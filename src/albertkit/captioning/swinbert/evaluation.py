@@ -8,8 +8,8 @@ from typing import Any
 
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
-from albertkit.checkpoints.folder import read_tensor_file
 from albertkit.errors import AlbertKitError, CheckpointError, DataError
+from albertkit.model.folder import read_tensor_file
 from albertkit.model_folder import local_folder
 
 DEFAULT_FOLDER = "models/captioning/albert-base-v2/"
@@ -21,10 +21,6 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
     """Return the folder of the ALBERT that a run was trained with; the migrated scripts evaluate with it.
 
     What the command line or its --config names is used, after a warning, only where that folder is gone.
-
-    Args:
-        args: Arguments of the evaluation.
-        train_args: Arguments of the training, from the run's `log/args.json`.
     """
     before, now = vars_of(train_args), vars_of(args)
     trained_with = before.get(RECORDED) or before.get("model_name_or_path")
@@ -63,12 +59,7 @@ class EvaluatedRun:
         return cls(checkpoint, Path(folder).parent / "tokenizer")
 
     def tokenizer(self, other: SwinBertTokenizer, do_lower_case: bool) -> SwinBertTokenizer:
-        """Return the tokenizer that the run was trained with; `other` where the run kept none.
-
-        Args:
-            other: That of the ALBERT's folder.
-            do_lower_case: As `SwinBertTokenizer.from_pretrained`.
-        """
+        """Return the tokenizer that the run was trained with; `other` where the run kept none."""
         if not self.tokenizer_folder.is_dir() or not any(self.tokenizer_folder.iterdir()):
             return other
         own = SwinBertTokenizer.from_pretrained(self.tokenizer_folder, do_lower_case)
@@ -81,22 +72,20 @@ class EvaluatedRun:
         return own
 
     def check(self, model: AlbertForImageCaptioning) -> None:
-        """Compare the checkpoint's names with the model's: SwinBERT would leave what is missing as it was initialised.
-
-        Raises:
-            DataError: not-found. CheckpointError: weights-mismatch, and what reading the file raises.
-        """
+        """Compare the checkpoint's names with the model's: SwinBERT would leave what is missing as it was initialised."""
         if not self.checkpoint.is_file():
             raise DataError(
-                "not-found", f"no `{self.checkpoint}`",
+                "not-found",
+                f"no `{self.checkpoint}`",
                 "end --eval_model_dir with a slash: SwinBERT puts `model.bin` behind it as it is",
-            )  # fmt: skip
+            )
         names = {name for name in read_tensor_file(self.checkpoint) if name.startswith(_TEXT_MODEL)}
         if any(name.startswith(f"{_TEXT_MODEL}bert.") for name in names):
             raise CheckpointError(
-                "weights-mismatch", f"`{self.checkpoint}` holds a BERT, this checkout loads ALBERT",
+                "weights-mismatch",
+                f"`{self.checkpoint}` holds a BERT, this checkout loads ALBERT",
                 "evaluate it with the original code: albertkit migrate swinbert . --revert",
-            )  # fmt: skip
+            )
         missing = [name for name in model.state_dict() if f"{_TEXT_MODEL}{name}" not in names]
         if missing:
             raise CheckpointError(

@@ -12,9 +12,10 @@ from albertkit.captioning.swinbert.arguments import ModelArguments
 from albertkit.captioning.swinbert.classes import AlbertConfig, AlbertForImageCaptioning, filled, told
 from albertkit.captioning.swinbert.evaluation import RECORDED, EvaluatedRun
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
-from albertkit.checkpoints.configurations import make_config, read_values
-from albertkit.checkpoints.folder import OLD_WEIGHTS, WEIGHTS, read_tensors
 from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import load
+from albertkit.model.folder import OLD_WEIGHTS, WEIGHTS, read_tensors
+from albertkit.model.keywords import make_config
 from albertkit.model_folder import local_folder
 
 
@@ -32,10 +33,10 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
         The model on the CPU in evaluation mode, its configuration, and its tokenizer with the methods of SwinBERT's.
 
     Raises:
-        ConfigError: bad-argument, bad-config, wrong-model; structure-changed for a width, or a number of heads, that the
+        ConfigError: bad-value, wrong-model; weights-mismatch for a width, or a number of heads, that the
             weights do not have.
-        CheckpointError: vocab-mismatch, no-weights, broken-weights, weights-mismatch, no-tokenizer. DataError: not-found,
-            broken-json. MachineError: hub-unreachable.
+        CheckpointError: wrong-tokenizer, missing-file, corrupt, weights-mismatch, no-tokenizer. DataError: not-found,
+            bad-file. MachineError: unreachable.
     """
     given = ModelArguments.of(args)
     folder = local_folder(given.model_name_or_path)
@@ -48,8 +49,8 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
         tokenizer = run.tokenizer(tokenizer, given.do_lower_case)
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
-            "vocab-mismatch",
-            f"the tokenizer in `{given.tokenizer_name or folder}` has {tokenizer.vocab_size:,} pieces, the configuration "
+            "wrong-tokenizer",
+            f"the tokenizer in `{given.tokenizer_name or folder}` has {tokenizer.vocab_size:,} tokens, the configuration "
             f"{config.vocab_size:,}",
             "use the tokenizer that the weights were trained with; without weights, correct vocab_size in config.json",
         )
@@ -67,7 +68,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
 
 
 def _weights(folder: Path, given: ModelArguments) -> Mapping[str, Tensor]:
-    """The tensors to start from, empty for none."""
+    """Return the tensors to start from, empty for none."""
     there = any((folder / f"{name}{end}").exists() for name in (WEIGHTS, OLD_WEIGHTS) for end in ("", ".index.json"))
     if given.init == "scratch" or (given.init == "auto" and not there):
         return {}
@@ -77,22 +78,23 @@ def _weights(folder: Path, given: ModelArguments) -> Mapping[str, Tensor]:
 def _stored_config(given: ModelArguments, folder: Path) -> tuple[AlbertConfig, list[str]]:
     named = Path(given.config_name) if given.config_name else folder
     file = named if named.is_file() else local_folder(named) / "config.json"
-    config, notes = make_config(read_values(file), file)
+    config, notes = make_config(load(file, dict[str, Any], "model configuration"), file)
     return AlbertConfig.of(config), notes
 
 
 def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -> AlbertConfig:
-    """The configuration of the folder with what the arguments ask for."""
+    """Return the configuration of the folder with what the arguments ask for."""
     changes = {name: value for name, value in given.structure.items() if value != getattr(stored, name)}
-    # Any number of passes can be made of one layer; with more groups each layer has weights of its own.
+    # Any number of layers can be made of one layer; with more groups each layer has weights of its own.
     fixed = {name for name in changes if name != "num_hidden_layers" or stored.num_hidden_groups > 1}
     if weights and fixed:
         asked = ", ".join(f"{name} {changes[name]}" for name in sorted(fixed))
         there = ", ".join(f"{name} {getattr(stored, name)}" for name in sorted(fixed))
         raise ConfigError(
-            "structure-changed", f"the arguments ask for {asked}; the weights in `{weights}` have {there}",
+            "weights-mismatch",
+            f"the arguments ask for {asked}; the weights in `{weights}` have {there}",
             'leave them at -1; or begin without these weights: "init": "scratch" in the file given as --config',
-        )  # fmt: skip
+        )
     caption = CaptionConfig.of(stored).to_dict() | {
         "video_attention": "full",  # VideoTransformer gives a mask, the learned one included
         "num_visual_tokens": 0,

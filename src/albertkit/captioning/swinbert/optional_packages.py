@@ -5,7 +5,9 @@ name is used. Where a package is missing then, some have a stand-in: `apex.amp` 
 azureml's run, which only reports scores to a service; the COCO caption scorer, which is ours.
 """
 
+import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,8 +15,50 @@ from typing import Any
 
 import torch
 
-from albertkit.captioning.swinbert.coco_scorer import Coco, CocoEvaluation
+from albertkit.captioning.metrics import score_captions
 from albertkit.errors import ConfigError, MissingExtraError
+
+
+class Coco:
+    """Captions of a file: `COCO(labels)`, `.loadRes(results)`, `.getImgIds()`."""
+
+    def __init__(self, annotation_file: str) -> None:
+        with open(annotation_file, encoding="utf-8") as stream:
+            content = json.load(stream)
+        self.captions: dict[Any, list[str]] = defaultdict(list)
+        for record in content["annotations"] if isinstance(content, dict) else content:
+            self.captions[record["image_id"]].append(record["caption"])
+
+    def loadRes(self, results_file: str) -> "Coco":
+        """Read results."""
+        return Coco(results_file)
+
+    def getImgIds(self) -> list[Any]:
+        """Return the ids of the clips."""
+        return list(self.captions)
+
+
+class CocoEvaluation:
+    """`COCOEvalCap(coco, results, df)`: `.params["image_id"]` are the clips to score, `.eval` the scores after `.evaluate()`.
+
+    METEOR and SPICE are computed where pycocoevalcap and Java are installed, and reported as left out elsewhere.
+    """
+
+    def __init__(self, coco: Coco, results: Coco, df: str = "corpus") -> None:
+        self.coco, self.results = coco, results
+        self.params = {"image_id": coco.getImgIds()}
+        self.eval: dict[str, float] = {}
+
+    def evaluate(self) -> None:
+        """Compute the scores."""
+        keys = self.params["image_id"]
+        references = {str(key): self.coco.captions[key] for key in keys}
+        candidates = {str(key): self.results.captions[key][0] for key in keys}
+        scores = score_captions(references, candidates, java=True)
+        for name, reason in scores.absent.items():
+            print(f"{name} is left out: {reason}", file=sys.stderr)
+        self.eval = dict(scores)
+
 
 _EVALCAP = "src.evalcap"
 
@@ -28,15 +72,7 @@ def available_device(name: str) -> torch.device:
 
 
 def optional(module: str, name: str = "") -> Any:
-    """What `import module` or `from module import name` would give, imported when it is used.
-
-    Args:
-        module: For example `apex.parallel`.
-        name: Of something in it.
-
-    Returns:
-        Something with the same attributes, which can be called as the original can.
-    """
+    """Return what `import module` or `from module import name` would give, imported when it is used."""
     return _Optional(module, name)
 
 
@@ -54,12 +90,13 @@ class _Optional:
             stand_in = _STAND_INS.get((self._module, self._name))
             if stand_in is None:
                 raise MissingExtraError(
-                    "missing-extra",
+                    "not-installed",
                     f"this part of SwinBERT needs `{self._module}`, which is not installed",
-                    "use SwinBERT's container, where src/evalcap is complete" if self._module.startswith(_EVALCAP) else
-                    "train with --mixed_precision_method apex --amp_opt_level 0 --use_checkpoint false, which needs neither "
+                    "use SwinBERT's container, where src/evalcap is complete"
+                    if self._module.startswith(_EVALCAP)
+                    else "train with --mixed_precision_method apex --amp_opt_level 0 --use_checkpoint false, which needs neither "
                     f"apex nor deepspeed nor fairscale; or install {package}",
-                ) from None  # fmt: skip
+                ) from None
             return stand_in
         return getattr(module, self._name) if self._name else module
 
@@ -79,7 +116,7 @@ class _PlainFloat32:
     def initialize(model: Any, optimizer: Any, enabled: bool = True, opt_level: str = "O1", **options: Any) -> tuple:
         if enabled and opt_level != "O0":
             raise ConfigError(
-                "bad-argument",
+                "bad-value",
                 f"amp level {opt_level} needs apex, which is not installed; without it there is O0, float32",
                 "--amp_opt_level 0",
             )

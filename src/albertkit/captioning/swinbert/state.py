@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from albertkit.captioning.model import AlbertForImageCaptioning
-from albertkit.checkpoints import bert
-from albertkit.checkpoints.names import MAPPING_IN
+from albertkit.conversion import bert
+from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError, DataError
 
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
@@ -30,8 +30,10 @@ _PROJECTION = "albert.img_embedding.projection."
 _GATE = "albert.video_gate"
 # Around the text model: SwinBERT's names and ours.
 _AROUND = {
-    "fc.weight": "albert.img_embedding.fc.weight", "fc.bias": "albert.img_embedding.fc.bias", "learn_vid_att.weight": _GATE,
-}  # fmt: skip
+    "fc.weight": "albert.img_embedding.fc.weight",
+    "fc.bias": "albert.img_embedding.fc.bias",
+    "learn_vid_att.weight": _GATE,
+}
 
 
 @dataclass
@@ -66,11 +68,7 @@ class SwinBertState:
 
 
 def find_state_file(source: Path) -> Path:
-    """The file itself, or that of a checkpoint's folder.
-
-    Raises:
-        DataError: not-found. CheckpointError: no-weights.
-    """
+    """Return the file itself, or that of a checkpoint's folder."""
     if source.is_file():
         return source
     if not source.is_dir():
@@ -80,20 +78,12 @@ def find_state_file(source: Path) -> Path:
             return source / name
     there = ", ".join(sorted(file.name for file in source.iterdir())) or "nothing"
     raise CheckpointError(
-        "no-weights", f"none of {', '.join(NAMES)} in `{source}` (there: {there})", "name a folder `checkpoint-…-…`"
+        "missing-file", f"none of {', '.join(NAMES)} in `{source}` (there: {there})", "name a folder `checkpoint-…-…`"
     )
 
 
 def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
-    """Every tensor under its name here.
-
-    Args:
-        state: SwinBERT's.
-        file: Where it is from, for messages.
-
-    Raises:
-        CheckpointError: weights-mismatch for a state dict that is not SwinBERT's, or has names that SwinBERT has not.
-    """
+    """Every tensor under its name here."""
     shorts = {name: name.removeprefix(_TEXT) for name in state}
     bodies = {short.split(".")[0] for short in shorts.values() if ".img_embedding." in short} & {"bert", "albert"}
     if len(bodies) != 1:
@@ -118,9 +108,10 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
             unknown.append(name)
     if unknown:
         raise CheckpointError(
-            "weights-mismatch", f"`{file}` has {len(unknown)} names that SwinBERT has not: {', '.join(unknown[:8])}",
+            "weights-mismatch",
+            f"`{file}` has {len(unknown)} names that SwinBERT has not: {', '.join(unknown[:8])}",
             "take out what your changes of SwinBERT added, or give it a place in the code",
-        )  # fmt: skip
+        )
     _check_projection(found, file)
     if found.body == "bert":
         width = len(found.tensors[f"{_PROJECTION}weight"])
@@ -134,13 +125,10 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
 
 
 def swinbert_state(model: AlbertForImageCaptioning) -> tuple[dict[str, Tensor], Literal["bert", "albert"]]:
-    """The inverse of `sort_state`, without the backbone.
+    """Return the inverse of `sort_state`, without the backbone.
 
     BERT's names are given where an ALBERT computes what a BERT does: a group for every layer, E = H, and the identity between
     them.
-
-    Returns:
-        VideoTransformer's state dict, and what the text model in it is.
     """
     tensors, config = model.state_dict(), model.config
     mapping, offset = tensors[f"{MAPPING_IN}weight"], tensors[f"{MAPPING_IN}bias"]
@@ -175,18 +163,14 @@ def _own_name(short: str) -> str:
 
 
 def _bert_name(name: str) -> str:
-    """The inverse of `_own_name`."""
+    """Return the inverse of `_own_name`."""
     if name.startswith(_PROJECTION):
         return name.replace(_PROJECTION, "bert.img_embedding.")
     return ("" if name.startswith("predictions.") else "bert.") + bert.bert_name(name.removeprefix("albert."))
 
 
 def _check_projection(found: SwinBertState, file: Path) -> None:
-    """Make sure that `fc` and `img_embedding` are whole and fit each other.
-
-    Raises:
-        CheckpointError: weights-mismatch.
-    """
+    """Make sure that `fc` and `img_embedding` are whole and fit each other."""
     first, offset, second, last = (
         found.tensors.get(name)
         for name in (_AROUND["fc.weight"], _AROUND["fc.bias"], f"{_PROJECTION}weight", f"{_PROJECTION}bias")

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from albertkit.tokenizer.loading import CONFIG_NAME, JSON_NAME, VOCAB_NAME
+from albertkit.tokenizer.folder_files import CONFIG_NAME, JSON_NAME, VOCAB_NAME
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 
@@ -30,22 +30,18 @@ class SwinBertTokenizer:
         self.pad_token_id, self.unk_token_id = tokenizer.pad_id, tokenizer.unk_id
         self.cls_token_id, self.sep_token_id, self.mask_token_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
         self.all_special_ids = [
-            self.pad_token_id, self.unk_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id,
-        ]  # fmt: skip
+            self.pad_token_id,
+            self.unk_token_id,
+            self.cls_token_id,
+            self.sep_token_id,
+            self.mask_token_id,
+        ]
         self.all_special_tokens = [self.tokens[number] for number in self.all_special_ids]
         self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = self.all_special_tokens
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], do_lower_case: bool = True) -> "SwinBertTokenizer":
-        """Read the tokenizer of a folder.
-
-        Args:
-            folder: With a SentencePiece model, `vocab.txt` or `tokenizer.json`.
-            do_lower_case: Of a `vocab.txt` with no file beside it that says so; else it changes nothing.
-
-        Raises:
-            CheckpointError, DataError: As `AlbertTokenizer.from_pretrained`.
-        """
+        """Read the tokenizer of a folder."""
         path = Path(folder)
         says_nothing = not any((path / name).exists() for name in (CONFIG_NAME, JSON_NAME)) and not any(
             path.glob("*.model")
@@ -65,43 +61,43 @@ class SwinBertTokenizer:
         return self.vocab_size
 
     def tokenize(self, text: str) -> list[str]:
-        """Pieces of a text; unknown ones under the name of the unknown piece."""
+        """Return tokens of a text; unknown ones under the name of the unknown token."""
         return [self.tokens[number] for number in self.tokenizer.encode(text)]
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, without [CLS] and [SEP], as BERT's."""
+        """Return ids of a text, without [CLS] and [SEP], as BERT's."""
         return self.tokenizer.encode(text)
 
     def convert_ids_to_tokens(self, ids: int | Sequence[int], skip_special_tokens: bool = False) -> str | list[str]:
-        """Token of an id, or tokens of ids."""
+        """Return token of an id, or tokens of ids."""
         if isinstance(ids, int):
             return self.tokens[ids]
         return [self.tokens[number] for number in ids if not (skip_special_tokens and number in self.all_special_ids)]
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
-        """Text of tokens."""
+        """Return text of tokens."""
         return self.decode([self.vocab.get(token, self.unk_token_id) for token in tokens])
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | list[int]:
-        """Id of a piece, or ids of pieces; that of the unknown piece for what is none."""
+        """Return id of a token, or ids of tokens; that of the unknown token for what is none."""
         unknown = self.tokenizer.unk_id
         if isinstance(tokens, str):
             return self.vocab.get(tokens, unknown)
         return [self.vocab.get(token, unknown) for token in tokens]
 
     def get_random_token(self) -> str:
-        """Any piece, by Python's generator, which SwinBERT seeds; BERT's sometimes drew one past the last."""
+        """Any token, by Python's generator, which SwinBERT seeds; BERT's sometimes drew one past the last."""
         return self.tokens[random.randrange(self.vocab_size)]
 
     def decode(
         self, ids: Sequence[int], skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool = True
     ) -> str:
-        """Text of ids. The spaces are always those of the tokenizer's own text; the last argument changes nothing."""
+        """Return text of ids. The spaces are always those of the tokenizer's own text; the last argument changes nothing."""
         return self.tokenizer.decode(ids, skip_special_tokens)
 
 
 def clean_up_tokenization(text: str) -> str:
-    """Text without the spaces that BERT's tokens leave before punctuation and within contractions."""
+    """Return text without the spaces that BERT's tokens leave before punctuation and within contractions."""
     for spaced in (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " do not", " 's", " 've", " 're"):
         text = text.replace(spaced, " don't" if spaced == " do not" else spaced.strip())
     return text

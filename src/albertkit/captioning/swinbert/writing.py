@@ -1,6 +1,6 @@
 """A captioner as a run of SwinBERT's: `model.bin`, `log/args.json`, the tokenizer and the text model's configuration."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,16 @@ from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
 from albertkit.captioning.backbones.video_swin_checkpoint import published_state, sort_video_swin
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.swinbert.arguments import ARGS, kept_arguments
-from albertkit.captioning.swinbert.checkpoint import load_swinbert
+from albertkit.captioning.swinbert.checkpoint import SwinBertReport, convert_swinbert, load_swinbert
 from albertkit.captioning.swinbert.evaluation import RECORDED
+from albertkit.captioning.swinbert.options import ConvertSwinBertOptions
 from albertkit.captioning.swinbert.state import swinbert_state
-from albertkit.checkpoints.folder import read_tensor_file
-from albertkit.errors import CheckpointError, MachineError
+from albertkit.errors import CheckpointError, ConfigError, MachineError
 from albertkit.files import atomic_file, write_json
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section, Text
+from albertkit.model.folder import read_tensor_file
 from albertkit.model_folder import local_folder
 from albertkit.vocabulary.model import new_folder
 
@@ -24,7 +28,7 @@ _SIZES = {96: ("tiny", [2, 2, 6, 2]), 128: ("base", [2, 2, 18, 2]), 192: ("large
 
 
 @dataclass(frozen=True)
-class WrittenSwinBert:
+class WrittenSwinBert(Result):
     """What was written.
 
     Attributes:
@@ -41,9 +45,24 @@ class WrittenSwinBert:
     max_abs_diff: float
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "checkpoint": str(self.checkpoint), "notes": list(self.notes)}
+    def sections(self) -> list[Section]:
+        """Return what a person is shown; the notes stand below."""
+        notes = Text("\n".join(f"- {note}" for note in self.notes), form="code")
+        return [Facts({**vars(self), "notes": None}), notes]
+
+
+@takes(ConvertSwinBertOptions)
+def convert_checkpoint(options: ConvertSwinBertOptions) -> SwinBertReport | WrittenSwinBert:
+    """Convert a trained SwinBERT to a captioner; or with `to_swinbert` a captioner back."""
+    if not options.to_swinbert:
+        return convert_swinbert(options.source, options.target, config=options.config, tokenizer=options.tokenizer)
+    if options.config or options.tokenizer:
+        raise ConfigError(
+            "bad-value",
+            "--to-swinbert takes configuration and tokenizer from the captioner",
+            "leave --config and --tokenizer out",
+        )
+    return write_swinbert(options.source, options.target)
 
 
 def write_swinbert(captioner: str | Path, out: str | Path) -> WrittenSwinBert:
@@ -52,10 +71,6 @@ def write_swinbert(captioner: str | Path, out: str | Path) -> WrittenSwinBert:
     Args:
         captioner: A captioner's folder, converted from SwinBERT or trained here on a Video Swin.
         out: A folder that does not exist yet; it appears whole or not at all.
-
-    Raises:
-        CheckpointError: no-captioner, not-for-swinbert, folder-not-empty and what loading raises. MachineError:
-            verification-failed.
     """
     source = VideoCaptioner.from_pretrained(captioner)
     model, backbone, folder = source.model, source.backbone, Path(out)
@@ -98,9 +113,10 @@ def _check(captioner: VideoCaptioner, name: str | Path) -> None:
             )
     if found:
         raise CheckpointError(
-            "not-for-swinbert", f"the captioner in `{name}` cannot be run by SwinBERT: {'; '.join(found)}",
+            "not-expressible",
+            f"the captioner in `{name}` cannot be run by SwinBERT: {'; '.join(found)}",
             "train one with --objective mlm on clips prepared with `--backbone video-swin:FILE --max-tokens 100000`",
-        )  # fmt: skip
+        )
 
 
 def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: str, notes: list[str]) -> dict[str, Any]:
@@ -121,14 +137,25 @@ def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: s
     model = f"{(out / MODEL).resolve()}/"
     return {
         **before,
-        "max_num_frames": captioner.sampling.num_frames, "img_res": captioner.sampling.size,
-        "img_feature_dim": caption.img_feature_dim, "tie_weights": caption.tie_weights,
-        "learn_mask_enabled": caption.learned, "sparse_mask_soft2hard": caption.hard_gate,
-        "max_gen_length": generation.longest, "num_beams": generation.num_beams,
-        "model_name_or_path": model, RECORDED: model, "config_name": "", "tokenizer_name": "",
-        "num_hidden_layers": -1, "hidden_size": -1, "num_attention_heads": -1, "intermediate_size": -1,
-        "do_lower_case": before.get("do_lower_case", True), "drop_out": captioner.model.config.hidden_dropout_prob,
-    }  # fmt: skip
+        "max_num_frames": captioner.sampling.num_frames,
+        "img_res": captioner.sampling.size,
+        "img_feature_dim": caption.img_feature_dim,
+        "tie_weights": caption.tie_weights,
+        "learn_mask_enabled": caption.learned,
+        "sparse_mask_soft2hard": caption.hard_gate,
+        "max_gen_length": generation.longest,
+        "num_beams": generation.num_beams,
+        "model_name_or_path": model,
+        RECORDED: model,
+        "config_name": "",
+        "tokenizer_name": "",
+        "num_hidden_layers": -1,
+        "hidden_size": -1,
+        "num_attention_heads": -1,
+        "intermediate_size": -1,
+        "do_lower_case": before.get("do_lower_case", True),
+        "drop_out": captioner.model.config.hidden_dropout_prob,
+    }
 
 
 def _bert_config(config: Any) -> dict[str, Any]:
@@ -142,11 +169,7 @@ def _bert_config(config: Any) -> dict[str, Any]:
 
 
 def _difference(made: Path, source: VideoCaptioner) -> float:
-    """Largest difference between a captioner and what was written of it.
-
-    Raises:
-        MachineError: verification-failed, if there is any.
-    """
+    """Largest difference between a captioner and what was written of it."""
     file = made / CHECKPOINT / "model.bin"
     again, _ = load_swinbert(file, made / MODEL)
     _, swin = sort_video_swin(read_tensor_file(file), file)
@@ -156,5 +179,5 @@ def _difference(made: Path, source: VideoCaptioner) -> float:
     fresh = {name for name in theirs if name.startswith("albert.img_embedding.fc.")} - ours.keys()  # the identity
     largest = max(float((ours[name] - theirs[name]).abs().max()) for name in theirs.keys() - fresh)
     if largest != 0 or ours.keys() - theirs.keys():
-        raise MachineError("verification-failed", f"what was written differs by {largest}", "write it again")
+        raise MachineError("internal-error", f"what was written differs by {largest}", "write it again")
     return largest

@@ -9,7 +9,7 @@ from albertkit.captioning.captioner import Caption, VideoCaptioner
 from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.metrics import CaptionScores, score_captions
-from albertkit.captioning.training.batch import stack_visual
+from albertkit.captioning.training.objective import stack_visual
 from albertkit.errors import DataError
 from albertkit.training.distributed import World
 
@@ -24,15 +24,7 @@ def caption_clips(
     settings: GenerationSettings,
     world: World | None = None,
 ) -> list[list[Caption]]:
-    """Captions of all clips of a split, in their order; several processes share the work and all get the whole.
-
-    Args:
-        captioner: In evaluation mode.
-        clips: Prepared for its backbone.
-        split: One of theirs.
-        settings: Of generation.
-        world: The processes.
-    """
+    """Return captions of all clips of a split, in their order; several processes share the work and all get the whole."""
     rank, size = (world.rank, world.size) if world else (0, 1)
     count = len(clips.clips(split))
     starts = range(0, count, CLIPS_AT_ONCE)
@@ -48,52 +40,32 @@ def caption_clips(
 
 
 def references_of(clips: PreparedClips, split: str) -> dict[str, tuple[str, ...]]:
-    """Key of each clip to its captions, which others are compared with.
-
-    Args:
-        clips: Prepared.
-        split: One of theirs.
-
-    Raises:
-        DataError: unknown-split, no-references for a clip without a caption.
-    """
+    """Key of each clip to its captions, which others are compared with."""
     found = {clip.key: clip.captions for clip in clips.clips(split)}
     if bare := [key for key, captions in found.items() if not captions]:
         raise DataError(
-            "no-references", f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with",
+            "bad-label",
+            f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with",
             f"add captions to it, or leave it out of {split}, and prepare again",
-        )  # fmt: skip
+        )
     return found
 
 
-class CaptionJudge:
-    """Scores a captioner on the clips of a split.
+class CaptionEvaluator:
+    """Scores captioners on the clips of a split, whose captions are the references."""
 
-    Args:
-        captioner: Under training.
-        clips: Prepared.
-        split: Whose captions are the references.
-        settings: Of generation.
-        world: The processes.
-
-    Raises:
-        DataError: no-references.
-    """
-
-    def __init__(
-        self, captioner: VideoCaptioner, clips: PreparedClips, split: str, settings: GenerationSettings, world: World
-    ) -> None:
-        self.captioner, self.clips, self.split, self.settings, self.world = captioner, clips, split, settings, world
+    def __init__(self, clips: PreparedClips, split: str, settings: GenerationSettings, world: World) -> None:
+        self.clips, self.split, self.settings, self.world = clips, split, settings, world
         self.references = references_of(clips, split)
 
-    def captions(self) -> dict[str, Caption]:
-        """The best caption of each clip."""
-        found = caption_clips(self.captioner, self.clips, self.split, self.settings, self.world)
+    def captions(self, captioner: VideoCaptioner) -> dict[str, Caption]:
+        """Return the best caption of each clip."""
+        found = caption_clips(captioner, self.clips, self.split, self.settings, self.world)
         return {key: captions[0] for key, captions in zip(self.references, found, strict=True)}
 
-    def scores(self) -> dict[str, float]:
-        """Those of `caption_scores`."""
-        return caption_scores(self.references, {key: caption.text for key, caption in self.captions().items()})[0]
+    def scores(self, captioner: VideoCaptioner) -> dict[str, float]:
+        """Return the scores of `caption_scores`."""
+        return caption_scores(self.references, {key: one.text for key, one in self.captions(captioner).items()})[0]
 
 
 def caption_scores(
@@ -109,7 +81,10 @@ def caption_scores(
         for key, caption in captions.items()
     )
     named = {
-        "cider": full["CIDEr"], "bleu_4": full["Bleu_4"], "rouge_l": full["ROUGE_L"], "exact_match": exact / len(captions),
+        "cider": full["CIDEr"],
+        "bleu_4": full["Bleu_4"],
+        "rouge_l": full["ROUGE_L"],
+        "exact_match": exact / len(captions),
         **full.diversity,
-    }  # fmt: skip
+    }
     return named, full

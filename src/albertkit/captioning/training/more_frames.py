@@ -20,9 +20,6 @@ def for_frames(
         tensors: Of a captioner.
         wanted: Shapes by name.
         grid: Of the visual tokens to come. The gate [M * M, 1] is fitted where its captioner had as many tokens a frame.
-
-    Returns:
-        The tensors, and a note for each that was interpolated.
     """
     fitted, notes = dict(tensors), list[str]()
     times = tensors.get(_TIMES)

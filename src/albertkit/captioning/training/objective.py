@@ -1,24 +1,83 @@
-"""What training a captioner learns, in the form the training loop wants it."""
+"""A batch of clips with captions, and the losses that training a captioner learns from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.model import AlbertForImageCaptioning
-from albertkit.captioning.model.losses import num_kept
-from albertkit.captioning.training.batch import CaptionBatch
+from albertkit.captioning.model.captioning_model import num_kept
 from albertkit.training.loop import LossPart, no_losses
 
 
-class CaptionObjective(nn.Module):
-    """The caption loss, and the sparsity of a learned gate.
+@dataclass(frozen=True, eq=False)
+class CaptionBatch:
+    """B rows, each a clip and a caption of S places.
 
-    Args:
-        model: The captioning model.
-        backbone: Trained along; None where batches hold features.
-        sparsity_weight: Of the second loss.
+    Attributes:
+        visual: Features fp16 or fp32 [B, M, D], or frames uint8 [B, T, S, S, 3] for a backbone that is trained along.
+        visual_mask: bool [B, M], False at padding; None without any.
+        grid: How visual tokens lie, in all rows or in each; None for frames, whose backbone says it.
+        input_ids: int64 [B, S], as the model reads them.
+        places: int64 [P] into B * S, where tokens are predicted.
+        labels: int64 [P], the tokens.
+        num_tokens: Visual tokens, or frames, and tokens; padding is none.
+        update: Number of updates before this one.
     """
+
+    visual: Tensor
+    visual_mask: Tensor | None
+    grid: Grid | Sequence[Grid] | None
+    input_ids: Tensor
+    places: Tensor
+    labels: Tensor
+    num_tokens: int
+    update: int
+
+    @classmethod
+    def empty(cls, update: int) -> "CaptionBatch":
+        """No rows."""
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(torch.zeros(0, 0, 0), None, None, none.view(0, 0), none, none, 0, update)
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> "CaptionBatch":
+        """Return the same on a device."""
+        if device.type == "cpu":
+            return self
+        return self._map(lambda values: values.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "CaptionBatch":
+        """Return the same in page-locked memory, from which copies to a GPU do not block."""
+        return self._map(lambda values: values.pin_memory())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "CaptionBatch":
+        tensors: dict[str, Any] = {name: change(v) for name, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **tensors)
+
+
+def stack_visual(items: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
+    """Features [M, D] or frames [T, S, S, 3] of several clips as one tensor; features of unlike M are padded with zeros.
+
+    Returns:
+        [B, M, D] or [B, T, S, S, 3], and the mask bool [B, M] or None.
+    """
+    most = max(len(item) for item in items)
+    if all(len(item) == most for item in items):
+        return torch.from_numpy(np.stack(items)), None
+    values = torch.zeros(len(items), most, *items[0].shape[1:], dtype=torch.from_numpy(items[0][:0]).dtype)
+    mask = torch.zeros(len(items), most, dtype=torch.bool)
+    for row, item in enumerate(items):
+        values[row, : len(item)] = torch.from_numpy(np.ascontiguousarray(item))
+        mask[row, : len(item)] = True
+    return values, mask
+
+
+class CaptionObjective(nn.Module):
+    """The caption loss, and the sparsity of a learned gate."""
 
     def __init__(self, model: AlbertForImageCaptioning, backbone: Backbone | None, sparsity_weight: float) -> None:
         super().__init__()
@@ -31,7 +90,7 @@ class CaptionObjective(nn.Module):
         return counts | {"sparsity": min(1, batch.num_tokens)} if self._sparse else counts
 
     def losses(self, batch: CaptionBatch) -> dict[str, LossPart]:
-        """The losses of a batch as sums."""
+        """Return the losses of a batch as sums."""
         if not batch.num_tokens:
             return no_losses(self.counts(batch), batch.input_ids.device)
         visual, grid = self.visual(batch)
@@ -52,7 +111,7 @@ class CaptionObjective(nn.Module):
         return self.backbone(frames), self.backbone.grid(frames.shape[1], frames.shape[2])
 
     def flops(self, batch: CaptionBatch) -> float:
-        """Floating-point operations of a training step in ALBERT's passes; the backbone and the head are left out."""
+        """Floating-point operations of a training step in ALBERT's layers; the backbone and the head are left out."""
         tokens = batch.num_tokens
         return tokens * self.model.config.train_flops_per_token(tokens / len(batch.input_ids), 0.0)
 

@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from albertkit.errors import ConfigError
-from albertkit.training.epochs import EpochSettings
+from albertkit.training.settings import EpochSettings
 
 _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not
 
@@ -21,11 +21,11 @@ class CaptionSettings(EpochSettings):
         video_attention: What visual tokens see of each other: full, diagonal (only themselves), log (a learned gate), legacy
             (SwinBERT's gate). Default: that of the captioner to start from; full for any other ALBERT.
         sparsity_weight: Of the loss that shuts a learned gate.
-        mask_prob: Of mlm: share of a caption's pieces, [SEP] included, that is predicted.
-        max_masked: Most predicted pieces of a caption.
-        shift: Of frames for a backbone that is trained along: they are moved by up to so many pixels each way, anew each time.
-        length: Longest caption in pieces, [CLS] and [SEP] included; longer ones are cut.
-        label_smoothing: Probability given to all other pieces together.
+        mask_prob: Of mlm: share of a caption's tokens, [SEP] included, that is predicted.
+        max_masked: Most predicted tokens of a caption.
+        shift: Of frames for a backbone that is trained along: they are moved by up to so many pixels each way, again each time.
+        length: Longest caption in tokens, [CLS] and [SEP] included; longer ones are cut.
+        label_smoothing: Probability given to all other tokens together.
         drop_worst_ratio: Share of an update's predictions, those with the highest loss, that does not count.
         drop_worst_after: Updates after which that begins.
         lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay. An ALBERT that knows nothing yet
@@ -57,30 +57,15 @@ class CaptionSettings(EpochSettings):
     metric: Literal["cider", "bleu_4", "rouge_l", "exact_match"] = "cider"
     num_beams: int = 1
 
-    def check(self) -> None:
-        """Raise one error that lists everything impossible.
-
-        Raises:
-            ConfigError: bad-settings.
-        """
-        at_least = dict(
-            sparsity_weight=0, max_masked=1, shift=0, length=3, micro_batch=1, drop_worst_after=0, num_beams=1,
-            backbone_lr_factor=0, weight_decay=0,
-        )  # fmt: skip
+    def problems(self) -> list[str]:
+        """List what is impossible."""
+        at_least = dict(max_masked=1, length=3, micro_batch=1, num_beams=1)
+        at_least |= dict(sparsity_weight=0, shift=0, drop_worst_after=0, backbone_lr_factor=0, weight_decay=0)
         shares = ("mask_prob", "label_smoothing", "drop_worst_ratio")
-        found = self.problems(at_least, below_one=shares)
-        if found:
-            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+        return [*super().problems(), *self.out_of_range(at_least, shares)]
 
     def resolve(self, num_captions: int) -> tuple["CaptionSettings", list[str]]:
-        """Fill in what was left open.
-
-        Args:
-            num_captions: Training captions.
-
-        Returns:
-            The settings with every default a number, and a line for each that says where it is from.
-        """
+        """Fill in what was left open."""
         self.check()
         changes: dict[str, Any] = {}
         reasons = []
@@ -95,3 +80,30 @@ class CaptionSettings(EpochSettings):
         if self.eval_every is None:
             changes["eval_every"] = max(1, math.ceil(steps / 10))
         return dataclasses.replace(self, steps=steps, epochs=None, **changes), reasons
+
+
+@dataclass(frozen=True)
+class TrainCaptionerOptions:
+    """Train a captioner on prepared clips.
+
+    Attributes:
+        model: ALBERT to start from: checkpoint folder, run, or `org/name` of the hub. `albertkit init` makes an empty one.
+        data: Folder that `albertkit caption prepare` wrote.
+        out: Folder of the run. The captioner to use comes to stand in OUT/best.
+        settings: How to train.
+        train_split: Clips to learn from.
+        dev_split: Clips whose captions choose the best model.
+        backbone: Where the frozen backbone of the clips lies now, for example hf:FOLDER. Default: where it lay when they were
+            prepared.
+        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
+    """
+
+    model: str | Path
+    data: str | Path
+    out: str | Path
+    settings: CaptionSettings = field(default_factory=CaptionSettings)
+    _: KW_ONLY
+    train_split: str = "train"
+    dev_split: str = "dev"
+    backbone: str | None = None
+    resume: bool = False

@@ -11,11 +11,11 @@ from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.captioning.model.config import Objective, VideoAttention
 from albertkit.captioning.training.more_frames import for_frames
 from albertkit.captioning.training.settings import CaptionSettings
-from albertkit.checkpoints.folder import fill, read_tensors
-from albertkit.checkpoints.matching import HEADS
-from albertkit.checkpoints.own_tokenizer import own_tokenizer
 from albertkit.config import AlbertConfig
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import ConfigError
+from albertkit.model.folder import read_tensors
+from albertkit.model.matching import HEADS
 from albertkit.model_folder import local_folder
 
 _PROJECTION, _GATE = "albert.img_embedding.", "albert.video_gate"
@@ -24,30 +24,15 @@ _PROJECTION, _GATE = "albert.img_embedding.", "albert.video_gate"
 def start_captioner(
     model: str | Path, clips: PreparedClips, settings: CaptionSettings, most_tokens: int, backbone: str | None = None
 ) -> tuple[VideoCaptioner, list[str]]:
-    """A captioner for prepared clips.
-
-    Args:
-        model: Checkpoint folder, or `org/name` of the hub; pretrained, fine-tuned, or a captioner, whose visual side is kept
-            where it fits.
-        clips: Decide backbone, frames and grid.
-        settings: Objective and attention, which a captioner to start from decides where they are None; loss, dropout.
-        most_tokens: Visual tokens of the longest clip.
-        backbone: Where the backbone of the clips lies now. Default: where it lay when they were prepared.
-
-    Returns:
-        The captioner on the CPU, and a line for each thing that a person should know.
-
-    Raises:
-        CheckpointError: missing-backbone, other-backbone,
-            weights-mismatch, no-weights, no-tokenizer, vocab-mismatch. ConfigError: bad-settings.
-    """
+    """Return a captioner for prepared clips."""
     path = local_folder(model)
     before = AlbertConfig.from_pretrained(path)
     if settings.length > before.max_position_embeddings:
         raise ConfigError(
-            "bad-settings", f"length is {settings.length}, the model in `{model}` has {before.max_position_embeddings} positions",
+            "bad-value",
+            f"length is {settings.length}, the model in `{model}` has {before.max_position_embeddings} positions",
             f"use --length {before.max_position_embeddings} or less",
-        )  # fmt: skip
+        )
     tokenizer = own_tokenizer(path, before, model)
     objective, attention, notes = _method(path, before, settings)
     backbone_of_clips = _backbone(path, clips, backbone, notes)
@@ -71,19 +56,21 @@ def _method(path: Path, before: AlbertConfig, settings: CaptionSettings) -> tupl
     notes = []
     if "captioning" in before.foreign:
         for name, was, now in (
-            ("objective", known.objective, objective), ("video_attention", known.video_attention, attention)
-        ):  # fmt: skip
+            ("objective", known.objective, objective),
+            ("video_attention", known.video_attention, attention),
+        ):
             notes.append(
-                f"{name}: {now}, as the captioner in `{path}` was trained" if was == now
+                f"{name}: {now}, as the captioner in `{path}` was trained"
+                if was == now
                 else f"{name}: {now} as asked; the captioner in `{path}` was trained with {was}"
-            )  # fmt: skip
+            )
     return objective, attention, notes
 
 
 def _caption(
     before: AlbertConfig, settings: CaptionSettings, width: int, grid: Grid, method: tuple[Objective, VideoAttention]
 ) -> CaptionConfig:
-    """The visual side, loss and method; of a captioner that reads tokens of this width all that the settings do not name."""
+    """Return the visual side, loss and method; of a captioner that reads tokens of this width what the settings leave open."""
     known = CaptionConfig.of(before)
     objective, attention = method
     if "captioning" not in before.foreign or known.visual_width != width:
@@ -114,7 +101,7 @@ def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> Al
             notes.append(f"{what}: that of `{path}`" if fits else f"{what}: fresh")
     visual = (_PROJECTION, _GATE)
     allowed = {name for name in wanted if name.startswith((*visual, "albert.pooler.", *HEADS))}
-    model, matched = fill(AlbertForImageCaptioning, config, tensors, allowed, str(path))
+    model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, allowed, str(path))
     if any(name.startswith("predictions.") for name in matched.fresh):
         notes.append(f"prediction head: fresh, `{path}` has none")
     model.albert.pooler.requires_grad_(False)  # no caption goes through it
@@ -122,12 +109,12 @@ def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> Al
 
 
 def _backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: list[str]) -> Backbone | None:
-    """What the clips were prepared for: frozen where they hold features, trained along where they hold frames."""
+    """Return what the clips were prepared for: frozen where they hold features, trained along where they hold frames."""
     trained = clips.kind == "frames"
     if clips.backbone == "features":
         if elsewhere is not None:
             raise ConfigError(
-                "bad-argument",
+                "bad-value",
                 f"the clips in `{clips.folder}` are features of no known backbone",
                 "leave --backbone out",
             )

@@ -1,6 +1,5 @@
-"""`train_captioner`: prepared clips and any ALBERT to a captioner; puts rows, model, objective and loop together."""
+"""`train_captioner`: prepared clips and any ALBERT to a captioner; puts rows, model, objective and run together."""
 
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,180 +11,183 @@ from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.swinbert.arguments import SWINBERT_ARGS, kept_arguments
 from albertkit.captioning.training.card import write_caption_card
-from albertkit.captioning.training.dev import CaptionJudge, caption_scores
+from albertkit.captioning.training.dev import CaptionEvaluator, caption_scores
 from albertkit.captioning.training.objective import CaptionObjective
-from albertkit.captioning.training.rows import CaptionRows
-from albertkit.captioning.training.settings import CaptionSettings
+from albertkit.captioning.training.rows import CaptionRows, CaptionStream
+from albertkit.captioning.training.settings import CaptionSettings, TrainCaptionerOptions
 from albertkit.captioning.training.start import start_captioner
-from albertkit.captioning.training.stream import CaptionStream
-from albertkit.checkpoints.folder import PROVENANCE
+from albertkit.data.bad_rows import counted
 from albertkit.errors import DataError
-from albertkit.files import sha256_bytes, write_json
+from albertkit.files import sha256_bytes
+from albertkit.frame.command import takes
+from albertkit.frame.section import Facts, Section, Text
 from albertkit.model_folder import local_folder
-from albertkit.report.task_results import save_results
-from albertkit.tasks.faults import counted
-from albertkit.training.display import Display
-from albertkit.training.distributed import World, join_world
-from albertkit.training.hardware import choose_precision
-from albertkit.training.launch import resumes
-from albertkit.training.loop import LoopSettings, train
-from albertkit.training.resuming import begin_folder, check_made_from
-from albertkit.training.run_folder import alone_in_run
-from albertkit.training.state import check_model
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.distributed import World
+from albertkit.training.hardware import describe
+from albertkit.training.loop import LoopSettings, Recipe
+from albertkit.training.run import Best, Run, RunResult, open_run
+from albertkit.training.state import TrainingState
+from albertkit.training.stopping import exit_status
+
+_EMPTY = "every caption of dev is empty"
+_NOTHING_LEARNED = f"{_EMPTY}: the model has learned nothing, or a lower --lr is needed"
 
 
-@dataclass(frozen=True)
-class CaptionResult:
+@dataclass(frozen=True, kw_only=True)
+class CaptionResult(RunResult):
     """What a training left.
 
     Attributes:
-        model: Folder of the best captioner; None if a signal stopped the run before its end.
-        metric: The score that chose it.
-        value: Its value on dev.
-        scores: All scores on dev.
         examples: Key, caption and references of some dev clips.
-        steps: Updates made or skipped.
-        seconds: Time spent in updates.
+        full: All metrics, as `score_captions` has them.
     """
 
-    model: Path | None
-    metric: str
-    value: float
-    scores: dict[str, float] = field(default_factory=dict)
     examples: list[dict[str, Any]] = field(default_factory=list)
-    steps: int = 0
-    seconds: float = 0.0
+    full: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Title of the pictures of the results."""
+        return "captions of dev"
+
+    @property
+    def exit_status(self) -> int:
+        """Return how a command ends whose training a signal stopped."""
+        return 0 if self.model else exit_status()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        own = {"model": self.model and str(self.model), "metric": self.metric, "value": self.value}
-        return {**own, **self.scores, "steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
+        """Return plain values for JSON."""
+        return {**super().to_dict(), "examples": self.examples}
+
+    def saved(self) -> dict[str, Any]:
+        """Return the content of `results.json`."""
+        return {**super().to_dict(), **self.full}
+
+    def sections(self) -> list[Section]:
+        """Return the scores, and three captions with what people say of the clip."""
+        lines = [f"{one['key']}: {one['caption']}  (people: {one['references'][0]})" for one in self.examples[:3]]
+        return [Facts(super().to_dict()), Text("\n".join(lines), form="code")]
 
 
-@alone_in_run
-def train_captioner(
-    model: str | Path,
-    data: str | Path,
-    out: str | Path,
-    settings: CaptionSettings | None = None,
-    *,
-    train_split: str = "train",
-    dev_split: str = "dev",
-    backbone: str | None = None,
-    resume: bool = False,
-) -> CaptionResult:
+@takes(TrainCaptionerOptions)
+def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
     """Train a captioner.
 
-    Args:
-        model: ALBERT to start from: checkpoint folder, or `org/name` of the hub.
-        data: Folder that `prepare` wrote.
-        out: Folder of the run; the captioner to use is OUT/best.
-        settings: How to train.
-        train_split: Clips to learn from.
-        dev_split: Clips whose captions choose the best model.
-        backbone: Where the frozen backbone of the clips lies now. Default: where it lay when they were prepared.
-        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
-
     Raises:
-        CheckpointError: run-exists, no-run, other-settings, resume-mismatch and what loading raises.
-        ConfigError: bad-settings, bad-device. DataError: no-examples, no-references for a clip of dev without a caption, and
+        CheckpointError: exists, missing-file, changed and what loading raises.
+        ConfigError: bad-value, no-device. DataError: too-little-data, bad-label for a clip of dev without a caption, and
             what `PreparedClips` raises.
-        MachineError: loss-not-finite.
+        MachineError: not-finite.
     """
-    settings, run = settings or CaptionSettings(), Path(out)
-    settings.check()
-    world = join_world(settings.device)
-    resume = resumes(run, resume)
-    clips = PreparedClips.open(data)
-    for split in (train_split, dev_split):
-        if not any(clip.captions for clip in clips.clips(split)):
-            raise DataError(
-                "no-examples", f"no clip of {split} in `{data}` has a caption", "prepare clips with captions"
-            )
-    torch.manual_seed(settings.seed)  # of fresh layers
-    most_tokens = _most_tokens(clips, (train_split, dev_split))
-    captioner, notes = start_captioner(model, clips, settings, most_tokens, backbone)
+    train_split, dev_split = options.train_split, options.dev_split
+    with open_run(options.out, options.settings, "captioning", options.resume) as run:
+        clips = PreparedClips.open(options.data)
+        for split in (train_split, dev_split):
+            if not any(clip.captions for clip in clips.clips(split)):
+                fact = f"no clip of {split} in `{options.data}` has a caption"
+                raise DataError("too-little-data", fact, "prepare clips with captions")
+        source = CaptionData(str(options.model), clips, train_split, dev_split, options.backbone)
+        return run.of_seeds(lambda one: _train_once(one, source))
+
+
+@dataclass(frozen=True)
+class CaptionData:
+    """Sources of a captioner.
+
+    Attributes:
+        model: ALBERT to start from, as it was given.
+        clips: Prepared.
+        train: Name of the split to learn from.
+        dev: Name of the split that chooses the best model.
+        backbone: Where the backbone of the clips lies now.
+    """
+
+    model: str
+    clips: PreparedClips
+    train: str
+    dev: str
+    backbone: str | None
+
+    def rows(self, tokenizer: AlbertTokenizer, settings: CaptionSettings) -> CaptionRows:
+        """Return the captions to learn from."""
+        clips, split = self.clips, self.train
+        grid_of = None if clips.kind == "frames" else lambda number: clips.grid_of(split, number)
+        captions = [clip.captions for clip in clips.clips(split)]
+        return CaptionRows(captions, lambda number: clips.visual(split, number), grid_of, tokenizer, settings)
+
+    def provenance(self, rows: CaptionRows) -> dict[str, Any]:
+        """Return what a captioner of these rows is made from."""
+        return {
+            "model": self.model,
+            "captions": rows.fingerprint(),
+            "backbone": self.clips.backbone_fingerprint or self.clips.backbone,
+            "clips": sha256_bytes("".join(clip.item for clip in self.clips.clips(self.train)).encode()),
+        }
+
+
+def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
+    """Train with one seed."""
+    clips, world = data.clips, run.world
+    torch.manual_seed(run.settings.seed)  # of fresh layers
+    most_tokens = _most_tokens(clips, (data.train, data.dev))
+    captioner, notes = start_captioner(data.model, clips, run.settings, most_tokens, data.backbone)
     caption = captioner.model.caption
-    settings = replace(settings, objective=caption.objective, video_attention=caption.video_attention)
-    rows = CaptionRows(
-        [clip.captions for clip in clips.clips(train_split)],
-        lambda number: clips.visual(train_split, number),
-        None if clips.kind == "frames" else lambda number: clips.grid_of(train_split, number),
-        captioner.tokenizer, settings,
-    )  # fmt: skip
+    settings = replace(run.settings, objective=caption.objective, video_attention=caption.video_attention)
+    rows = data.rows(captioner.tokenizer, settings)
     settings, reasons = settings.resolve(len(rows))
-    provenance: dict[str, Any] = {
-        "model": str(model), "captions": rows.fingerprint(), "backbone": clips.backbone_fingerprint or clips.backbone,
-        "clips": sha256_bytes("".join(clip.item for clip in clips.clips(train_split)).encode()),
-    }  # fmt: skip
-    if settings.continues(run, resume):
-        check_made_from(run, provenance)
-    if kept := kept_arguments(local_folder(model)):
+    run = run.resolved(settings)
+    settings, metric = run.settings, settings.metric
+    provenance = data.provenance(rows)
+    run.check_made_from(provenance)
+    if kept := kept_arguments(local_folder(data.model)):
         provenance[SWINBERT_ARGS] = kept  # a captioner from SwinBERT can go back there
     captioner.to(world.device)
+    run.place(captioner.model)
     trained = captioner.backbone if clips.kind == "frames" else None
-    captioner.model.compute_dtype = choose_precision(settings.precision, world.device)
-    captioner.model.gradient_checkpointing = settings.gradient_checkpointing
     objective = CaptionObjective(captioner.model, trained, settings.sparsity_weight)
-    stream = CaptionStream(rows, settings.batch_size, settings.micro_batch, settings.seed, world.rank, world.size)
-    judge = CaptionJudge(captioner, clips, dev_split, _dev_generation(settings), world)
+    generation = GenerationSettings(max_length=settings.length, num_beams=settings.num_beams)
+    evaluator = CaptionEvaluator(clips, data.dev, generation, world)
     captioner.generation = GenerationSettings(max_length=settings.length)
-
-    def save_model(folder: Path) -> None:
-        captioner.save_pretrained(folder)
-        write_json(folder / PROVENANCE, provenance)
-
-    begin_folder(run, settings, world)
-    display = Display(run if world.is_main else None, "captioning", silent=not world.is_main)
-    for line in (*_data_notes(rows, clips, train_split), *notes, *reasons, *_part_sizes(captioner, world)):
-        display.note(line)
+    unfinished = CaptionResult(metric=metric)
 
     def evaluate() -> dict[str, float]:
         captioner.model.eval()
-        scores = judge.scores()
-        if scores["empty_captions"] == 1:
-            display.note("every caption of dev is empty: the model has learned nothing, or a lower --lr is needed")
-        return {settings.metric: scores[settings.metric], **scores}
+        scores = evaluator.scores(captioner)
+        return {metric: scores[metric], **scores}
+
+    def load(folder: Path) -> VideoCaptioner:
+        best = VideoCaptioner.from_pretrained(folder).to(world.device)
+        best.model.compute_dtype = captioner.model.compute_dtype
+        return best
+
+    def score(best: VideoCaptioner, state: TrainingState) -> CaptionResult:
+        captions = {key: caption.text for key, caption in evaluator.captions(best).items()}
+        scores, full = caption_scores(evaluator.references, captions)
+        shown = list(captions)[:8]
+        examples = [{"key": k, "caption": captions[k], "references": list(evaluator.references[k])} for k in shown]
+        nothing = _EMPTY if scores["empty_captions"] == 1 else None
+        result = replace(unfinished, value=scores[metric], scores=scores, collapsed=nothing)
+        return replace(result, examples=examples, full=full.to_dict())
+
+    def write(best: VideoCaptioner, result: CaptionResult) -> None:
+        write_caption_card(run.folder / "best", run.name, best, settings, data.model, result.scores, result.examples)
 
     factors = {} if trained is None or trained.trained_from_scratch else {"backbone.": settings.backbone_lr_factor}
-    loop_settings = LoopSettings.over_epochs(settings, weight_decay=settings.weight_decay, lr_factors=factors)
-    result = train(
-        objective, objective, stream, loop_settings, run=run, world=world, display=display,
-        save_model=save_model, evaluate=evaluate, select=settings.metric, resume=resume,
-    )  # fmt: skip
-    state = result.state
-    if not result.finished:
-        return CaptionResult(None, settings.metric, math.nan, steps=state.step, seconds=state.seconds)
-    world.barrier()
-    return _finished(run, judge, settings, world, provenance, state.step, state.seconds)
-
-
-def _finished(
-    run: Path,
-    judge: CaptionJudge,
-    settings: CaptionSettings,
-    world: World,
-    provenance: dict[str, Any],
-    steps: int,
-    seconds: float,
-) -> CaptionResult:
-    """Score the best model as it is loaded from its folder, and write what a person looks at."""
-    dtype = judge.captioner.model.compute_dtype
-    check_model(run / "best")
-    best = VideoCaptioner.from_pretrained(run / "best").to(world.device)
-    best.model.compute_dtype = dtype
-    judge.captioner = best
-    captions = {key: caption.text for key, caption in judge.captions().items()}
-    scores, full = caption_scores(judge.references, captions)
-    examples = [
-        {"key": key, "caption": captions[key], "references": list(judge.references[key])} for key in list(captions)[:8]
-    ]
-    result = CaptionResult(run / "best", settings.metric, scores[settings.metric], scores, examples, steps, seconds)
-    if world.is_main:
-        save_results({**result.to_dict(), **full.to_dict()}, run, title="captions of dev")
-        write_caption_card(run / "best", run.resolve().name, best, settings, provenance["model"], scores, examples)
-    world.barrier()
-    return result
+    recipe = Recipe(
+        model=objective,
+        objective=objective,
+        stream=CaptionStream(rows, settings.batch_size, settings.micro_batch, settings.seed, world.rank, world.size),
+        loop=LoopSettings.over_epochs(settings, weight_decay=settings.weight_decay, lr_factors=factors),
+        evaluate=evaluate,
+        select=metric,
+        save=captioner.save_pretrained,
+        provenance=provenance,
+        doubts=lambda step, metrics: [_NOTHING_LEARNED] if metrics["empty_captions"] == 1 else [],
+        notes=[*_data_notes(rows, clips, data.train), *notes, *reasons, *_part_sizes(captioner, world)],
+        repeatable=False,  # see docs/gpu.md
+    )
+    return run.fit(recipe, Best(unfinished, load, score, write))
 
 
 def _most_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
@@ -199,7 +201,7 @@ def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str
     if rows.num_cut:
         notes.append(f"{counted(rows.num_cut, 'caption')} cut: longer than --length")
     if rows.num_unknown:
-        notes.append(f"{rows.num_unknown / rows.num_pieces:.1%} of the pieces are unknown to the tokenizer")
+        notes.append(f"{rows.num_unknown / rows.num_pieces:.1%} of the tokens are unknown to the tokenizer")
     return notes
 
 
@@ -212,8 +214,4 @@ def _part_sizes(captioner: VideoCaptioner, world: World) -> list[str]:
             total = sum(p.numel() for p in part.parameters())
             trained = sum(p.numel() for p in part.parameters() if p.requires_grad)
             lines.append(f"{name}: {total:,} parameters, {trained:,} trained")
-    return [*lines, f"precision: {str(captioner.model.compute_dtype).removeprefix('torch.')} on {world.device}"]
-
-
-def _dev_generation(settings: CaptionSettings) -> GenerationSettings:
-    return GenerationSettings(max_length=settings.length, num_beams=settings.num_beams)
+    return [*lines, describe(captioner.model, world.device)]

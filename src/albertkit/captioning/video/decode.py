@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albertkit.captioning.video.file import VideoFile
-from albertkit.captioning.video.length import check_decoded, check_length, no_frame
-from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.captioning.video.square import Squares
-from albertkit.captioning.video.timeline import Bounds, Timeline, read_timeline
+from albertkit.captioning.video.sampling import FrameSampling, Squares
+from albertkit.captioning.video.timeline import Bounds, Timeline, check_decoded, check_length, no_frame, read_timeline
 
 # Codecs of which every packet is one frame and what is called a keyframe needs nothing before it. Not so GIF and APNG, whose
 # frames are painted over each other, and VP8, which has packets that are never shown.
@@ -54,11 +52,6 @@ def sample_frames(
         sampling: How many frames, which, and how large. Fewer frames than that are taken more than once.
         start: First moment of the clip, in seconds from the start of the file. Default: the beginning.
         end: Its last. Default: the end of the file.
-
-    Raises:
-        DataError: bad-clip, empty-video, no-permission, no-video-stream, not-found, too-large-video, truncated-video,
-            undecodable-video, wrong-kind.
-        MissingExtraError: missing-extra.
     """
     bounds = Bounds.of(path, start, end)
     timeline = read_timeline(path, bounds)
@@ -71,7 +64,7 @@ def sample_frames(
 
 
 def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> tuple[np.ndarray, np.ndarray] | None:
-    """Frames and times; None where the frames decoded are not those that the packets announced."""
+    """Return frames and times; None where the frames decoded are not those that the packets announced."""
     pts, keys = timeline.pts, timeline.keys
     if pts is None or not len(pts) or not keys:
         return None
@@ -99,7 +92,7 @@ def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> t
 
 
 def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
-    """Frames by decoding everything, once more where there are not as many as packets."""
+    """Return frames by decoding everything, once more where there are not as many as packets."""
     count, timed = timeline.packets, timeline.timed
     while True:
         with VideoFile(path) as video:
@@ -131,7 +124,7 @@ class _Found(NamedTuple):
 
 
 def _numbered(video: VideoFile, timed: bool, bounds: Bounds, sampling: FrameSampling, count: int) -> _Found:
-    """The frames at the places of `count` frames, and how many there are."""
+    """Return the frames at the places of `count` frames, and how many there are."""
     places, (low, high) = sampling.places(count), bounds.ticks(video)
     pixels, times, squares = _canvas(sampling), np.zeros(sampling.num_frames), Squares(sampling.size, video.path)
     wanted = set(places.tolist())

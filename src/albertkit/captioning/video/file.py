@@ -24,9 +24,6 @@ class VideoFile:
     It is decoded by one thread: every machine sees the same frames of a damaged file, and what decodes many files uses one
     process a core anyway.
 
-    Args:
-        path: The file.
-
     Attributes:
         stream: PyAV's stream of pictures; covers of songs are none.
         container: PyAV's container.
@@ -36,10 +33,6 @@ class VideoFile:
         zero: When the file starts, in seconds of its own clock.
         faults: Packets and frames that could not be decoded so far.
         broken_off: Whether reading ended in an error, not at the end of the file.
-
-    Raises:
-        DataError: not-found, wrong-kind, no-permission, empty-video, undecodable-video, no-video-stream, too-large-video.
-        MissingExtraError: missing-extra.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -81,7 +74,7 @@ class VideoFile:
                 raise DataError("not-found", f"no video at `{self.path}`", "check the path") from None
             raise explain(error) or self.undecodable(error) from None
         if not begins:
-            raise DataError("empty-video", f"`{self.path}` holds no bytes", "copy or download it again")
+            raise DataError("bad-file", f"`{self.path}` holds no bytes", "copy or download it again")
         # `file:` and the list of protocols: a name or a playlist cannot make it read the network
         limits = {"protocol_whitelist": "file", **_limit()}
         try:
@@ -101,7 +94,7 @@ class VideoFile:
             raise self.undecodable("it holds nothing that can be played")
         if not streams:
             raise DataError(
-                "no-video-stream",
+                "bad-file",
                 f"`{self.path}` holds no pictures, only {kinds}",
                 "leave the file out, or name another",
             )
@@ -112,16 +105,16 @@ class VideoFile:
         return stream
 
     def undecodable(self, reason: object) -> DataError:
-        """The error for a file that cannot be read as video."""
+        """Return the error for a file that cannot be read as video."""
         return undecodable(self.path, reason)
 
     def seconds(self, pts: int) -> float:
-        """A presentation time as seconds from the start of the file."""
+        """Return a presentation time as seconds from the start of the file."""
         return float(pts * self.tick - self.zero)
 
     @property
     def rate(self) -> Fraction:
-        """Frames per second, on average; 25 where nothing tells."""
+        """Return frames per second, on average; 25 where nothing tells."""
         return self.stream.average_rate or self.stream.guessed_rate or Fraction(25)
 
     @property
@@ -155,14 +148,10 @@ class VideoFile:
         return True
 
     def frames_from(self, pts: int, dts: int) -> Iterator[Any] | None:
-        """The frames from a packet that stands alone to the end; None where it cannot be sought.
+        """Yield the frames from a packet that stands alone to the end; None where it cannot be sought.
 
         Some formats are sought by the time of showing, others by that of decoding; the wrong one leads a keyframe too far
         or back. Too far is seen from the first packet.
-
-        Args:
-            pts: When it is shown, in ticks.
-            dts: When it is decoded.
         """
         for ticks in (pts, dts):
             if self.seek(ticks):
@@ -173,7 +162,7 @@ class VideoFile:
         return None
 
     def packets(self) -> Iterator[Any]:
-        """The packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
+        """Yield the packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
         try:
             yield from self.container.demux(self.stream)
         except (self.error, LookupError):  # LookupError: PyAV, where a damaged header announced fewer streams
@@ -181,13 +170,10 @@ class VideoFile:
             yield None
 
     def frames(self, packets: Iterable[Any] | None = None) -> Iterator[Any]:
-        """The frames from here to the end, in the order they are shown; those that cannot be decoded are counted.
+        """Yield the frames from here to the end, in the order they are shown; those that cannot be decoded are counted.
 
         Nothing is taken before a frame that stands alone, nor after such a frame was lost until the next: decoders paint
         what hangs on it over grey, black, or the picture of another scene.
-
-        Args:
-            packets: Of these packets. Default: of those from here.
         """
         lost, awaited = True, deque[int]()  # presentation times of frames that stand alone and are to come
         for packet in self.packets() if packets is None else packets:
@@ -227,19 +213,19 @@ def _limit() -> dict[str, str]:
 
 
 def too_large(path: str | os.PathLike[str], size: str) -> DataError:
-    """The error for frames that would take too much memory."""
+    """Return the error for frames that would take too much memory."""
     return DataError(
-        "too-large-video",
+        "too-large",
         f"frames of `{path}` are {size}; {MOST_PIXELS:,} pixels are the most",
         "make it smaller with a tool for video",
     )
 
 
 def undecodable(path: str | os.PathLike[str], reason: object) -> DataError:
-    """The error for a file that cannot be read as video."""
+    """Return the error for a file that cannot be read as video."""
     text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
     return DataError(
-        "undecodable-video",
+        "bad-file",
         f"`{path}` cannot be read as video: {text[:1].lower()}{text[1:]}",
         "play it to see whether it is whole; copy it again, or leave it out",
     )

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from albertkit.captioning.video.file import VideoFile
-from albertkit.captioning.video.length import no_frame
-from albertkit.captioning.video.square import rotation
-from albertkit.captioning.video.timeline import Bounds
+from albertkit.captioning.video.sampling import rotation
+from albertkit.captioning.video.timeline import Bounds, no_frame
 
 _LOOKED_AT = 1000  # packets whose times are compared
 _JITTER = 0.002  # seconds: Matroska counts milliseconds, so that frames of one rate lie 33 and 34 apart
@@ -43,20 +42,12 @@ class VideoInfo:
     audio: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 def probe(path: str | os.PathLike[str]) -> VideoInfo:
-    """Look at a file of video: its header, its first frame, and the times of its first 1,000 packets.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: not-found, wrong-kind, no-permission, empty-video, undecodable-video, no-video-stream, too-large-video.
-        MissingExtraError: missing-extra.
-    """
+    """Look at a file of video: its header, its first frame, and the times of its first 1,000 packets."""
     with VideoFile(path) as video:
         times = [
             packet.pts

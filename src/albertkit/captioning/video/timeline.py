@@ -1,4 +1,4 @@
-"""When the frames of a clip are shown, by what a file says of them, without decoding."""
+"""When the frames of a clip are shown, by its packets, and whether a file holds what its header says."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.captioning.video.file import VideoFile
+from albertkit.captioning.video.file import MOST_PIXELS, VideoFile
 from albertkit.errors import DataError
 
 _SAME = Fraction(1, 1_000_000)  # seconds: a bound written as 0.1 means the frame at 3003/30000
@@ -30,23 +30,19 @@ class Bounds:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], start: float | None, end: float | None) -> "Bounds":
-        """Bounds that can be.
-
-        Raises:
-            DataError: bad-clip.
-        """
+        """Bounds that can be."""
         given = [bound for bound in (start, end) if bound is not None]
         last = math.inf if end is None else end
         if not all(math.isfinite(bound) for bound in given) or not 0 <= (start or 0.0) < last:
             raise DataError(
-                "bad-clip",
+                "bad-row",
                 f"a clip from {start} to {end} s of `{path}`; it must start at 0 or later and end after that",
                 "correct its start and end, in seconds",
             )
         return cls(start, end)
 
     def ticks(self, video: VideoFile) -> tuple[float, float]:
-        """The first and the last presentation time that lies in the clip."""
+        """Return the first and the last presentation time that lies in the clip."""
         low: float = -math.inf
         high: float = math.inf
         if self.start:
@@ -76,25 +72,17 @@ class Timeline:
 
     @property
     def timed(self) -> bool:
-        """Whether every packet tells when its frame is shown."""
+        """Return whether every packet tells when its frame is shown."""
         return self.pts is not None
 
     @property
     def unambiguous(self) -> bool:
-        """Whether a presentation time names one frame."""
+        """Return whether a presentation time names one frame."""
         return self.pts is not None and bool((np.diff(self.pts) > 0).all())
 
 
 def read_timeline(path: str | os.PathLike[str], bounds: Bounds) -> Timeline:
-    """Read the packets of a clip; of a file that can be sought, only those near it.
-
-    Args:
-        path: The file.
-        bounds: Of the clip.
-
-    Raises:
-        DataError: As `VideoFile`.
-    """
+    """Read the packets of a clip; of a file that can be sought, only those near it."""
     with VideoFile(path) as video:
         low, high = bounds.ticks(video)
         if not math.isfinite(low):
@@ -129,3 +117,70 @@ def _read(video: VideoFile, packets: Iterable[Any], low: float, high: float) -> 
     if not timed:
         return Timeline(None, count, (), None, video.broken_off)
     return Timeline(np.sort(np.array(shown, dtype=np.int64)), len(shown), tuple(sorted(keys)), until, video.broken_off)
+
+
+_ENOUGH = 0.5  # of a clip
+_SLACK = 0.02  # of a clip, or two frames: bounds and headers are rounded
+
+
+def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_off: bool) -> tuple[str, ...]:
+    """Compare when the frames end with when they should."""
+    if until is None:
+        return ()
+    begin, declared = bounds.start or 0.0, video.declared_end
+    file_end = until if declared is None else declared
+    stop = file_end if bounds.end is None else min(bounds.end, file_end)
+    slack = max(2 / float(video.rate), _SLACK * (stop - begin))
+    notes = []
+    if bounds.end is not None and bounds.end > file_end + slack:
+        if file_end - begin < _ENOUGH * (bounds.end - begin):
+            raise outside(video, bounds, file_end)
+        notes.append(f"the clip should end at {bounds.end:.2f} s, the file ends at {file_end:.2f} s")
+    if until < stop - slack:
+        if until - begin < _ENOUGH * (stop - begin):
+            raise truncated(video, until, file_end)
+        notes.append(f"the file ends early: at {until:.2f} s of {file_end:.2f} s")
+    elif broken_off:
+        notes.append(f"the file cannot be read beyond {until:.2f} s")
+    return tuple(notes)
+
+
+def check_decoded(video: VideoFile, decoded: int, packets: int) -> tuple[str, ...]:
+    """Compare the frames decoded with the packets they were in."""
+    if not video.faults or decoded >= packets:
+        return ()
+    if decoded < _ENOUGH * packets:
+        raise video.undecodable(f"only {decoded:,} of {packets:,} frames can be decoded")
+    return (f"{packets - decoded:,} of {packets:,} frames cannot be decoded",)
+
+
+def no_frame(video: VideoFile, bounds: Bounds, until: float) -> DataError:
+    """Return the error for a clip of no frames."""
+    if not until and (video.faults or video.broken_off):
+        limit = "" if video.stream.codec_context.width else f" (none of more than {2 * MOST_PIXELS:,} pixels is)"
+        return video.undecodable(f"none of its frames can be decoded{limit}")
+    declared = video.declared_end
+    if declared is not None and until <= (bounds.start or 0.0) < declared:
+        return truncated(video, until, declared)
+    if until:
+        return outside(video, bounds, until)
+    return DataError("bad-file", f"`{video.path}` holds no frame", "copy or download it again")
+
+
+def outside(video: VideoFile, bounds: Bounds, file_end: float) -> DataError:
+    """Return the error for a clip that is not in its file."""
+    end = "the end" if bounds.end is None else f"{bounds.end:g} s"
+    return DataError(
+        "bad-row",
+        f"a clip from {bounds.start or 0:g} s to {end} of `{video.path}`, which ends at {file_end:.2f} s",
+        "correct its start and end, in seconds",
+    )
+
+
+def truncated(video: VideoFile, until: float, file_end: float) -> DataError:
+    """Return the error for a file of which too little is there."""
+    return DataError(
+        "corrupt",
+        f"`{video.path}` breaks off at {until:.2f} s of {file_end:.2f} s",
+        "copy or download it again",
+    )

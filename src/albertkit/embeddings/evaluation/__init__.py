@@ -1,1 +1,1 @@
-"""What vectors are worth: correlations with scores, retrieval, anisotropy, beside a bag of pieces."""
+"""Evaluation of vectors: correlations with scores, retrieval, anisotropy, beside a bag of tokens."""

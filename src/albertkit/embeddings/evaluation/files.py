@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.embeddings.learning.texts import read_texts
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import Columns
+from albertkit.data.layouts import choose_form
+from albertkit.data.tables import Table
+from albertkit.embeddings.data import check_columns, read_texts
 from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_split
-from albertkit.tasks.faults import Faults
 from albertkit.tasks.registry import find_task
-from albertkit.tasks.tables import Table
-from albertkit.tasks.tables.layouts import choose_form
 from albertkit.tasks.texts import OFFICIAL
 
 LAYOUTS = {"stsb": "genre", "korsts": "genre", "klue-sts": "source"}  # and the column that says where a pair is from
@@ -45,20 +45,11 @@ class PairFile:
 
 
 def read_pairs(kind: str, file: str | Path, columns: Columns, faults: Faults) -> PairFile:
-    """Read a file.
-
-    Args:
-        kind: One of `KINDS`: an official layout with people's scores, or a table with a column of scores, or one of texts that
-            mean the same.
-        file: Path of the file.
-        columns: Of a table. Pairs without any are the two columns of a table without a header.
-        faults: Told of every row that cannot be used.
-
-    Raises:
-        ConfigError: unknown-kind, missing-column. DataError: bad-row with the line, and what else reading raises.
+    """Read a file of one of `KINDS`: an official layout with people's scores, or a table with a column of scores or of texts that
+    mean the same. Pairs without named columns are the two columns of a table without a header.
     """
     if kind not in KINDS:
-        raise ConfigError("unknown-kind", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
+        raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
     before = len(faults.found)
     if kind == "pairs":
         rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, faults)
@@ -75,10 +66,14 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, faults: Faults) ->
         task = find_task("regress", columns)
     examples = read_split(task, Path(file), "train", faults)
     return PairFile(
-        kind, str(file), [example.text for example in examples], [example.pair for example in examples],
+        kind,
+        str(file),
+        [example.text for example in examples],
+        [example.pair for example in examples],
         np.array([example.label for example in examples], np.float64),
-        [example.id for example in examples] if column else None, len(faults.found) - before,
-    )  # fmt: skip
+        [example.id for example in examples] if column else None,
+        len(faults.found) - before,
+    )
 
 
 def _group_column(kind: str, file: str | Path) -> str:
@@ -100,26 +95,8 @@ def _fits(table: Table, kind: str) -> bool:
     return any(set(form.wanted(True)) <= set(table.columns) for form in forms)
 
 
-def check_columns(kind: str, columns: Columns) -> None:
-    """Refuse a table with scores whose columns are not named.
-
-    Raises:
-        ConfigError: missing-column.
-    """
-    if missing := [name for name in ("text", "pair", "label") if getattr(columns, name) is None]:
-        raise ConfigError(
-            "missing-column", f"`{kind}` is a table, and no column is named with --{missing[0]}",
-            "name them all, for example --text sentence1 --pair sentence2 --label score; of a file without a header also all "
-            "its columns: --columns a,b,c",
-        )  # fmt: skip
-
-
 def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tell models from `KIND=PATH` arguments.
-
-    Raises:
-        ConfigError: bad-argument if there is no model or no file, or a file without its kind.
-    """
+    """Tell models from `KIND=PATH` arguments."""
     models: list[str] = []
     files: list[str] = []
     for argument in arguments:
@@ -128,12 +105,13 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     if unnamed := next((model for model in models if Path(model).is_file()), None):
         named_files([unnamed])
     if not models:
-        raise ConfigError("bad-argument", "no model is named", "albertkit embed evaluate MODEL korsts=sts-test.tsv")
+        raise ConfigError("bad-value", "no model is named", "albertkit embed evaluate MODEL korsts=sts-test.tsv")
     if not files:
         raise ConfigError(
-            "bad-argument", f"nothing to measure `{models[0]}` on",
+            "bad-value",
+            f"nothing to measure `{models[0]}` on",
             f"name files or folders as KIND=PATH, for example korsts=FOLDER; kinds: {', '.join(KINDS)}",
-        )  # fmt: skip
+        )
     return models, files
 
 
@@ -141,16 +119,13 @@ def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
     """What `KIND=PATH` arguments say, each under a name: kind and file name, or the whole path where two would be the same.
 
     Of a folder in the layout of an official kind the test file is taken, the dev file where the test file has no scores.
-
-    Raises:
-        ConfigError: bad-argument. DataError: no-dev, and what looking into a folder raises.
     """
     found = []
     for argument in arguments:
         kind, given, path = argument.partition("=")
         if not given or not path:
             raise ConfigError(
-                "bad-argument",
+                "bad-value",
                 f"`{argument}` is not KIND=PATH",
                 f"say what it is: korsts={argument}; kinds: {', '.join(KINDS)}",
             )
@@ -174,6 +149,7 @@ def _file_of_folder(kind: str, folder: Path) -> Path:
                 choose_form(table, OFFICIAL[kind].forms, OFFICIAL[kind].labels, True, kind)
                 return files[split]
     raise DataError(
-        "no-dev", f"`{folder}` has no test or dev file with scores (found: {', '.join(sorted(files)) or 'none'})",
+        "too-little-data",
+        f"`{folder}` has no test or dev file with scores (found: {', '.join(sorted(files)) or 'none'})",
         f"name the file itself: {kind}=FILE",
-    )  # fmt: skip
+    )

@@ -1,19 +1,20 @@
 """The model card of sentence embeddings: how to use them, what they learned, how well."""
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertkit.checkpoints.folder import PROVENANCE
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.files import atomic_file, read_json
+from albertkit.files import read_json
+from albertkit.frame.card import Card, code, literal, settings_sections, versions
+from albertkit.frame.rendering import cell
+from albertkit.frame.section import Section, Text
+from albertkit.model.folder import PROVENANCE
 from albertkit.model_folder import or_model_of_run
-from albertkit.report.card import cell, yaml_of
-from albertkit.report.templates import environment
-from albertkit.report.versions import versions
+from albertkit.training.results import score_table
 
 _LONGEST = 10  # models of a lineage
 _ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
@@ -22,58 +23,83 @@ _DATASETS = {  # kinds whose data lie on the hub under a name
     "kornli": "kakaobrain/kor_nli",
 }  # fmt: skip
 
+_SENTENCE_TRANSFORMERS = """from sentence_transformers import SentenceTransformer
+model = SentenceTransformer({place})
+vectors = model.encode(["A text.", "Another one."])"""
+_ALBERTKIT = """from albertkit.embeddings import SentenceEncoder
+model = SentenceEncoder.from_pretrained({place})
+vectors = model.encode(["A text.", "Another one."])"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderFacts:
+    """Facts of the training of an encoder, for its card.
+
+    Attributes:
+        start: The checkpoint that it was trained from.
+        data: What it was trained on, in words.
+        dev: What it was scored on, in words.
+        loss: Name of the loss.
+        dims: Shorter lengths of a vector that were trained, too.
+        kind: Of the data, for the hub's table of results.
+        language: BCP 47 codes.
+        license: SPDX identifier in lower case, as the hub has them.
+    """
+
+    start: str
+    data: str
+    dev: str
+    loss: str
+    dims: tuple[int, ...] = ()
+    kind: str = ""
+    language: Sequence[str] = ()
+    license: str | None = None
+
 
 def write_embedding_card(
     folder: str | Path,
     name: str,
     encoder: SentenceEncoder,
-    *,
-    start: str,
-    data: str,
-    dev: str,
-    loss: str,
+    facts: EncoderFacts,
     scores: Mapping[str, float],
     intervals: Mapping[str, tuple[float, float]],
     settings: Mapping[str, Any],
-    dims: tuple[int, ...] = (),
-    kind: str = "",
-    language: Sequence[str] = (),
-    license: str | None = None,
 ) -> Path:
-    """Write `README.md` into the folder of an encoder.
+    """Write `README.md` into the folder of an encoder, under a name, with scores on dev, their intervals and settings."""
+    place = {"place": literal(f"{name}/{Path(folder).name}")}
+    compared = "Texts are compared by the cosine of their vectors."
+    if facts.dims:
+        compared += (
+            f" The first {', '.join(map(str, facts.dims))} numbers of a vector were trained to be one by themselves: "
+            "`truncate_dim` of sentence-transformers, `dimension` of albertkit's `encode`."
+        )
+    sections: list[Section] = [
+        Text(_summary(encoder, facts), form="markdown"),
+        code(_SENTENCE_TRANSFORMERS.format_map(place), title="Using it"),
+        code(_ALBERTKIT.format_map(place)),
+        Text(compared, form="markdown"),
+        Text(
+            f"On {facts.dev}, which also chose the best of the run's models. Intervals are 95%.",
+            "Results",
+            form="markdown",
+        ),
+        score_table(scores, intervals),
+        *settings_sections(settings, versions()),
+    ]
+    return Card(name, _fields(" ".join(name.split()), facts, scores), sections).write(folder)
 
-    Args:
-        folder: The folder.
-        name: Heading, and the folder that `folder` lies in.
-        encoder: That lies there.
-        start: The checkpoint that it was trained from.
-        data: What it was trained on, in words.
-        dev: What it was scored on, in words.
-        loss: Its name.
-        scores: On dev; NaN where not defined.
-        intervals: Score to low and high, 95 %.
-        settings: Of the run.
-        dims: Of Matryoshka.
-        kind: Of the data, for the hub's table of results.
-        language: BCP 47 codes.
-        license: SPDX identifier in lower case, as the hub has them.
 
-    Returns:
-        The file written.
-    """
+def _summary(encoder: SentenceEncoder, facts: EncoderFacts) -> str:
+    """Return what the model is and where it comes from, in two sentences."""
     pooling = encoder.pooling if isinstance(encoder.pooling, str) else " and ".join(encoder.pooling)
-    text = environment().get_template("embedding_card.md.j2").render(
-        front_matter=yaml_of(_front_matter(name, start, dev, kind, scores, language, license)), lineage=lineage(start),
-        name=" ".join(name.split()), place=f"{name}/{Path(folder).name}",
-        dimension=encoder.dimension, length=encoder.max_length, pooling=pooling,
-        parameters=sum(p.numel() for p in encoder.parameters()), start=start, data=data, dev=dev, loss=loss,
-        scores=scores, intervals=intervals, settings=settings, dims=dims, versions=versions(), cell=cell,
-        literal=json.dumps,
-    )  # fmt: skip
-    path = Path(folder) / "README.md"
-    with atomic_file(path, "w") as stream:
-        stream.write(text)
-    return path
+    parameters = sum(p.numel() for p in encoder.parameters())
+    said = (
+        f"Sentence embeddings by ALBERT: vectors of {encoder.dimension:,} numbers, {parameters:,} parameters, {pooling} "
+        f"pooling, texts of at most\n{encoder.max_length:,} tokens. Trained with albertkit from `{cell(facts.start)}` on "
+        f"{facts.data}, with the loss `{facts.loss}`."
+    )
+    before = [f"from `{cell(model)}`{f' on `{cell(kind)}`' if kind else ''}" for model, kind in lineage(facts.start)]
+    return f"{said}\nBefore that: {', '.join(before)}." if before else said
 
 
 def lineage(start: str) -> list[tuple[str, str]]:
@@ -93,25 +119,17 @@ def _provenance_of(folder: Path) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def _front_matter(
-    name: str,
-    start: str,
-    dev: str,
-    kind: str,
-    scores: Mapping[str, float],
-    language: Sequence[str],
-    license: str | None,
-) -> dict[str, Any]:
-    """The metadata that a hub shows; what is not known is left out."""
-    first = ([model for model, _ in lineage(start)] or [start])[-1]
-    fields: dict[str, Any] = {"language": list(language)} if language else {}
-    if license:
-        fields["license"] = license
+def _fields(name: str, facts: EncoderFacts, scores: Mapping[str, float]) -> dict[str, Any]:
+    """Return the metadata that a hub shows; what is not known is left out."""
+    first = ([model for model, _ in lineage(facts.start)] or [facts.start])[-1]
+    fields: dict[str, Any] = {"language": list(facts.language)} if facts.language else {}
+    if facts.license:
+        fields["license"] = facts.license
     fields |= {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
     if _ON_HUB.fullmatch(first) and not Path(first).exists():
         fields["base_model"] = first
-    if kind in _DATASETS:
-        fields["datasets"] = [_DATASETS[kind]]
+    if facts.kind in _DATASETS:
+        fields["datasets"] = [_DATASETS[facts.kind]]
     fields["tags"] = ["sentence-transformers", "feature-extraction", "albert", "albertkit"]
     metrics = [
         {"type": score, "value": round(value, 4), "name": score.replace("_", " ")}
@@ -120,6 +138,7 @@ def _front_matter(
     ]
     result = {
         "task": {"type": "sentence-similarity", "name": "Sentence similarity"},
-        "dataset": {"type": _DATASETS.get(kind, kind or "unknown"), "name": dev}, "metrics": metrics,
-    }  # fmt: skip
-    return fields | {"model-index": [{"name": " ".join(name.split()), "results": [result]}]}
+        "dataset": {"type": _DATASETS.get(facts.kind, facts.kind or "unknown"), "name": facts.dev},
+        "metrics": metrics,
+    }
+    return fields | {"model-index": [{"name": name, "results": [result]}]}

@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.embeddings.evaluation.files import check_columns
-from albertkit.embeddings.learning.examples import CLASSES, Examples, entailed, hold_out, triplets_of
-from albertkit.embeddings.learning.texts import read_texts
+from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.columns import Columns
+from albertkit.embeddings.data import CLASSES, Examples, check_columns, entailed, hold_out, read_texts, triplets_of
+from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.tasks.columns import Columns
 from albertkit.tasks.data import read_split
-from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.texts import TextExample, table_task
 
@@ -48,102 +47,67 @@ class EmbeddingData:
 
 
 def kind_of(name: str) -> Kind:
-    """The kind that a name stands for.
-
-    Raises:
-        ConfigError: unknown-kind.
-    """
+    """The kind that a name stands for."""
     if name not in KINDS:
-        raise ConfigError("unknown-kind", f"there is no kind of data `{name}`", near_miss(name, KINDS))
+        raise ConfigError("unknown-name", f"there is no kind of data `{name}`", near_miss(name, KINDS))
     return KINDS[name]
 
 
-def read_scored(name: str, path: Path, faults: Faults) -> tuple[Examples, Path]:
-    """Scored pairs of an official task: a file, or the dev file of a folder.
-
-    Returns:
-        The pairs with scores as they stand there, and the file.
-
-    Raises:
-        ConfigError: unknown-kind. DataError: no-dev, and what reading raises.
-    """
+def read_scored(name: str, path: Path, faults: Faults) -> Examples:
+    """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
     scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in _TABLES]
     if name not in scored:
-        raise ConfigError("unknown-kind", f"`{name}` has no scores in a form of its own", f"use {', '.join(scored)}")
-    source = _Source(name, "scores", None, faults)
-    file = source.dev_file(path)
-    return source.read(file, "dev"), file
+        raise ConfigError("unknown-name", f"`{name}` has no scores in a form of its own", f"use {', '.join(scored)}")
+    source = _Source(name, "scores", Columns(), faults)
+    return source.read(source.dev_file(path), "dev")
 
 
-def read_embedding_data(
-    name: str,
-    data: Path,
-    *,
-    columns: Columns | None = None,
-    dev: Path | None = None,
-    dev_kind: str | None = None,
-    silver: Path | None = None,
-    triplets: bool = True,
-    held_out: float = 0.1,
-    faults: Faults,
-) -> EmbeddingData:
-    """Read the examples of a training.
-
-    Args:
-        name: A key of `KINDS`.
-        data: Folder in the task's layout, or the training file.
-        columns: Of a table.
-        dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples, no first
-            text of which is trained on.
-        dev_kind: A key of `KINDS`. Default: as the training data.
-        silver: Table of further scored pairs, as `embed augment` writes it, on the scale of the training data.
-        triplets: Whether inference pairs become triplets; else they are pairs with classes.
-        held_out: That share.
-        faults: Told of rows that cannot be used.
-
-    Raises:
-        ConfigError: unknown-kind, missing-column, conflicting-options. DataError: no-dev, no-examples, no-triplets, and what
-        reading raises.
-    """
-    kind = kind_of(name)
-    if silver is not None and kind != "scores":
-        raise ConfigError("conflicting-options", f"silver pairs have scores, `{name}` has none", "leave --silver out")
-    if dev_kind is not None and dev is None:
+def read_embedding_data(options: EmbedTrainOptions, triplets: bool, faults: Faults) -> EmbeddingData:
+    """Read the examples of a training; `triplets`: inference pairs become triplets, else they are pairs with classes."""
+    kind, data = kind_of(options.kind), Path(options.data)
+    if options.silver is not None and kind != "scores":
+        fact = f"silver pairs have scores, `{options.kind}` has none"
+        raise ConfigError("conflicting-options", fact, "leave --silver out")
+    if options.dev_kind is not None and options.dev is None:
         raise ConfigError("conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev")
-    source = _Source(name, kind, columns, faults)
+    source = _Source(options.kind, kind, options.columns, faults)
+    dev_source = source  # columns are those of DATA: a dev file of another kind has the form that its task has
+    if options.dev_kind not in (None, options.kind):
+        dev_source = _Source(options.dev_kind, kind_of(options.dev_kind), Columns(), faults)
     files = source.files(data)
     train = source.read(files["train"], "train")
-    dev_source = source  # columns are those of DATA: a dev file of another kind has the form that its task has
-    if dev_kind not in (None, name):
-        dev_source = _Source(dev_kind, kind_of(dev_kind), None, faults)
-    notes: list[str] = []
-    if dev is None:
+    if options.dev is None:
         own = next((file for split, file in files.items() if split.startswith("dev")), None)
     else:
-        own = dev_source.dev_file(dev)
+        own = dev_source.dev_file(Path(options.dev))
     if own is not None:
-        dev_rows, where = dev_source.read(own, "dev"), f"`{own.name}`"
+        dev, where = dev_source.read(own, "dev"), f"`{own.name}`"
     elif kind == "texts":
         raise DataError(
-            "no-dev", "single texts do not say which model is better",
+            "too-little-data",
+            "single texts do not say which model is better",
             "name pairs that do: --dev FILE --dev-kind korsts (or stsb, klue-sts, scores, pairs)",
-        )  # fmt: skip
+        )
     else:
-        train, dev_rows = hold_out(train, held_out, data)
-        where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
+        train, dev = hold_out(train, options.settings.held_out, data)
+        where = f"{options.settings.held_out:.0%} of the training examples, held out: there is no dev file"
     if dev_source.kind == "texts":
         raise ConfigError("conflicting-options", "single texts cannot be a dev set", "use scores, nli or pairs")
+    notes: list[str] = []
     if kind == "scores":
-        more = None if silver is None else _Source("scores", "scores", _SILVER, faults).read(silver, "train")
-        train, notes = _scaled(train, more, source.official)
-    dev_examples = dev_rows if dev_source.kind != "nli" else entailed(dev_rows)
+        silver = None
+        if options.silver is not None:
+            silver = _Source("scores", "scores", _SILVER, faults).read(Path(options.silver), "train")
+        train, notes = _scaled(train, silver, source.official)
+    if dev_source.kind == "nli":
+        dev = entailed(dev)
     learned, said = _learned(kind, train, triplets, data)
     what = {"scores": "scored pair", "nli": "triplet" if triplets else "pair", "pairs": "pair", "texts": "text"}[kind]
-    notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev_examples):,}, {where}")
+    notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev):,}, {where}")
     if faults.found:
         first = faults.found[0]
         notes.append(f"rows left out: {len(faults.found):,} (the first: {first.where}, {first.reason})")
-    return EmbeddingData(kind, learned, dev_examples, [*notes, *faults.notes])
+    return EmbeddingData(kind, learned, dev, [*notes, *faults.notes])
 
 
 @dataclass(frozen=True)
@@ -152,16 +116,12 @@ class _Source:
 
     name: str
     kind: Kind
-    given: Columns | None
+    columns: Columns
     faults: Faults
 
     @property
     def official(self) -> bool:
         return self.name not in _TABLES
-
-    @property
-    def columns(self) -> Columns:
-        return self.given or Columns()
 
     def task(self) -> Any:
         """The task that reads its tables."""
@@ -175,9 +135,10 @@ class _Source:
             found = self.task().files(data)
             if "train" not in found:
                 raise DataError(
-                    "unknown-layout", f"there is no training file in `{data}` (found: {', '.join(sorted(found))})",
+                    "missing-file",
+                    f"there is no training file in `{data}` (found: {', '.join(sorted(found))})",
                     "name the training file itself as DATA, and another with --dev",
-                )  # fmt: skip
+                )
             return found
         return {"train": data}
 
@@ -189,7 +150,9 @@ class _Source:
         split = next((split for split in found if split.startswith("dev")), None)
         if split is None:
             raise DataError(
-                "no-dev", f"`{path}` has no dev file (found: {', '.join(sorted(found))})", "name the file itself"
+                "too-little-data",
+                f"`{path}` has no dev file (found: {', '.join(sorted(found))})",
+                "name the file itself",
             )
         return found[split]
 
@@ -204,9 +167,10 @@ class _Source:
             return Examples(texts, np.array(labels, np.float32))
         if unknown := set(labels) - set(CLASSES):
             raise DataError(
-                "unknown-label", f"`{file}` has the class `{min(unknown)}`; pairs are {', '.join(CLASSES)}",
+                "bad-label",
+                f"`{file}` has the class `{min(unknown)}`; pairs are {', '.join(CLASSES)}",
                 "rename the classes, or name another column with --label",
-            )  # fmt: skip
+            )
         return Examples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
 
 
@@ -219,9 +183,10 @@ def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[E
     made, alone = triplets_of(train)
     if not made.texts:
         raise DataError(
-            "no-triplets", f"`{data}` has no text with both an entailed and a contradicting one",
+            "too-little-data",
+            f"`{data}` has no text with both an entailed and a contradicting one",
             "use --loss softmax, which learns the classes of pairs",
-        )  # fmt: skip
+        )
     return made, f" of {len(train):,} pairs ({alone:,} first texts have no entailed or no contradicting text)"
 
 
@@ -231,7 +196,7 @@ def _scaled(train: Examples, silver: Examples | None, official: bool) -> tuple[E
     low, high = (0.0, _HIGHEST) if official else (float(train.targets.min()), float(train.targets.max()))
     if low == high:
         raise DataError(
-            "one-class", f"all {len(train):,} training pairs have the score {low:g}", "name the right --label"
+            "too-little-data", f"all {len(train):,} training pairs have the score {low:g}", "name the right --label"
         )
     notes = ["scores: 0 to 5, divided by 5" if official else f"scores: {low:g} to {high:g} in training, made 0 to 1"]
     texts, scores = train.texts, train.targets

@@ -10,25 +10,26 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from albertkit.data.features import Features
+from albertkit.data.stream import cut_by_tokens
+from albertkit.embeddings.data import Examples
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.evaluation.retrieval import retrieval_accuracy
-from albertkit.embeddings.evaluation.similarity import constants, correlation_intervals, correlations, unit_vectors
-from albertkit.embeddings.learning.examples import Examples
+from albertkit.embeddings.metrics import (
+    constants,
+    correlation_intervals,
+    correlations,
+    retrieval_accuracy,
+    unit_vectors,
+)
 from albertkit.files import sha256_bytes
 from albertkit.tasks.data import fingerprint
-from albertkit.tasks.features import Features
-from albertkit.tasks.stream import cut_by_tokens
 from albertkit.training.distributed import World
 
 Metric = Literal["spearman", "retrieval", "negative_mse"]
 
 
 class ScoredDev:
-    """Pairs that people scored: does the cosine follow their scores?
-
-    Args:
-        examples: Pairs, with scores on any scale.
-    """
+    """Pairs that people scored, on any scale: does the cosine follow their scores?"""
 
     metric: Metric = "spearman"
 
@@ -89,12 +90,7 @@ class PairDev:
 
 
 class TeacherDev:
-    """Texts that a teacher made vectors of: how far are ours?
-
-    Args:
-        texts: K of each.
-        targets: fp32 [E, D], of the first column.
-    """
+    """E examples of K texts; a teacher made vectors of the first ones, fp32 [E, D]: how far are ours?"""
 
     metric: Metric = "negative_mse"
 
@@ -120,7 +116,7 @@ class TeacherDev:
 AnyDev = ScoredDev | PairDev | TeacherDev
 
 
-class Judge:
+class Evaluator:
     """Makes vectors of dev texts with an encoder under training, and scores them.
 
     Args:

@@ -80,9 +80,6 @@ class Theirs(nn.Module):
     Args:
         name: A key of `_CLASSES`.
         scale: What cosines are multiplied by. Default: 20, the library's.
-
-    Raises:
-        MissingExtraError: missing-extra.
     """
 
     def __init__(self, name: str, scale: float | None = None) -> None:
@@ -121,38 +118,29 @@ class Matryoshka(nn.Module):
 
 
 def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = (), scale: float | None = None) -> nn.Module:
-    """The loss of a training: called with K vectors [E, D] and their targets, it gives a 0-d tensor.
+    """Return the loss of a training: called with K vectors [E, D] and their targets, it gives a 0-d tensor.
 
-    Args:
-        name: cosine: squared error of the cosine, cosent and angle: order of the cosines of all pairs (angle: of an angle in
-            complex space), mnrl: the right text among those of all examples, softmax: a class of the pair.
-        dimension: D.
-        dims: Of Matryoshka, D among them if whole vectors are trained, too; none for whole vectors alone.
-        scale: What cosines are multiplied by in mnrl, cosent and angle. Default: 20.
-
-    Raises:
-        ConfigError: bad-settings. MissingExtraError: missing-extra.
+    cosine: squared error of the cosine; cosent and angle: order of the cosines of all pairs (angle: of an angle in complex
+    space); mnrl: the right text among those of all examples, softmax: a class of the pair. With `dims` of Matryoshka
+    whole vectors are trained only if D is among them. Cosines are multiplied by `scale`, 20 by default.
     """
     if name == "softmax" and dims:
         raise ConfigError(
-            "bad-settings", "softmax classifies whole vectors: there is no Matryoshka of it", "use --loss mnrl"
+            "bad-value", "softmax classifies whole vectors: there is no Matryoshka of it", "use --loss mnrl"
         )
     return shortened(SoftmaxNLI(dimension) if name == "softmax" else Theirs(name, scale), dimension, dims)
 
 
 def shortened(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.Module:
-    """The loss itself, or its Matryoshka.
-
-    Raises:
-        ConfigError: bad-settings for more numbers than a vector has.
-    """
+    """The loss itself, or its Matryoshka."""
     if not dims:
         return loss
     if max(dims) > dimension:
         raise ConfigError(
-            "bad-settings", f"matryoshka asks for {max(dims)} numbers of vectors of {dimension}",
+            "bad-value",
+            f"matryoshka asks for {max(dims)} numbers of vectors of {dimension}",
             f"use at most {dimension}, with commas between",
-        )  # fmt: skip
+        )
     return Matryoshka(loss, dims)
 
 

@@ -6,12 +6,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from albertkit.embeddings.distillation.teacher_vectors import TeacherRows
+from albertkit.data.features import LabelledBatch
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.losses import IN_BATCH
-from albertkit.tasks.features import LabelledBatch
 from albertkit.training.distributed import World
 from albertkit.training.loop import LossPart, no_losses
+
+
+class TeacherRows:
+    """Vectors of some texts, read when they are asked for.
+
+    Args:
+        vectors: [E, W], may be a memory map.
+        rows: int64 [M], the texts meant.
+        components: fp32 [W, D] that they are multiplied by; None for as they are.
+    """
+
+    def __init__(self, vectors: np.ndarray, rows: np.ndarray, components: np.ndarray | None = None) -> None:
+        self._vectors, self._rows, self._components = vectors, rows, components
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        """fp32 [len(places), D], of places from 0 to M - 1."""
+        found = np.asarray(self._vectors[self._rows[places]], np.float32)
+        return found if self._components is None else found @ self._components
 
 
 class EmbeddingObjective(nn.Module):

@@ -4,117 +4,80 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 
-from albertkit.embeddings.distillation.student import known_words
+from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.features import Features
+from albertkit.embeddings.data import Examples
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.data import EmbeddingData, kind_of, read_embedding_data
-from albertkit.embeddings.learning.dev import Judge, PairDev, ScoredDev
-from albertkit.embeddings.learning.examples import Examples
+from albertkit.embeddings.learning.dev import Evaluator, PairDev, ScoredDev
 from albertkit.embeddings.learning.losses import make_loss
-from albertkit.embeddings.learning.results import EmbeddingResult, with_seeds
-from albertkit.embeddings.learning.run import DEV_TOKENS, Training, train_encoder
-from albertkit.embeddings.learning.settings import EmbedSettings, EncoderSettings
+from albertkit.embeddings.learning.run import DEV_TOKENS, EmbeddingResult, Training, train_encoder
 from albertkit.embeddings.models import prompt_notes
+from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.pooling import Projection
+from albertkit.embeddings.settings import EmbedSettings, EncoderSettings
+from albertkit.embeddings.unknown_words import known_words
+from albertkit.frame.command import takes
 from albertkit.model import AlbertModel
 from albertkit.model_folder import local_folder
-from albertkit.tasks.columns import Columns
-from albertkit.tasks.faults import Faults, counted
-from albertkit.tasks.features import Features
-from albertkit.training.distributed import World, join_world
-from albertkit.training.launch import resumes
-from albertkit.training.run_folder import alone_in_run
+from albertkit.training.run import Run, open_run
 
 
-@alone_in_run
-def train_embeddings(
-    kind: str,
-    model: str | Path,
-    data: str | Path,
-    out: str | Path,
-    settings: EmbedSettings | None = None,
-    *,
-    columns: Columns | None = None,
-    dev: str | Path | None = None,
-    dev_kind: str | None = None,
-    silver: str | Path | None = None,
-    resume: bool = False,
-    on_error: Literal["stop", "skip"] = "stop",
-) -> EmbeddingResult:
-    """Train sentence embeddings and score them on dev examples.
+@takes(EmbedTrainOptions)
+def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
+    """Train sentence embeddings and score them on dev examples; see `EmbedTrainOptions` and `EmbedSettings`.
 
-    Under `torchrun` every process takes its share of each update and gradients are summed.
-
-    Args:
-        kind: Of the data: stsb korsts klue-sts or scores (a table): pairs with a number; mnli klue-nli kornli or nli (a
-            table): pairs that are entailment, neutral or contradiction; pairs: two texts that mean the same; texts: a text a
-            line, which is told from all others by dropout alone (SimCSE).
-        model: Any checkpoint folder, a folder of sentence embeddings, or `org/name` of the hub.
-        data: Folder in the task's layout, or the training file.
-        out: Folder of the run: `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/` (the model to use), `results.json`; with
-            several seeds a folder for each and the best of them in `best/`.
-        settings: See `EmbedSettings`.
-        columns: Names of the columns of a table.
-        dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples.
-        dev_kind: Kind of the dev file, where it is another. Pairs with scores choose by Spearman's correlation, all others by
-            how often a text finds its own among those of all dev examples.
-        silver: Table of further scored pairs with columns `text`, `pair`, `score`, as `embed augment` writes it.
-        resume: Continue from the newest checkpoint, to the same bits.
-        on_error: What to do about rows that cannot be used: stop, or skip and count them.
+    The folder of the run gets `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/` (the model to use) and `results.json`; with
+    several seeds a folder for each. Under `torchrun` every process takes its share of each update and gradients are summed.
 
     Raises:
-        CheckpointError: run-exists, no-run, other-settings, resume-mismatch and what loading raises.
-        ConfigError: unknown-kind, bad-settings, conflicting-options, bad-device. DataError: what reading raises.
-        MachineError: loss-not-finite. MissingExtraError: missing-extra.
+        CheckpointError: exists, missing-file, changed and what loading raises.
+        ConfigError: unknown-name, bad-value, conflicting-options, no-device. DataError: what reading raises.
+        MachineError: not-finite. MissingExtraError: not-installed.
     """
-    settings, run = settings or EmbedSettings(), Path(out)
-    settings.check()
-    loss = settings.loss_for(kind_of(kind))
-    world = join_world(settings.device)
-    resume = check_folder(settings, run, resume)
-    examples = read_embedding_data(
-        kind, Path(data), columns=columns, dev=None if dev is None else Path(dev), dev_kind=dev_kind,
-        silver=None if silver is None else Path(silver), triplets=loss == "mnrl", held_out=settings.held_out,
-        faults=Faults(on_error),
-    )  # fmt: skip
-
-    def once(one: EmbedSettings, folder: Path) -> EmbeddingResult:
-        training, resolved = _prepared(kind, examples, model, one, world)
-        return train_encoder(training, folder, resolved, loss, world, resume=resume)
-
-    return with_seeds(settings, run, world, once)
+    kind, settings = options.kind, options.settings
+    with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run:
+        triplets = settings.loss_for(kind_of(kind)) == "mnrl"
+        examples = read_embedding_data(options, triplets, Faults(options.on_error))
+        return run.of_seeds(lambda one: _train_once(one, kind, examples, options.model))
 
 
-def _prepared(
-    kind: str, data: EmbeddingData, model: str | Path, settings: EmbedSettings, world: World
-) -> tuple[Training, EmbedSettings]:
-    """The training of one seed."""
-    torch.manual_seed(settings.seed)  # of fresh layers
-    encoder, notes = start_encoder(model, settings)
-    resolved, reasons = settings.resolve(data.kind, encoder.config, encoder.max_length, len(data.train))
+def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: str | Path) -> EmbeddingResult:
+    """Train with one seed."""
+    torch.manual_seed(run.settings.seed)  # of fresh layers
+    encoder, notes = start_encoder(model, run.settings)
+    resolved, reasons = run.settings.resolve(data.kind, encoder.config, encoder.max_length, len(data.train))
     set_up(encoder, resolved)
     notes.append(known_words(data.train.texts, encoder.tokenizer, model, force=True))
     if resolved.projection:
         notes.append(f"projection: fresh, {encoder.dimension} to {resolved.projection}, tanh")
         encoder.projection = Projection(encoder.dimension, resolved.projection)
-    negatives = resolved.loss == "mnrl"
+    loss = resolved.loss or "cosent"
+    negatives = loss == "mnrl"
     if negatives:
         notes.append("in-batch negatives: an example that shares a text with another of its update is left out of it")
     dev = ScoredDev(data.dev) if data.dev.targets is not None else PairDev(data.dev.texts)
     training = Training(
-        kind=kind, encoder=encoder, loss=make_loss(resolved.loss or "cosent", encoder.dimension, resolved.dims, resolved.scale),
-        features=example_features(encoder, data.train.texts), columns=data.train.columns,
-        targets=data.train.targets, texts=text_numbers(data.train) if negatives else None,
-        judge=Judge([dev], encoder, DEV_TOKENS, world), metric=dev.metric,
+        kind=kind,
+        encoder=encoder,
+        loss=make_loss(loss, encoder.dimension, resolved.dims, resolved.scale),
+        loss_name=loss,
+        features=example_features(encoder, data.train.texts),
+        columns=data.train.columns,
+        targets=data.train.targets,
+        texts=text_numbers(data.train) if negatives else None,
+        evaluator=Evaluator([dev], encoder, DEV_TOKENS, run.world),
+        metric=dev.metric,
         data=f"{counted(len(data.train), 'example')} of the kind `{kind}`",
         dev=counted(len(data.dev), "dev example"),
-        provenance={"model": str(model), "kind": kind}, notes=[*data.notes, *notes, *reasons],
-    )  # fmt: skip
-    return training, resolved
+        provenance={"model": str(model), "kind": kind},
+        notes=[*data.notes, *notes, *reasons],
+    )
+    return train_encoder(run.resolved(resolved), training)
 
 
 def start_encoder(model: str | Path, settings: EncoderSettings) -> tuple[SentenceEncoder, list[str]]:
@@ -154,18 +117,3 @@ def text_numbers(examples: Examples) -> np.ndarray:
     """int64 [E, K]: equal texts have equal numbers."""
     numbers: dict[str, int] = {}
     return np.array([[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts], np.int64)
-
-
-def check_folder(settings: EncoderSettings, run: Path, resume: bool) -> bool:
-    """Refuse to resume what is not there, and to begin where something is.
-
-    Returns:
-        Whether the run is continued, as `training.launch.resumes`.
-
-    Raises:
-        CheckpointError: no-run, run-exists.
-    """
-    resume = resumes(run, resume)
-    if not resume:
-        settings.continues(run, resume)
-    return resume

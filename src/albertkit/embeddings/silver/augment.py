@@ -8,13 +8,16 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from albertkit.embeddings.evaluation.files import LAYOUTS, check_columns
-from albertkit.embeddings.learning.texts import read_texts
+from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.columns import Columns
+from albertkit.embeddings.data import check_columns, read_texts
+from albertkit.embeddings.evaluation.files import LAYOUTS
 from albertkit.embeddings.models import load_embedding_model
+from albertkit.embeddings.options import AugmentOptions
 from albertkit.embeddings.silver.sampling import (
     Candidates,
     bm25_neighbours,
@@ -23,28 +26,28 @@ from albertkit.embeddings.silver.sampling import (
     random_neighbours,
     semantic_neighbours,
 )
-from albertkit.embeddings.silver.scorers import CosineScorer, CrossEncoder, Scorer
-from albertkit.embeddings.silver.scoring import KeptScores, check_scorer
+from albertkit.embeddings.silver.scorers import CosineScorer, CrossEncoder, KeptScores, Scorer, check_scorer
 from albertkit.errors import CheckpointError, ConfigError, DataError, near_miss
 from albertkit.files import atomic_file, write_json
-from albertkit.tasks.columns import Columns
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Section, Table, Text
+from albertkit.frame.values import plain, value_text
 from albertkit.tasks.data import read_data, read_split
-from albertkit.tasks.faults import Faults, counted
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample
 from albertkit.tokenizer.ragged import RaggedIds
 
-Sampler = Literal["bm25", "semantic", "random", "mixed"]
-
 KINDS = (*LAYOUTS, "scores")
 BANDS = 5
 _HELD_OUT = 0.1  # of gold without a dev file, as in fine-tuning, so that they are the same pairs
+_MADE_WITH = ("kind", "gold", "cross_encoder", "bi_encoder", "encoder", "texts", "sampler", "top_k", "balance", "seed")
 _HIGHEST = 5.0  # of the official scores; the lowest is 0
 
 
 @dataclass(frozen=True)
-class AugmentReport:
+class AugmentReport(Result):
     """What `augment` made, and how.
 
     Attributes:
@@ -73,106 +76,68 @@ class AugmentReport:
     made_with: dict[str, Any]
     notes: list[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**vars(self), "written": [str(path) for path in self.written]}
+    def sections(self) -> list[Section]:
+        """Return how the scores compare with gold, what was found, and the scores by band before and after balancing."""
+        spearman, pearson = value_text(self.dev["spearman"]), value_text(self.dev["pearson"])
+        found = ", ".join(f"{name} {count:,}" for name, count in self.candidates.items())
+        bands = [[f"{band['from']:g} to {band['to']:g}", band["before"], band["after"]] for band in self.bands]
+        clipped = f"scores beyond the gold scale, set to its end: {self.clipped:,}" if self.clipped else ""
+        return [
+            Text(
+                f"scores compared with gold: Spearman {spearman}, Pearson {pearson} on {self.dev['pairs']:,} gold dev pairs"
+            ),
+            Text(f"different pairs of {self.texts:,} texts: {found}; {self.gold_removed:,} of them gold, removed"),
+            Table(["score", "found", "kept"], bands, note=clipped),
+            *(Text(note, tone="muted") for note in self.notes),
+            Text(f"{self.pairs:,} silver pairs: {self.written[0]}"),
+        ]
 
 
-def augment(
-    kind: str,
-    gold: str | Path,
-    cross_encoder: str | Path | None,
-    out: str | Path,
-    *,
-    bi_encoder: str | Path | None = None,
-    columns: Columns | None = None,
-    dev: Path | None = None,
-    texts: Path | None = None,
-    sampler: Sampler = "bm25",
-    encoder: str | Path | None = None,
-    top_k: int = 3,
-    balance: float = 2.0,
-    force: bool = False,
-    on_error: Literal["stop", "skip"] = "stop",
-    seed: int = 0,
-    batch_tokens: int = 8192,
-    precision: str = "auto",
-    device: str = "auto",
-    overwrite: bool = False,
-    progress: bool = False,
-) -> AugmentReport:
-    """Find pairs, score them, balance them, write them.
+@takes(AugmentOptions)
+def augment(options: AugmentOptions) -> AugmentReport:
+    """Find pairs, score them, balance them, write them; see `AugmentOptions`.
 
     Scores are kept beside `out` in `.NAME.scoring/` while they are computed: the same call after a kill goes on from there and
     ends with the same bytes.
-
-    Args:
-        kind: Of the gold pairs: stsb, korsts, klue-sts, or scores: a table.
-        gold: Folder in the kind's layout, or the training file.
-        cross_encoder: Run of `finetune` on such pairs; or None with a bi_encoder.
-        bi_encoder: Anything that makes vectors: their cosine, on a line fitted to the gold training pairs, is the score.
-        out: The table to write: score, text, pair, sampler, rank. Its report comes beside it, as .json.
-        columns: Of a table.
-        dev: Gold pairs to check the cross-encoder on. Default: those of the folder, else a tenth of the training pairs, the same
-            that `finetune` holds out.
-        texts: One a line, to find pairs among. Default: the texts of the gold training pairs.
-        sampler: bm25, semantic (needs an encoder), random, or mixed: all three.
-        encoder: Model whose vectors say what is near.
-        top_k: Neighbours of each text, of each sampler.
-        balance: Most pairs of a band of scores, as a multiple of the median of the bands that have any; 0: no limit.
-        force: Go on though the cross-encoder agrees too little with the dev pairs.
-        on_error: Gold rows that cannot be used: stop, or skip and count them.
-        seed: Of what is drawn.
-        batch_tokens, precision, device: Of the cross-encoder, as for `predict`.
-        overwrite: Replace a table that exists.
-        progress: Show progress on stderr.
-
-    Raises:
-        CheckpointError: weak-cross-encoder, not-a-cross-encoder, no-task, and what loading raises.
-        ConfigError: bad-argument, unknown-kind, missing-column. DataError: no-examples, output-exists, and what
-        reading raises. MissingExtraError: missing-extra.
     """
-    _check(sampler, encoder, top_k, balance)
-    path = _target(Path(out), overwrite)
-    faults = Faults(on_error)
-    task = _task(kind, columns)
-    data = read_data(task, Path(gold), dev, _HELD_OUT, False, faults)
-    scorer = _scorer(cross_encoder, bi_encoder, data.train, batch_tokens, precision, device)
-    kept_scores = KeptScores(scorer, path.with_name(f".{path.name}.scoring"), progress)
-    dev_predictions = kept_scores.of("gold dev", [e.text for e in data.dev], [e.pair or "" for e in data.dev])
+    options.check()
+    path = _target(Path(options.out), options.overwrite)
+    faults = Faults(options.on_error)
+    task = _task(options.kind, options.columns)
+    data = read_data(task, Path(options.gold), options.dev, _HELD_OUT, False, faults)
+    scorer = _scorer(options, data.train)
+    kept_scores = KeptScores(scorer, path.with_name(f".{path.name}.scoring"), options.progress)
+    dev_predictions = kept_scores.of("gold dev", *_sides(data.dev))
     try:
-        dev_scores, notes = check_scorer(scorer.name, data.dev, dev_predictions, force)
+        dev_scores, notes = check_scorer(scorer.name, data.dev, dev_predictions, options.force)
     except CheckpointError:
         kept_scores.clear()
         raise
+    texts = _texts(options, data.train, faults)
+    candidates, names = _candidates(options, texts, scorer.token_ids)
+    gold = [*data.train, *data.dev, *_test_pairs(task, Path(options.gold), faults)]
+    fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_keys(texts, gold)))
+    if options.progress:
+        print(f"{len(fresh.first):,} candidates of {len(texts):,} texts", file=sys.stderr, flush=True)
+    scores = kept_scores.of("candidates", [texts[n] for n in fresh.first], [texts[n] for n in fresh.second])
     labels = [example.label for example in data.train]
-    low, high = (0.0, _HIGHEST) if kind in LAYOUTS else (min(labels), max(labels))
-
-    sources = read_texts(texts, Columns(), 1, faults) if texts else [(e.text, e.pair) for e in data.train]
-    found = list(dict.fromkeys(_plain(text) for row in sources for text in row))
-    if len(found) < 2:
-        raise DataError("no-examples", f"{counted(len(found), 'different text')}: there is nothing to pair", "add some")
-    candidates, names = _candidates(found, scorer.token_ids, sampler, encoder, min(top_k, len(found) - 1), seed)
-    gold_pairs = [*data.train, *data.dev, *_test_pairs(task, Path(gold), faults)]
-    fresh = candidates.take(~np.isin(candidates.keys(len(found)), _gold_keys(found, gold_pairs)))
-    if progress:
-        print(f"{len(fresh.first):,} candidates of {len(found):,} texts", file=sys.stderr, flush=True)
-    scores = kept_scores.of("candidates", [found[n] for n in fresh.first], [found[n] for n in fresh.second])
+    low, high = (0.0, _HIGHEST) if options.kind in LAYOUTS else (min(labels), max(labels))
     clipped = np.clip(scores, low, high)
-    kept, bands = balanced(clipped, low, high, balance, seed)
-
+    kept, bands = balanced(clipped, low, high, options.balance, options.seed)
     report = AugmentReport(
-        (path, path.with_suffix(".json")), len(kept), len(found),
-        {name: int((candidates.sampler == place).sum()) for place, name in enumerate(names)},
-        len(candidates.first) - len(fresh.first), bands, int((scores != clipped).sum()), dev_scores, kept_scores.resumed,
-        {
-            "kind": kind, "gold": str(gold), "cross_encoder": cross_encoder and str(cross_encoder),
-            "bi_encoder": bi_encoder and str(bi_encoder), "encoder": encoder and str(encoder),
-            "texts": texts and str(texts), "sampler": sampler, "top_k": top_k, "balance": balance, "seed": seed,
-        },
-        [*data.notes, *scorer.notes, *notes],
-    )  # fmt: skip
-    _write(path, found, fresh.take(kept), clipped[kept], names)
+        written=(path, path.with_suffix(".json")),
+        pairs=len(kept),
+        texts=len(texts),
+        candidates={name: int((candidates.sampler == place).sum()) for place, name in enumerate(names)},
+        gold_removed=len(candidates.first) - len(fresh.first),
+        bands=bands,
+        clipped=int((scores != clipped).sum()),
+        dev=dev_scores,
+        resumed=kept_scores.resumed,
+        made_with={name: plain(getattr(options, name)) for name in _MADE_WITH},
+        notes=[*data.notes, *scorer.notes, *notes],
+    )
+    _write(path, texts, fresh.take(kept), clipped[kept], names)
     # The file says nothing of interruptions: it has the same bytes as that of an uninterrupted call.
     write_json(report.written[1], {name: value for name, value in report.to_dict().items() if name != "resumed"})
     kept_scores.clear()
@@ -182,16 +147,10 @@ def augment(
 def balanced(
     scores: np.ndarray, low: float, high: float, balance: float, seed: int
 ) -> tuple[np.ndarray, list[dict[str, float]]]:
-    """Rows to keep so that no band of scores is crowded: silver pairs of near neighbours alone teach nothing about far ones.
+    """Return the rows to keep so that no band of scores is crowded, int64, ascending; and of each band from, to, before, after.
 
-    Args:
-        scores: [C], from low to high.
-        low, high: The scale, cut into `BANDS` equal bands.
-        balance: Most rows of a band, as a multiple of the median of the bands that have any; 0: no limit.
-        seed: Draws which rows stay.
-
-    Returns:
-        int64 [kept], ascending; and of each band from, to, before, after.
+    Silver pairs of near neighbours alone teach nothing about far ones. Scores [C] go from low to high, cut into `BANDS` equal
+    bands; the most rows of a band are a multiple of the median of the bands that have any (0: no limit), drawn by the seed.
     """
     band = np.clip(((scores - low) / (high - low) * BANDS).astype(np.int64), 0, BANDS - 1)
     counts = np.bincount(band, minlength=BANDS)
@@ -207,83 +166,61 @@ def balanced(
     return np.sort(np.concatenate(kept)), bands
 
 
-def _check(sampler: str, encoder: str | Path | None, top_k: int, balance: float) -> None:
-    if encoder is None and sampler in ("semantic", "mixed"):
-        raise ConfigError(
-            "bad-argument", f"--sampler {sampler} needs a model that says what is near, and there is no --encoder",
-            "name one: --encoder RUN (of `albertkit embed train`, or any sentence-transformers folder)",
-        )  # fmt: skip
-    if encoder is not None and sampler in ("bm25", "random"):
-        raise ConfigError("bad-argument", f"--sampler {sampler} uses no encoder", "leave --encoder out")
-    if top_k < 1:
-        raise ConfigError("bad-argument", f"--top-k {top_k}", "use 1 or more")
-    if balance < 0:
-        raise ConfigError("bad-argument", f"--balance {balance}", "use 0 for no limit, or a number above it")
-
-
 def _target(path: Path, overwrite: bool) -> Path:
-    """The table to write, if it can be.
-
-    Raises:
-        ConfigError: bad-argument. DataError: output-exists.
-    """
+    """The table to write, if it can be."""
     if path.suffix != ".tsv":
-        raise ConfigError("bad-argument", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
+        raise ConfigError("bad-value", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
     if path.exists() and not overwrite:
-        raise DataError("output-exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
+        raise DataError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
     return path
 
 
-def _scorer(
-    cross_encoder: str | Path | None,
-    bi_encoder: str | Path | None,
-    gold: Sequence[TextExample],
-    batch_tokens: int,
-    precision: str,
-    device: str,
-) -> Scorer:
-    """The model that scores pairs.
-
-    Raises:
-        ConfigError: bad-argument if none or two are named.
-    """
-    if (cross_encoder is None) == (bi_encoder is None):
-        raise ConfigError(
-            "bad-argument", f"{'no' if cross_encoder is None else 'two'} models are named to score pairs",
-            "name a cross-encoder (--cross-encoder RUN of finetune) or a sentence encoder (--bi-encoder MODEL)",
-        )  # fmt: skip
-    if bi_encoder is not None:
-        return CosineScorer(bi_encoder, gold, precision, None if device == "auto" else device)  # type: ignore[arg-type]
-    assert cross_encoder is not None
-    return CrossEncoder(cross_encoder, batch_tokens, precision, device)
+def _scorer(options: AugmentOptions, gold: Sequence[TextExample]) -> Scorer:
+    """Load the model that scores pairs."""
+    if options.cross_encoder is not None:
+        return CrossEncoder(options.cross_encoder, options.batch_tokens, options.precision, options.device)
+    assert options.bi_encoder is not None
+    return CosineScorer(
+        options.bi_encoder, gold, options.precision, None if options.device == "auto" else options.device
+    )
 
 
-def _task(kind: str, columns: Columns | None) -> Task:
+def _task(kind: str, columns: Columns) -> Task:
     if kind not in KINDS:
-        raise ConfigError("unknown-kind", f"there is no kind of gold pairs `{kind}`", near_miss(kind, KINDS))
-    if kind == "scores":
-        check_columns(kind, columns or Columns())
-        return find_task("regress", columns)
-    return find_task(kind, columns)
+        raise ConfigError("unknown-name", f"there is no kind of gold pairs `{kind}`", near_miss(kind, KINDS))
+    if kind != "scores":
+        return find_task(kind, columns)
+    check_columns(kind, columns)
+    return find_task("regress", columns)
+
+
+def _texts(options: AugmentOptions, gold: Sequence[TextExample], faults: Faults) -> list[str]:
+    """Return the different texts to find pairs among."""
+    rows = read_texts(options.texts, Columns(), 1, faults) if options.texts else zip(*_sides(gold), strict=True)
+    found = list(dict.fromkeys(_plain(text) for row in rows for text in row))
+    if len(found) < 2:
+        fact = f"{counted(len(found), 'different text')}: there is nothing to pair"
+        raise DataError("too-little-data", fact, "add some")
+    return found
 
 
 def _candidates(
-    texts: list[str],
-    token_ids: Callable[[Sequence[str]], RaggedIds],
-    sampler: str,
-    encoder: str | Path | None,
-    k: int,
-    seed: int,
+    options: AugmentOptions, texts: list[str], token_ids: Callable[[Sequence[str]], RaggedIds]
 ) -> tuple[Candidates, list[str]]:
-    """The pairs that samplers find, and the samplers' names."""
-    neighbours = {}
-    if sampler in ("bm25", "mixed"):
+    """Return the pairs that samplers find, and the samplers' names."""
+    k, neighbours = min(options.top_k, len(texts) - 1), {}
+    if options.sampler in ("bm25", "mixed"):
         neighbours["bm25"] = bm25_neighbours(token_ids(texts), k)
-    if encoder is not None:
-        neighbours["semantic"] = semantic_neighbours(load_embedding_model(encoder).encode(texts), k)
-    if sampler in ("random", "mixed"):
-        neighbours["random"] = random_neighbours(len(texts), k, seed)
+    if options.encoder is not None:
+        neighbours["semantic"] = semantic_neighbours(load_embedding_model(options.encoder).encode(texts), k)
+    if options.sampler in ("random", "mixed"):
+        neighbours["random"] = random_neighbours(len(texts), k, options.seed)
     return pair_up(neighbours), list(neighbours)
+
+
+def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
+    """Return the first and the second texts of pairs."""
+    return [pair.text for pair in pairs], [pair.pair or "" for pair in pairs]
 
 
 def _test_pairs(task: Task, gold: Path, faults: Faults) -> list[TextExample]:
@@ -295,7 +232,7 @@ def _test_pairs(task: Task, gold: Path, faults: Faults) -> list[TextExample]:
 def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
     """`pair_keys` of the gold pairs, both texts of which are among the texts."""
     place = {text: number for number, text in enumerate(texts)}
-    pairs = [(place.get(_plain(e.text), -1), place.get(_plain(e.pair or ""), -1)) for e in gold]
+    pairs = [[place.get(_plain(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)]
     known = np.array([pair for pair in pairs if min(pair) >= 0], np.int64).reshape(-1, 2)
     return pair_keys(known[:, 0], known[:, 1], len(texts))
 

@@ -1,4 +1,4 @@
-"""Which texts to pair: neighbours by common pieces, by meaning, by chance.
+"""Which texts to pair: neighbours by common tokens, by meaning, by chance.
 
 E different texts, k neighbours of each.
 """
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albertkit.embeddings.evaluation.similarity import unit_vectors
+from albertkit.embeddings.metrics import unit_vectors
 from albertkit.errors import MissingExtraError
 from albertkit.tokenizer.ragged import RaggedIds
 
 NOBODY = -1  # where a text has fewer than k neighbours
-# From here on bm25s' compiled search is the faster one: 8,000 texts of 12 pieces take 2 s, but compiling takes 15 to 40; the
+# From here on bm25s' compiled search is the faster one: 8,000 texts of 12 tokens take 2 s, but compiling takes 15 to 40; the
 # plain one takes 51.
 _MANY_TEXTS = 8_000
 
@@ -48,32 +48,23 @@ def pair_keys(first: np.ndarray, second: np.ndarray, num_texts: int) -> np.ndarr
 
 
 def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
-    """Of each text the k with the highest BM25 score of its pieces, by the package bm25s (Lucene's form, k1 1.5, b 0.75).
+    """Return of each of E texts the k with the highest BM25 score of its tokens, best first, int64 [E, k].
 
-    Pieces do for Korean what words do for English: particles and endings are pieces of their own.
-
-    Args:
-        ids: Of E different texts, without special tokens.
-        k: Neighbours of each, below E.
-
-    Returns:
-        int64 [E, k], best first; `NOBODY` where no further text shares a piece.
-
-    Raises:
-        MissingExtraError: missing-extra.
+    `NOBODY` stands where no further text shares a token. The package bm25s computes it (Lucene's form, k1 1.5, b 0.75). Tokens do
+    for Korean what words do for English: particles and endings are tokens of their own.
     """
     try:
         from bm25s import BM25
     except ImportError:
         raise MissingExtraError.of("bm25s", "embed", "sampling by BM25") from None
-    pieces, places = np.unique(ids.ids, return_inverse=True)
+    tokens, places = np.unique(ids.ids, return_inverse=True)
     rows = [places[start:end].tolist() for start, end in zip(ids.offsets[:-1], ids.offsets[1:], strict=True)]
     asked = [number for number, row in enumerate(rows) if row]
     nearest = np.full((len(rows), k), NOBODY, np.int64)
     if not asked:
         return nearest
     index = BM25(backend="numba" if len(rows) > _MANY_TEXTS else "numpy")
-    index.index((rows, {str(number): number for number in range(len(pieces))}), show_progress=False)
+    index.index((rows, {str(number): number for number in range(len(tokens))}), show_progress=False)
     queries = [rows[number] for number in asked]
     found, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
     nearest[asked] = _without_itself(np.where(scores > 0, found, NOBODY), np.array(asked), k)
@@ -81,14 +72,9 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
 
 
 def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
-    """Of each text the k with the highest cosine, by scikit-learn, which compares block by block and keeps only the k.
+    """Return of each text the k with the highest cosine of vectors [E, D], best first, int64 [E, k].
 
-    Args:
-        vectors: [E, D].
-        k: Neighbours of each, below E.
-
-    Returns:
-        int64 [E, k], best first.
+    scikit-learn compares block by block and keeps only the k.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -104,13 +90,9 @@ def random_neighbours(num_texts: int, k: int, seed: int) -> np.ndarray:
 
 
 def pair_up(neighbours: Mapping[str, np.ndarray]) -> Candidates:
-    """The pairs of texts and their neighbours. The same two texts are one pair, under the lowest rank that found them.
+    """Return the pairs of texts and their neighbours (sampler to int64 [E, k]), in the order of first texts, samplers, ranks.
 
-    Args:
-        neighbours: Sampler to int64 [E, k].
-
-    Returns:
-        In the order of their first texts, samplers, ranks.
+    The same two texts are one pair, under the lowest rank that found them.
     """
     parts = []
     for place, nearest in enumerate(neighbours.values()):

@@ -1,32 +1,43 @@
 """The task: answers to questions as spans of a text."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from torch import Tensor
-
+from albertkit.data.bad_rows import Faults
+from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
-from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering
-from albertkit.model.losses import span_loss
-from albertkit.model.outputs import SummedLoss
-from albertkit.model.packing import PackedBatch
-from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.answers.beams import beams_of, judge_beams
-from albertkit.tasks.answers.files import QuestionExample, find_files, read_questions
-from albertkit.tasks.answers.nbest import text_window
-from albertkit.tasks.answers.records import answer_record, official_nbest
-from albertkit.tasks.answers.scoring import answer_details, best_texts, collapsed_answers, gold_pairs, official_version
-from albertkit.tasks.answers.spans import judge_spans, top_spans
-from albertkit.tasks.answers.threshold import best_threshold, hold_out_articles
+from albertkit.tasks.answers.questions import QuestionExample, find_files, read_questions
+from albertkit.tasks.answers.scoring import (
+    answer_details,
+    best_texts,
+    best_threshold,
+    collapsed_answers,
+    gold_pairs,
+    hold_out_articles,
+    official_version,
+)
 from albertkit.tasks.answers.windows import SMALLEST_ROOM, SPECIAL_TOKENS, answer_features
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features, LabelledBatch
 from albertkit.tasks.metrics.squad import question_scores, squad_scores
+from albertkit.tasks.nbest import (
+    answer_record,
+    judge_beams,
+    judge_spans,
+    official_nbest,
+    text_window,
+)
 from albertkit.tasks.task import Prediction, Task
-from albertkit.tokenizer import AlbertTokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.outputs import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
 
 UNDECIDED = 0.0  # the threshold as long as none is chosen: as likely as not
 _CALIBRATION_SHARE, _CALIBRATION_SEED = 0.05, 0
@@ -74,14 +85,16 @@ class AnswerTask(Task[QuestionExample]):
             if getattr(self, name) < 1:
                 found.append(f"{name} must be at least 1, it is {getattr(self, name)}")
         if found:
-            raise ConfigError("bad-settings", "; ".join(found), "change these settings")
+            raise ConfigError("bad-value", "; ".join(found), "change these settings")
 
     # --- the model and the data ---------------------------------------------------------------------------------------
 
     @property
     def model_class(self) -> type[PretrainedAlbert]:
-        """See `Task.model_class`."""
-        return AlbertForBeamQuestionAnswering if self.head_kind == "beam" else AlbertForQuestionAnswering
+        from albertkit.tasks import heads
+
+        beam = self.head_kind == "beam"
+        return heads.AlbertForBeamQuestionAnswering if beam else heads.AlbertForQuestionAnswering
 
     def files(self, data: Path) -> dict[str, Path]:
         """See `Task.files` and `find_files`."""
@@ -94,28 +107,26 @@ class AnswerTask(Task[QuestionExample]):
     def features(self, examples: Sequence[QuestionExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """See `Task.features` and `answer_features`."""
         return answer_features(
-            examples, tokenizer, length=self.length, doc_stride=self.stride, max_query_length=self.max_query_length,
+            examples,
+            tokenizer,
+            length=self.length,
+            doc_stride=self.stride,
+            max_query_length=self.max_query_length,
             labelled=labelled,
-        )  # fmt: skip
+        )
 
     # --- the model on a batch -----------------------------------------------------------------------------------------
 
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
-        """`span`, half the start's and half the end's; of the beam head also `answerable`, halved. Their sum is Google's loss.
+        """Return `span`, half the start's and half the end's loss; of the beam head also `answerable`. Google adds them.
 
         A window without the whole answer is taught to start and end at its first token.
         """
-        starts, ends = batch.per_sequence["start_positions"], batch.per_sequence["end_positions"]
-        if isinstance(model, AlbertForBeamQuestionAnswering):
-            impossible = batch.per_sequence["impossible"]
-            parts = model.packed_losses(batch.packed, starts, ends, impossible, outside_text(batch.packed))
-            answerable = parts.answerable._replace(loss_sum=parts.answerable.loss_sum / 2)
-            return {"span": _mean(parts.start, parts.end), "answerable": answerable}
-        assert isinstance(model, AlbertForQuestionAnswering)
-        start_logits, end_logits = model.packed_logits(batch.packed)
-        return {"span": _mean(span_loss(start_logits, starts), span_loss(end_logits, ends))}
+        from albertkit.tasks import heads
+
+        return heads.answer_losses(model, batch)
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """See `Task.counts`: every window has a target."""
@@ -123,11 +134,10 @@ class AnswerTask(Task[QuestionExample]):
         return {"span": count, "answerable": count} if self.head_kind == "beam" else {"span": count}
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
-        """The best starts and ends of each window, `TopSpans` or `Beams`: a few hundred bytes each."""
-        if isinstance(model, AlbertForBeamQuestionAnswering):
-            return beams_of(model.packed_beams(batch.packed, outside_text(batch.packed)))
-        assert isinstance(model, AlbertForQuestionAnswering)
-        return top_spans(*model.packed_logits(batch.packed), self.n_best_size)
+        """Return the best starts and ends of each window, `TopPositions`: a few hundred bytes each."""
+        from albertkit.tasks import heads
+
+        return heads.answer_outputs(model, batch, self.n_best_size)
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
@@ -149,15 +159,19 @@ class AnswerTask(Task[QuestionExample]):
         for number, example in enumerate(examples):
             here = range(bounds[number], bounds[number + 1])
             verdict = judge(
-                example.context, [text_window(features, m) for m in here], [outputs[m] for m in here],
-                version=self.version, n_best_size=self.n_best_size, max_answer_length=self.max_answer_length,
-            )  # fmt: skip
+                example.context,
+                [text_window(features, m) for m in here],
+                [outputs[m] for m in here],
+                version=self.version,
+                n_best_size=self.n_best_size,
+                max_answer_length=self.max_answer_length,
+            )
             cut = bool(features.per_sequence["question_cut"][here.start])
             records.append(answer_record(example.id, verdict, threshold) | ({"question_cut": True} if cut else {}))
         return records
 
     def score(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """What the official script prints: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
+        """Return what the official script prints: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
 
         Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold answer in the choice of it.
         """
@@ -215,13 +229,7 @@ class AnswerTask(Task[QuestionExample]):
         return hold_out_articles(train, _CALIBRATION_SHARE, _CALIBRATION_SEED)
 
     def calibrated(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], source: str) -> Self:
-        """This task with the threshold that gives the best F1; unchanged in version 1.
-
-        Args:
-            examples: Labelled.
-            predictions: Of them, made with any threshold.
-            source: train or dev: what the examples are.
-        """
+        """Return this task with the threshold that gives the best F1; unchanged in version 1."""
         if self.version == 1 or not examples:
             return self
         best = best_texts(predictions)
@@ -232,16 +240,3 @@ class AnswerTask(Task[QuestionExample]):
             [scores[name][1] for name in names], [odds[name] for name in names], [bool(e.answers) for e in examples]
         )
         return self.with_changes(threshold=chosen.threshold, threshold_from=source)
-
-
-def outside_text(batch: PackedBatch) -> Tensor:
-    """Google's `p_mask`, bool [T]: where no answer may lie; False in the text and at the first token ("no answer")."""
-    outside = batch.token_type_ids != 1
-    ends = batch.offsets[1:] - 1
-    outside = outside.index_fill(0, ends, True)
-    return outside.index_fill(0, batch.starts, False)
-
-
-def _mean(start: SummedLoss, end: SummedLoss) -> SummedLoss:
-    """Of two losses with as many targets; right is, on average, half of the two."""
-    return SummedLoss((start.loss_sum + end.loss_sum) / 2, (start.correct + end.correct) / 2, start.label_count)

@@ -7,16 +7,20 @@ question is dropped and every place is exact.
 E questions, M windows of T tokens in all, P pieces of a paragraph.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from albertkit.tasks.answers.files import QuestionExample
-from albertkit.tasks.features import Features
-from albertkit.tokenizer import AlbertTokenizer
+from albertkit.data.features import Features
+from albertkit.tasks.answers.questions import QuestionExample
+
+if TYPE_CHECKING:
+    from albertkit.tokenizer import AlbertTokenizer
 
 SPECIAL_TOKENS = 3
 UNHELD = "no window holds the answer"
@@ -37,7 +41,7 @@ class Paragraph(NamedTuple):
     ends: np.ndarray
 
     @classmethod
-    def of(cls, text: str, tokenizer: AlbertTokenizer) -> "Paragraph":
+    def of(cls, text: str, tokenizer: AlbertTokenizer) -> Paragraph:
         """Tokenize a text."""
         ids, spans = tokenizer.encode_with_offsets(text)
         places = np.array(spans, np.int32).reshape(-1, 2)
@@ -66,13 +70,10 @@ class Window(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ...]:
-    """Cut a paragraph into windows; at least one, which is empty if there are no pieces.
+    """Cut a paragraph of P tokens into windows of `room`; at least one, which is empty if there are no tokens.
 
-    Args:
-        num_pieces: P.
-        room: Pieces that a window can hold.
-        stride: From the start of a window to the start of the next; of a larger one `room` is taken, so that no piece is left
-            out. Such windows do not overlap, and an answer where two meet is in neither.
+    A window begins every `stride` tokens, at most every `room`, so that no token is left out; such windows do not overlap, and
+    an answer where two meet is in neither.
     """
     bounds, start = [(0, min(room, num_pieces))], 0
     while bounds[-1][1] < num_pieces:
@@ -103,14 +104,6 @@ def answer_features(
     labelled: bool,
 ) -> Features:
     """Windows of all questions. Each text is tokenized once, however many questions there are about it.
-
-    Args:
-        examples: E questions.
-        tokenizer: The model's.
-        length: Longest sequence.
-        doc_stride: Pieces from the start of a window to the start of the next.
-        max_query_length: Pieces of a question that are kept, the first.
-        labelled: Whether to make labels, from `QuestionExample.target`.
 
     Returns:
         Features. Per token: `char_starts` and `char_ends`, int32, the characters of the text that the token stands for, -1
@@ -187,13 +180,9 @@ class Unrecoverable(NamedTuple):
 
 
 def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> Iterator[Unrecoverable]:
-    """The questions whose answer, cut from the text by the labels of no window, is exactly the one to learn.
+    """Yield the questions whose answer, cut from the text by the labels of no window, is exactly the one to learn.
 
     White space around either does not count. Unanswerable questions have nothing to recover.
-
-    Args:
-        examples: E questions.
-        features: Labelled, of these questions.
     """
     bounds = features.sequences_of(len(examples))
     held = features.per_sequence["impossible"] == 0
@@ -224,5 +213,5 @@ def _reason(wanted: str, found: str) -> str:
 
 
 def count_reasons(found: Sequence[Unrecoverable]) -> dict[str, int]:
-    """How many of each reason, most frequent first."""
+    """Return how many of each reason, most frequent first."""
     return dict(Counter(item.reason for item in found).most_common())

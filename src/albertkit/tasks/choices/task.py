@@ -1,31 +1,32 @@
 """The task of multiple choice: a score for each choice, and a softmax over as many as an example has."""
 
+from __future__ import annotations
+
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from albertkit.data.bad_rows import Faults
+from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.layouts import TABLE_FILES, find_files
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_json
-from albertkit.model import AlbertForMultipleChoice
-from albertkit.model.losses import ragged_log_softmax
-from albertkit.model.outputs import SummedLoss
-from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.choices.example import ChoiceExample
-from albertkit.tasks.choices.features import choice_features
-from albertkit.tasks.choices.race import LEVELS, race_files, read_race
-from albertkit.tasks.choices.tables import read_choices
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.choices.reading import LEVELS, ChoiceExample, race_files, read_choices, read_race
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
-from albertkit.tasks.tables.layouts import TABLE_FILES, find_files
+from albertkit.tasks.prediction_files import Predicted, join, read_object, read_predictions, wrong_label
 from albertkit.tasks.task import Prediction, Task
-from albertkit.tokenizer import AlbertTokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.outputs import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
 
 # What the files of a folder are called, without extension; RACE has folders. ARC is two sets.
 _FILES: dict[str, Mapping[str, tuple[str, ...]]] = {
@@ -61,8 +62,9 @@ class ChoiceTask(Task[ChoiceExample]):
 
     @property
     def model_class(self) -> type[PretrainedAlbert]:
-        """A number for each sequence."""
-        return AlbertForMultipleChoice
+        from albertkit.tasks import heads
+
+        return heads.AlbertForMultipleChoice
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
@@ -77,12 +79,7 @@ class ChoiceTask(Task[ChoiceExample]):
         return read_choices(file, labelled=labelled, faults=faults)
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
-        """A sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1.
-
-        Raises:
-            ConfigError: bad-settings.
-            DataError: no-labels.
-        """
+        """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""
         made = choice_features(examples, tokenizer, self.length, self.max_qa_length, self.cloze)
         if not labelled:
             return made
@@ -95,34 +92,32 @@ class ChoiceTask(Task[ChoiceExample]):
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
-        """Cross-entropy over the choices of each example.
-
-        Raises:
-            ConfigError: bad-settings for class weights: a place among the choices is no class.
-        """
+        """Return cross-entropy over the choices of each example."""
         if class_weights is not None:
             raise ConfigError(
-                "bad-settings", "the choices of a question are no classes to weigh", "leave class weights out"
+                "bad-value", "the choices of a question are no classes to weigh", "leave class weights out"
             )
-        assert isinstance(model, AlbertForMultipleChoice)
-        logits = model.packed_logits(batch.packed).squeeze(1)
-        return {"choice": choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}
+        from albertkit.tasks import heads
+
+        logits = heads.choice_outputs(model, batch)
+        return {"choice": heads.choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Examples."""
+        """Return the number of examples."""
         return {"choice": int((batch.per_sequence["labels"] == 1).sum())}
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[float]:
-        """The logit of each sequence."""
-        assert isinstance(model, AlbertForMultipleChoice)
-        return model.packed_logits(batch.packed).squeeze(1).float().tolist()
+        """Return the logit of each sequence."""
+        from albertkit.tasks import heads
+
+        return heads.choice_outputs(model, batch).float().tolist()
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
     def predictions(
         self, examples: Sequence[ChoiceExample], features: Features, outputs: Sequence[float]
     ) -> list[Prediction]:
-        """Of each example id, label (the name of the choice), index, and the probability of each choice by name."""
+        """Return for each example id, label (the name of the choice), index, and the probability of each choice by name."""
         bounds = features.sequences_of(len(examples))
         records = []
         for example, start, stop in zip(examples, bounds[:-1], bounds[1:], strict=True):
@@ -136,15 +131,11 @@ class ChoiceTask(Task[ChoiceExample]):
         return records
 
     def score(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """accuracy.
-
-        Raises:
-            DataError: no-labels.
-        """
+        """accuracy."""
         return {"accuracy": float(_right(examples, predictions).mean()) if examples else float("nan")}
 
     def details(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
+        """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
         right, levels = _right(examples, predictions), np.array([example.level for example in examples])
         parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
         scores = _accuracies(right, {"accuracy": np.ones(len(right), bool), **parts})
@@ -154,14 +145,35 @@ class ChoiceTask(Task[ChoiceExample]):
         return {**{name: whole[name] for name in parts}, "intervals": intervals}
 
     def collapsed(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> str | None:
-        """Whether the same place is always chosen, and is not always right."""
+        """Return a note if the same place is always chosen, and is not always right."""
         places = {record["index"] for record in predictions}
         if len(places) != 1 or len({example.label for example in examples}) < 2:
             return None
         return f"all {len(predictions):,} answers are choice {places.pop() + 1}"
 
+    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[ChoiceExample]) -> list[Prediction]:
+        """Read records or a table with `label`, ARC's `predictions.csv`, SocialIQA's `predictions.lst`, or RACE's `answers.json`.
+
+        A choice has its name, or its number from 1.
+        """
+        content = read_object(file)
+        if isinstance(content, dict) and all(isinstance(letters, list) for letters in content.values()):
+            questions = ((f"{name}-{n}", str(letter)) for name, own in content.items() for n, letter in enumerate(own))
+            given = [Predicted(name, letter, 0) for name, letter in questions]
+        else:
+            given = read_predictions(file, ("prediction", "label"), bare=True)
+        records = []
+        for example, value in zip(examples, join([e.id for e in examples], given, file), strict=True):
+            numbers = [str(number) for number in range(1, len(example.choices) + 1)]
+            known = example.names if value in example.names else numbers
+            if value not in known:
+                raise wrong_label(file, [value], example.names)
+            place = known.index(value)
+            records.append({"id": example.id, "label": example.names[place], "index": place})
+        return records
+
     def error(self, example: ChoiceExample, prediction: Prediction) -> float:
-        """The probability of the chosen answer, where it is wrong."""
+        """Return the probability of the chosen answer, where it is wrong."""
         return 0.0 if prediction["index"] == example.label else max(prediction["probabilities"].values())
 
     def shown(self, example: ChoiceExample) -> dict[str, Any]:
@@ -186,8 +198,9 @@ class ChoiceTask(Task[ChoiceExample]):
             write_json(folder / "answers.json", answers)
             return [records, folder / "answers.json"]
         official = {
-            "siqa": ("predictions.lst", "{index}\n"), "arc": ("predictions.csv", "{id},{label}\n"),
-        }  # fmt: skip
+            "siqa": ("predictions.lst", "{index}\n"),
+            "arc": ("predictions.csv", "{id},{label}\n"),
+        }
         if self.name not in official:
             return [records]
         name, line = official[self.name]
@@ -197,41 +210,17 @@ class ChoiceTask(Task[ChoiceExample]):
 
 
 def choice_task(name: str, **settings: Any) -> ChoiceTask:
-    """A task by name.
-
-    Args:
-        name: race, siqa, arc or choice.
-        **settings: Fields of `ChoiceTask`.
-    """
+    """Return a task by name."""
     return ChoiceTask(name=name, **{"cloze": name == "race", **settings})
-
-
-def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
-    """Cross-entropy of a softmax within groups of any size. Nobody waits for the device: there are at most N groups.
-
-    Args:
-        logits: [N].
-        groups: int64 [N]; equal numbers stand together and make a group.
-        right: bool [N], one True in each group that has a label.
-    """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    place = torch.arange(len(logits), device=logits.device)
-    group = torch.cat([place[:1], (groups[1:] != groups[:-1]).cumsum(0)])
-    log_probs = ragged_log_softmax(logits, group)
-    top = torch.full_like(logits, -torch.inf).scatter_reduce(0, group, logits.detach(), "amax")
-    first = torch.full_like(place, len(place)).scatter_reduce(
-        0, group, torch.where(logits == top[group], place, len(place)), "amin"
-    )  # of equal logits the first is chosen, as in `predictions`
-    loss_sum = torch.where(right, -log_probs, 0).sum()
-    return SummedLoss(loss_sum, (right & (first[group] == place)).sum(), right.sum())
 
 
 def _labels(examples: Sequence[ChoiceExample]) -> np.ndarray:
     if missing := [example.id for example in examples if example.label is None]:
         raise DataError(
-            "no-labels", f"{len(missing):,} of {len(examples):,} examples have no label, the first is `{missing[0]}`",
+            "bad-label",
+            f"{len(missing):,} of {len(examples):,} examples have no label, the first is `{missing[0]}`",
             "score on data with labels",
-        )  # fmt: skip
+        )
     return np.array([example.label for example in examples], np.int64)
 
 
@@ -240,10 +229,56 @@ def _right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction])
 
 
 def _accuracies(right: np.ndarray, parts: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], dict[str, float]]:
-    """The accuracy of each part as a function of numbers of examples; NaN of a part that is not drawn."""
+    """Return the accuracy of each part as a function of numbers of examples; NaN of a part that is not drawn."""
 
     def scores(rows: np.ndarray) -> dict[str, float]:
         drawn = {name: right[rows][part[rows]] for name, part in parts.items()}
         return {name: float(values.mean()) if len(values) else float("nan") for name, values in drawn.items()}
 
     return scores
+
+
+def choice_features(
+    examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, length: int, max_qa_length: int, cloze: bool
+) -> Features:
+    """`[CLS] context [SEP] question choice [SEP]`, as Google has RACE; without context `[CLS] question [SEP] choice [SEP]`.
+
+    The second segment keeps its last `max_qa_length` pieces, the context loses what is too long at its end. A question that
+    stands alone in the first segment loses it at its start: what is asked stands at the end.
+
+    Returns:
+        M sequences; the choices of an example stand together, in their order. `left_out` is of the choice that loses most.
+
+    Source: google-research/albert, `race_utils.py`, `convert_single_example`.
+    """
+    room = length - 3
+    if room < 1:
+        raise ConfigError("bad-value", f"length {length} has no room for a piece", "use --length 64 or more")
+    texts: dict[str, int] = {}  # every text once: a passage of RACE has five questions of four choices
+    firsts, seconds, owners = [], [], []
+    for number, example in enumerate(examples):
+        for choice in example.choices:
+            firsts.append(texts.setdefault(example.context or example.question, len(texts)))
+            seconds.append(texts.setdefault(_second(example, choice, cloze), len(texts)))
+            owners.append(number)
+    encoded = tokenizer.encode_batch(list(texts))
+    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+    rows = []
+    left_out = np.zeros(len(examples), np.int64)
+    for first, second, owner in zip(firsts, seconds, owners, strict=True):
+        whole = len(encoded.text(first)) + len(encoded.text(second))
+        answer = encoded.text(second)
+        answer = answer[max(len(answer) - min(max_qa_length, room), 0) :]
+        text, left = encoded.text(first), room - len(answer)
+        text = text[:left] if examples[owner].context else text[max(len(text) - left, 0) :]
+        rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
+        left_out[owner] = max(left_out[owner], whole - len(text) - len(answer))
+    return Features.of(rows, owners, left_out=left_out)
+
+
+def _second(example: ChoiceExample, choice: str, cloze: bool) -> str:
+    if not example.context:
+        return choice
+    return (
+        example.question.replace("_", choice) if cloze and "_" in example.question else f"{example.question} {choice}"
+    )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from albertkit.report.results import wilson_interval
+from albertkit.training.metrics import wilson_interval
 
 _OF_RIGHT_ANSWERS = re.compile(
     "accuracy|exact|f1|precision|recall"

@@ -14,13 +14,7 @@ Labels = Sequence[int] | np.ndarray
 
 
 def class_scores(labels: Labels, predictions: Labels, num_classes: int) -> dict[str, float]:
-    """The scores of single classes.
-
-    Args:
-        labels: E classes, from 0.
-        predictions: E classes, from 0.
-        num_classes: C. With 2, f1, precision and recall are those of class 1, as GLUE has it; else the means over the
-            classes that occur in the labels or the predictions.
+    """Return the scores of single classes.
 
     Returns:
         accuracy, f1, f1_macro, precision, recall, matthews_correlation and accuracy_and_f1, the mean of the two.
@@ -37,11 +31,6 @@ def class_scores_of(labels: Labels, predictions: Labels, num_classes: int) -> Ca
 def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
     """Scores of each class.
 
-    Args:
-        labels: E classes, from 0.
-        predictions: E classes, from 0.
-        names: Of the C classes.
-
     Returns:
         A row a class, in the order of the names: name, precision, recall, f1, support (how many examples have it).
     """
@@ -52,14 +41,14 @@ def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> li
 
 
 def confusion(labels: Labels, predictions: Labels, num_classes: int) -> list[list[int]]:
-    """How often class i (row) was predicted as class j (column): C rows of C counts."""
+    """Return how often class i (row) was predicted as class j (column): C rows of C counts."""
     from sklearn.metrics import confusion_matrix
 
     return confusion_matrix(labels, predictions, labels=range(num_classes)).tolist()
 
 
 def label_scores(labels: Sequence[Sequence[int]] | np.ndarray, predictions: Any) -> dict[str, float]:
-    """The scores of label sets.
+    """Return the scores of label sets.
 
     Args:
         labels: 0 or 1 [E, C]: which of the C labels each example has.

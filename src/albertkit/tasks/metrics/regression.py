@@ -9,11 +9,7 @@ Numbers = Sequence[float] | np.ndarray
 
 
 def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]:
-    """The scores of predicted numbers.
-
-    Args:
-        labels: E numbers.
-        predictions: E numbers.
+    """Return the scores of predicted numbers.
 
     Returns:
         pearson, spearman, pearson_and_spearman (the mean of the two) and mse, the mean squared error. A correlation

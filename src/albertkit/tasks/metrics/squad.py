@@ -34,19 +34,13 @@ def are_korean(golds: Iterable[str]) -> bool:
 
 
 def exact_match(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
-    """1 if the prediction equals one of the gold answers after normalisation, else 0.
-
-    Args:
-        prediction: The answer; "" for none.
-        golds: The right answers; none (2.0 only) if the question has no answer.
-        version: Of the official script.
-    """
+    """Return 1 if the prediction equals one of the gold answers after normalisation, else 0."""
     predicted = normalize_answer(prediction)
     return float(any(predicted == gold for gold in _normalized(golds, version)))
 
 
 def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
-    """The largest F1 of the prediction's words with those of a gold answer; arguments as `exact_match`."""
+    """Return the largest F1 of the prediction's words with those of a gold answer; arguments as `exact_match`."""
     words = normalize_answer(prediction).split()
     return max(_word_f1(words, gold.split(), version) for gold in _normalized(golds, version))
 
@@ -54,21 +48,12 @@ def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float
 def question_scores(
     predictions: Mapping[str, str], gold: Iterable[tuple[str, Sequence[str]]], version: Version
 ) -> dict[str, tuple[float, float]]:
-    """Exact match and F1 of each question, 0 to 1, in the order of the gold data. A missing prediction scores 0.
-
-    Args:
-        predictions: Question id to answer; ids that the gold data lack are ignored.
-        gold: Question id and its right answers.
-        version: Of the official script.
-
-    Raises:
-        DataError: no-answer, if version is 1.1 and a question has none.
-    """
+    """Return exact match and F1 of each question, 0 to 1, in the order of the gold data. A missing prediction scores 0."""
     scores = {}
     for name, answers in gold:
         if version == "1.1" and not answers:
             raise DataError(
-                "no-answer", f"question `{name}` has no answer, which SQuAD 1.1 does not know", "score it as squad2"
+                "bad-row", f"question `{name}` has no answer, which SQuAD 1.1 does not know", "score it as squad2"
             )
         given = predictions.get(name)
         scores[name] = (
@@ -84,29 +69,18 @@ def squad_scores(
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """What the official script prints, in per cent.
-
-    Args:
-        predictions: Question id to answer; "" for none.
-        gold: Questions: pairs of id and right answers, or examples of the task.
-        version: Of the official script.
-        null_odds: Question id to how likely it has no answer (2.0). Any scale.
-        null_threshold: Questions with larger odds count as unanswered. The official script's default; it takes the odds
-            for probabilities.
+    """Return what the official script prints, in per cent.
 
     Returns:
         1.1: exact_match, f1. 2.0: exact, f1, total, and the same of the questions with answers (`HasAns_…`) and without
         (`NoAns_…`); with null odds also best_exact, best_exact_thresh, best_f1, best_f1_thresh and the average precisions
         pr_exact_ap, pr_f1_ap, pr_oracle_ap. A missing prediction counts as wrong; the official script of 2.0 stops there.
-
-    Raises:
-        DataError: no-answer, as `question_scores`; missing-odds if a question has none; no-examples.
     """
     questions = [
         item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers]) for item in gold
     ]
     if not questions:
-        raise DataError("no-examples", "there are no questions to score", "name a file of questions with answers")
+        raise DataError("too-little-data", "there are no questions to score", "name a file of questions with answers")
     scores = question_scores(predictions, questions, version)
     exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
     if version == "1.1":
@@ -116,9 +90,10 @@ def squad_scores(
         return _by_answerable(exact, words, answerable)
     if missing := [name for name in scores if name not in null_odds]:
         raise DataError(
-            "missing-odds", f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`",
+            "missing-file",
+            f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`",
             "name the null_odds.json that was written beside these predictions",
-        )  # fmt: skip
+        )
     as_null = {name: float(not answerable[name]) for name in predictions if null_odds.get(name, 0) > null_threshold}
     values = _by_answerable(exact | as_null, words | as_null, answerable)
     for name, column in (("exact", exact), ("f1", words)):
@@ -167,7 +142,7 @@ def _best_threshold(
     odds: Mapping[str, float],
     answerable: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """The best score in per cent, and the odds up to which, inclusive, questions are answered to reach it.
+    """Return the best score in per cent, and the odds up to which, inclusive, questions are answered to reach it.
 
     Among equal odds the order of `odds` decides, and a threshold may fall between them: so the official script.
     """

@@ -15,10 +15,7 @@ Tags = Sequence[str]
 
 
 def spans(tags: Tags) -> list[tuple[str, int, int]]:
-    """The entities of a sentence.
-
-    Args:
-        tags: A tag a word: `O`, or `B-`, `I-`, `E-` or `S-` and the type. A bare `B` or `I` is of type `_`.
+    """Return the entities of a sentence.
 
     Returns:
         Type, first word, last word; ascending.
@@ -46,11 +43,7 @@ def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
 
 
 def span_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
-    """The scores over all entities.
-
-    Args:
-        gold: The tags of each sentence.
-        predicted: As many sentences of as many tags.
+    """Return the scores over all entities.
 
     Returns:
         precision, recall, f1; 0 where nothing was predicted or nothing is there.

@@ -1,16 +1,22 @@
 """What the model sees of sentences, and at which of its tokens words are tagged."""
 
+from __future__ import annotations
+
+import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from albertkit.data import IGNORED
+from albertkit.data.features import Features
 from albertkit.errors import ConfigError, DataError
-from albertkit.model.packing import IGNORED
-from albertkit.tasks.features import Features
-from albertkit.tasks.tagging.files import TaggedExample
-from albertkit.tasks.tagging.places import find_places, windows
-from albertkit.tasks.texts.label_names import label_indices
-from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tasks.label_names import label_indices
+from albertkit.tasks.tagging.sentences import TaggedExample
+
+if TYPE_CHECKING:
+    from albertkit.tokenizer import AlbertTokenizer
 
 
 def tagging_features(
@@ -18,23 +24,13 @@ def tagging_features(
 ) -> Features:
     """A sequence a sentence, `[CLS] pieces [SEP]`; of a sentence that is too long several windows, as `windows` cuts them.
 
-    Args:
-        examples: E of them.
-        tokenizer: The model's.
-        length: Most tokens of a sequence.
-        labels: The tags, if `labels` are to be made.
-
     Returns:
         Features with, per token, int64: `words`, the word that is tagged there, or -1; `ends`, one more than the last word
         that its pieces reach; `labels`, its tag, or -100. A word is in one window at most, in training, too.
-
-    Raises:
-        ConfigError: bad-settings if no piece fits in the length.
-        DataError: unknown-label, no-labels.
     """
     size = length - 2
     if size < 1:
-        raise ConfigError("bad-settings", f"length {length} has no room for a piece", "use --length 64 or more")
+        raise ConfigError("bad-value", f"length {length} has no room for a piece", "use --length 64 or more")
     rows: list[tuple[list[int], int]] = []
     owners: list[int] = []
     tagged = [np.zeros((4, 0), np.int64)]  # token, word, end, label
@@ -65,14 +61,90 @@ def tagging_features(
 
 
 def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
-    """The tags of labelled examples.
-
-    Raises:
-        DataError: no-labels.
-    """
+    """Return the tags of labelled examples."""
     if missing := [example.id for example in examples if not example.tags]:
         raise DataError(
-            "no-labels", f"{len(missing):,} of {len(examples):,} sentences have no tags, the first is `{missing[0]}`",
+            "bad-label",
+            f"{len(missing):,} of {len(examples):,} sentences have no tags, the first is `{missing[0]}`",
             "score on data with tags",
-        )  # fmt: skip
+        )
     return [example.tags for example in examples]
+
+
+_INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
+
+
+class Places(NamedTuple):
+    """The words that have a piece of their own, ascending.
+
+    Attributes:
+        pieces: int64, where each of these words is tagged.
+        words: int64, their numbers.
+        ends: int64, one more than the last word that a piece of each reaches.
+    """
+
+    pieces: np.ndarray
+    words: np.ndarray
+    ends: np.ndarray
+
+
+def find_places(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, int]]) -> Places:
+    """Return where words are tagged."""
+    text = (" " if spaces else "").join(words)
+    lengths = np.array([len(word) + spaces for word in words], np.int64)
+    seen = np.flatnonzero([_visible(character) for character in text])
+    word_of_seen = np.repeat(np.arange(len(words)), lengths)[seen]
+    bounds = np.searchsorted(seen, np.array(spans, np.int64).reshape(-1, 2))
+    pieces = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
+    owners, last = word_of_seen[bounds[pieces, 0]], word_of_seen[bounds[pieces, 1] - 1]
+    tagged, first = np.unique(owners, return_index=True)
+    ends = np.zeros(len(words), np.int64)
+    np.maximum.at(ends, owners, last + 1)
+    return Places(pieces[first], tagged, ends[tagged])
+
+
+def spread(
+    num_words: int, words: np.ndarray, ends: np.ndarray, tags: Sequence[str], probabilities: np.ndarray
+) -> tuple[list[str], list[float]]:
+    """Return the tag of every word from the tags of those that have a piece of their own.
+
+    Returns:
+        W tags and W probabilities; a word that left no piece has the probability of the word before it, 1 at the start.
+    """
+    spread_tags, known = ["O"] * num_words, np.zeros(num_words, bool)
+    spread_probabilities = [1.0] * num_words
+    for word, end, tag, probability in zip(words.tolist(), ends.tolist(), tags, probabilities.tolist(), strict=True):
+        spread_tags[word:end] = [tag, *[_inside(tag)] * (end - word - 1)]
+        spread_probabilities[word:end] = [probability] * (end - word)
+        known[word:end] = True
+    for word in np.flatnonzero(~known).tolist()[::-1]:
+        spread_tags[word] = spread_tags[word + 1] if word + 1 < num_words else "O"  # the next word's, for the moment
+    for word in np.flatnonzero(~known).tolist():
+        before = _inside(spread_tags[word - 1]) if word else "O"
+        spread_tags[word] = before if spread_tags[word] == before else "O"
+        spread_probabilities[word] = spread_probabilities[word - 1] if word else 1.0
+    return spread_tags, spread_probabilities
+
+
+def windows(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut a sentence that is too long into windows that overlap by half; each piece is tagged in one of them.
+
+    Returns:
+        Where each of the K windows starts, int64 [K], and the window of each piece, in which the shorter of its two
+        contexts is longest, int64 [P].
+    """
+    last = max(num_pieces - size, 0)
+    starts = np.append(np.arange(0, last, max(size // 2, 1)), last)
+    # Up to here a piece is nearer to the centre of one window than to that of the next; twice the place, to stay whole.
+    middles = starts[:-1] + starts[1:] + size - 1
+    return starts, np.searchsorted(middles, 2 * np.arange(num_pieces))
+
+
+@lru_cache(100_000)
+def _visible(character: str) -> bool:
+    return unicodedata.category(character) not in _INVISIBLE
+
+
+def _inside(tag: str) -> str:
+    """Return the tag of a word that goes on with what this tag began."""
+    return tag if tag == "O" else f"I-{tag[2:]}"

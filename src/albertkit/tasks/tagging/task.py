@@ -1,34 +1,36 @@
 """Tagging: a tag for each word of a sentence, for example named entities in IOB2; or for each character, as in KLUE-NER."""
 
+from __future__ import annotations
+
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch.nn.functional as F
-from torch import Tensor
 
+from albertkit.data import IGNORED
+from albertkit.data.bad_rows import Faults
+from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import DataError
 from albertkit.files import atomic_file
-from albertkit.model import AlbertForTokenClassification
-from albertkit.model.losses import class_loss
-from albertkit.model.outputs import SummedLoss
-from albertkit.model.packing import IGNORED
-from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.tasks.label_names import label_indices, named_outputs
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.tagging import span_scores, span_scores_of, span_table, spans
-from albertkit.tasks.tagging.features import gold_tags, tagging_features
-from albertkit.tasks.tagging.files import FILES, Layout, TaggedExample, find_files, read_tagged
-from albertkit.tasks.tagging.klue import klue_scores
-from albertkit.tasks.tagging.places import spread
+from albertkit.tasks.tagging.features import gold_tags, spread, tagging_features
+from albertkit.tasks.tagging.sentences import FILES, Layout, TaggedExample, find_files, read_predicted_tags, read_tagged
 from albertkit.tasks.task import Prediction, Task
-from albertkit.tasks.texts.label_names import label_indices, named_outputs
-from albertkit.tokenizer import AlbertTokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.outputs import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
 
 Outputs = tuple[np.ndarray, np.ndarray]  # label and probability of each word that is tagged in a sequence
 
@@ -57,17 +59,17 @@ class TaggingTask(Task[TaggedExample]):
 
     @property
     def model_class(self) -> type[PretrainedAlbert]:
-        """A class for each token."""
-        return AlbertForTokenClassification
+        from albertkit.tasks import heads
+
+        return heads.AlbertForTokenClassification
 
     def head(self) -> dict[str, Any]:
-        """One output a tag."""
+        """Return the configuration of a head with an output for each tag."""
         return named_outputs(self.labels, "single_label_classification")
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
     def files(self, data: Path) -> dict[str, Path]:
-        """See `Task.files`."""
         return find_files(data, self.name)
 
     def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[TaggedExample]:
@@ -76,22 +78,18 @@ class TaggingTask(Task[TaggedExample]):
         return read_tagged(file, layout, labelled=labelled, faults=faults)
 
     def fitted(self, train: Sequence[TaggedExample]) -> Self:
-        """With the tags of the types in the training examples: `O`, then by type `B-` and `I-`, though only one may occur.
-
-        Raises:
-            DataError: one-class if there is no entity.
-        """
+        """With the tags of the types in the training examples: `O`, then by type `B-` and `I-`, though only one may occur."""
         types = sorted({tag[2:] for example in train for tag in example.tags if tag != "O"})
         if not types:
             raise DataError(
-                "one-class",
+                "too-little-data",
                 f"the {len(train):,} training sentences have no tag but `O`",
                 "name the right column of the tags",
             )
         return self.with_changes(labels=("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")))
 
     def label_counts(self, examples: Sequence[TaggedExample]) -> list[int]:
-        """Words of each tag."""
+        """Count the words of each tag."""
         counts = Counter(tag for example in examples for tag in example.tags)
         return [counts[label] for label in self.labels]
 
@@ -104,35 +102,27 @@ class TaggingTask(Task[TaggedExample]):
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
-        """Cross-entropy of the tags of the words that have a piece of their own."""
-        assert isinstance(model, AlbertForTokenClassification)
-        logits, labels = model.packed_logits(batch.packed).float(), batch.per_token["labels"]
-        loss = class_loss(logits, labels)
-        if class_weights is not None:
-            weighted = F.cross_entropy(logits, labels, class_weights, ignore_index=IGNORED, reduction="sum")
-            loss = loss._replace(loss_sum=weighted)
-        return {"tagging": loss}
+        """Return the cross-entropy of the tags of the words that have a token of their own."""
+        from albertkit.tasks import heads
+
+        return {"tagging": heads.tag_loss(model, batch, class_weights)}
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Words with a piece of their own."""
+        """Return the number of words with a token of their own."""
         return {"tagging": int((batch.per_token["labels"] != IGNORED).sum())}
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Outputs]:
-        """Of each sequence the likeliest tags of its words and their probabilities."""
-        assert isinstance(model, AlbertForTokenClassification)
-        tagged = batch.per_token["words"] >= 0
-        probabilities, labels = model.packed_logits(batch.packed)[tagged].float().softmax(-1).max(-1)
-        before = F.pad(tagged.cumsum(0), (1, 0))[batch.packed.offsets[1:-1]].cpu().numpy()
-        return list(
-            zip(np.split(labels.cpu().numpy(), before), np.split(probabilities.cpu().numpy(), before), strict=True)
-        )
+        """Return the likeliest tags of the words of each sequence, and their probabilities."""
+        from albertkit.tasks import heads
+
+        return heads.tag_outputs(model, batch)
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
     def predictions(
         self, examples: Sequence[TaggedExample], features: Features, outputs: Sequence[Outputs]
     ) -> list[Prediction]:
-        """Of each sentence id, words, tags (a tag a word, as predicted), and entities: type, text, start and end in
+        """Return for each sentence id, words, tags (a tag a word, as predicted), and entities: type, text, start and end in
         characters of the text, score (the mean probability of its tags). An `I-` that continues nothing begins an entity.
         """
         words, bounds = features.per_token["words"], features.sequences_of(len(examples))
@@ -143,19 +133,18 @@ class TaggingTask(Task[TaggedExample]):
             labels = np.concatenate([labels for labels, _ in outputs[start:stop]])
             probabilities = np.concatenate([probabilities for _, probabilities in outputs[start:stop]])
             tags, shares = spread(
-                len(example.words), words[tokens][tagged], features.per_token["ends"][tokens][tagged],
-                [self.labels[label] for label in labels], probabilities,
-            )  # fmt: skip
+                len(example.words),
+                words[tokens][tagged],
+                features.per_token["ends"][tokens][tagged],
+                [self.labels[label] for label in labels],
+                probabilities,
+            )
             entities = list(_entities(example, tags, shares))
             records.append({"id": example.id, "words": list(example.words), "tags": tags, "entities": entities})
         return records
 
     def score(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two.
-
-        Raises:
-            DataError: no-labels, unknown-label.
-        """
+        """Precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         if self.labels:
             label_indices([tag for tags in gold for tag in tags], self.labels)
@@ -164,7 +153,7 @@ class TaggingTask(Task[TaggedExample]):
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
 
     def details(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The scores of each type, and bootstrap intervals over sentences."""
+        """Return the scores of each type, and bootstrap intervals over sentences."""
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         return {
             "types": span_table(gold, predicted),
@@ -172,17 +161,22 @@ class TaggingTask(Task[TaggedExample]):
         }
 
     def collapsed(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> str | None:
-        """Whether no entity is found."""
+        """Return a note if no entity is found."""
         if any(record["entities"] for record in predictions):
             return None
         return f"every word of {len(predictions):,} sentences is tagged `O`"
 
+    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[TaggedExample]) -> list[Prediction]:
+        """Read the last column of CoNLL lines, or records with `tags`; ill-formed tags are kept, and read as conlleval does."""
+        tags = read_predicted_tags(file, examples)
+        return [{"id": e.id, "tags": row, "entities": spans(row)} for e, row in zip(examples, tags, strict=True)]
+
     def error(self, example: TaggedExample, prediction: Prediction) -> float:
-        """How many words have another tag than they should."""
+        """Return how many words have another tag than they should."""
         return float(sum(tag != own for tag, own in zip(prediction["tags"], example.tags, strict=False)))
 
     def shown(self, example: TaggedExample) -> dict[str, Any]:
-        """The entities that people marked; the words are in the prediction."""
+        """Return the entities that people marked; the words are in the prediction."""
         gap = " " if example.spaces else ""
         marked = [f"{gap.join(example.words[first : last + 1])} ({kind})" for kind, first, last in spans(example.tags)]
         return {"texts": [], "gold": ", ".join(marked) or "no entity"}
@@ -199,11 +193,7 @@ class TaggingTask(Task[TaggedExample]):
         return [records, columns]
 
     def ceiling(self, examples: Sequence[TaggedExample], features: Features) -> dict[str, float]:
-        """What a model without a fault would reach: words that share a piece cannot have tags of their own.
-
-        Args:
-            examples: Labelled.
-            features: Of these examples, labelled.
+        """Return what a model without a fault would reach: words that share a piece cannot have tags of their own.
 
         Returns:
             `words_without_piece`: share of the words that follow others; and the scores, among them f1.
@@ -217,12 +207,7 @@ class TaggingTask(Task[TaggedExample]):
 
 
 def tagging_task(name: str, **settings: Any) -> TaggingTask:
-    """A task by name.
-
-    Args:
-        name: ner (CoNLL columns or JSONL), wnut17 or klue-ner.
-        **settings: Fields of `TaggingTask`.
-    """
+    """Return a task by name."""
     if name == "klue-ner":
         settings = {"layout": "characters", "metric": "entity_macro_f1", **settings}
     return TaggingTask(name=name, **settings)
@@ -235,3 +220,42 @@ def _entities(example: TaggedExample, tags: Sequence[str], probabilities: Sequen
         start, end = int(starts[first]), int(starts[last]) + len(example.words[last])
         score = float(np.mean(probabilities[first : last + 1]))
         yield {"type": kind, "text": text[start:end], "start": start, "end": end, "score": round(score, 6)}
+
+
+TYPES = ("PS", "LC", "OG", "DT", "TI", "QT")
+LABELS = ("O", *(f"{prefix}-{kind}" for kind in TYPES for prefix in "BI"))
+
+
+def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Entity and character macro F1.
+
+    Spaces are left out first. Entities are read strictly: an `I-` that continues no entity is none. The mean over characters
+    is over all 13 tags, `O` included; a tag that nobody uses counts 1. The baseline also counts its [CLS] and [SEP] as two
+    characters a sentence, which only moves the F1 of `O`.
+
+    Returns:
+        entity_macro_f1, NaN if there is no entity, and character_macro_f1.
+
+    Source: Park et al. 2021, "KLUE", section 4.4; KLUE-baseline, `metrics/functional.py`.
+    """
+    from sklearn.metrics import f1_score
+
+    gold_rows, predicted_rows = [], []
+    for example, tags in zip(examples, predicted, strict=True):
+        seen = [place for place, character in enumerate(example.words) if character != " "]
+        gold_rows.append([example.tags[place] for place in seen])
+        predicted_rows.append([tags[place] for place in seen])
+    table = span_table([_strict(row) for row in gold_rows], [_strict(row) for row in predicted_rows])
+    flat = [[tag for row in rows for tag in row] for rows in (gold_rows, predicted_rows)]
+    return {
+        "entity_macro_f1": sum(row["f1"] for row in table) / len(table) if table else nan,
+        "character_macro_f1": float(f1_score(*flat, labels=LABELS, average="macro", zero_division=1)),
+    }
+
+
+def _strict(tags: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    for tag in tags:
+        continues = bool(kept) and kept[-1][2:] == tag[2:]
+        kept.append("O" if tag[0] == "I" and not continues else tag)
+    return kept

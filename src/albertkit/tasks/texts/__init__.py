@@ -1,8 +1,12 @@
 """Tasks on texts and pairs of texts: a class, several labels or a number for each; GLUE, Korean tasks, tables of one's own."""
 
-from albertkit.tasks.texts.classes import TextClassification, TextRegression
-from albertkit.tasks.texts.multilabel import MultiLabelClassification
-from albertkit.tasks.texts.names import official_task, table_task
+from albertkit.tasks.texts.classes import (
+    MultiLabelClassification,
+    TextClassification,
+    TextRegression,
+    official_task,
+    table_task,
+)
 from albertkit.tasks.texts.official import OFFICIAL
 from albertkit.tasks.texts.task import TextExample, TextTask
 

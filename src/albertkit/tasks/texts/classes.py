@@ -1,27 +1,22 @@
 """Tasks on texts and pairs of texts: a class or a number for each; several labels are in `multilabel`."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch.nn.functional as F
-from torch import Tensor
 
-from albertkit.errors import DataError
-from albertkit.model import AlbertForSequenceClassification
-from albertkit.model.losses import class_loss
-from albertkit.model.outputs import SummedLoss
-from albertkit.model.packing import IGNORED
-from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.features import Features, LabelledBatch
+from albertkit.data.features import Features
+from albertkit.data.layouts import Form, is_number
+from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.tasks.label_names import NO_NUMBER, label_indices, named_outputs, sorted_labels
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
-from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion
+from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion, label_scores
 from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
-from albertkit.tasks.tables.layouts import Form, is_number
+from albertkit.tasks.prediction_files import File, list_of, wrong_label
 from albertkit.tasks.task import Prediction
-from albertkit.tasks.texts.label_names import NO_NUMBER, label_indices, named_outputs, sorted_labels
 from albertkit.tasks.texts.official import OFFICIAL
 from albertkit.tasks.texts.task import TextExample, TextTask, labels_of
 
@@ -40,7 +35,7 @@ class TextClassification(TextTask):
     labels: tuple[str, ...] = ()
 
     def head(self) -> dict[str, Any]:
-        """An output a class."""
+        """Return the configuration of a head with an output for each class."""
         return named_outputs(self.labels, "single_label_classification")
 
     def _known_labels(self) -> tuple[str, ...]:
@@ -57,60 +52,47 @@ class TextClassification(TextTask):
         return label
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
-        """With the labels of the training examples, sorted, numbers by size; official tasks keep theirs.
-
-        Raises:
-            DataError: one-class.
-        """
+        """With the labels of the training examples, sorted, numbers by size; official tasks keep theirs."""
         found = Counter(labels_of(train))
         if len(found) < 2:
             raise DataError(
-                "one-class", f"all {len(train):,} training examples have the label `{next(iter(found), '')}`",
+                "too-little-data",
+                f"all {len(train):,} training examples have the label `{next(iter(found), '')}`",
                 "name the right column with --label-column, or add examples of another class",
-            )  # fmt: skip
+            )
         return self if self.layout else self.with_changes(labels=sorted_labels(found))
 
     def label_counts(self, examples: Sequence[TextExample]) -> list[int]:
-        """Examples of each class."""
+        """Count the examples of each class."""
         counts = Counter(example.label for example in examples)
         return [counts[label] for label in self.labels]
 
     def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         return label_indices(labels_of(examples), self.labels)
 
-    def losses(
-        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
-    ) -> dict[str, SummedLoss]:
-        """Cross-entropy; with weights that of each example times the weight of its class."""
-        if class_weights is None:
-            return super().losses(model, batch)
-        assert isinstance(model, AlbertForSequenceClassification)
-        logits, labels = model.packed_logits(batch.packed).float(), batch.per_sequence["labels"]
-        weighted = F.cross_entropy(logits, labels, class_weights, ignore_index=IGNORED, reduction="sum")
-        return {self.kind: class_loss(logits, labels)._replace(loss_sum=weighted)}
-
     def predictions(
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
-        """Of each example id, label, index, and the probability of each label."""
+        """Return for each example id, label, index, and the probability of each label."""
         logits = self._logits(examples, features, outputs)
         shares = np.exp(logits - logits.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
         return [
-            {"id": e.id, "label": self.labels[best], "index": best, "probabilities": dict(zip(self.labels, row, strict=True))}
+            {
+                "id": e.id,
+                "label": self.labels[best],
+                "index": best,
+                "probabilities": dict(zip(self.labels, row, strict=True)),
+            }
             for e, best, row in zip(examples, logits.argmax(1).tolist(), shares.tolist(), strict=True)
-        ]  # fmt: skip
+        ]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """accuracy, f1, f1_macro, precision, recall, matthews_correlation, accuracy_and_f1; see `class_scores`.
-
-        Raises:
-            DataError: no-labels, unknown-label.
-        """
+        """accuracy, f1, f1_macro, precision, recall, matthews_correlation, accuracy_and_f1; see `class_scores`."""
         return class_scores(*self._indices(examples, predictions), len(self.labels))
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The scores of each class, the confusion matrix, bootstrap intervals."""
+        """Return the scores of each class, the confusion matrix, bootstrap intervals."""
         gold, predicted = self._indices(examples, predictions)
         return {
             "classes": class_table(gold, predicted, self.labels),
@@ -119,20 +101,25 @@ class TextClassification(TextTask):
         }
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
-        """Whether all predictions are one class, and the labels are not."""
+        """Return a note if all predictions are one class, and the labels are not."""
         predicted = {record["label"] for record in predictions}
         if len(predicted) != 1 or len({example.label for example in examples}) < 2:
             return None
         return f"all {len(predictions):,} predictions are `{predicted.pop()}`"
 
     def error(self, example: TextExample, prediction: Prediction) -> float:
-        """The probability of the predicted class, where it is not the label."""
+        """Return the probability of the predicted class, where it is not the label."""
         return 0.0 if prediction["label"] == example.label else prediction["probabilities"][prediction["label"]]
 
     def _indices(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
     ) -> tuple[np.ndarray, np.ndarray]:
         return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
+
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        if self.labels and (strange := [value for value in values if value not in self.labels]):
+            raise wrong_label(file, strange, self.labels)
+        return ({"label": value} for value in values)
 
     def answer_of(self, prediction: Prediction) -> str:
         return prediction["label"]
@@ -146,7 +133,7 @@ class TextRegression(TextTask):
     metric: str = "pearson_and_spearman"
 
     def head(self) -> dict[str, Any]:
-        """One output."""
+        """Return the configuration of a head with one output."""
         return {"num_labels": 1, "problem_type": "regression"}
 
     def _label(self, values: dict[str, str], form: Form) -> float:
@@ -155,16 +142,13 @@ class TextRegression(TextTask):
         return float(values[form.label])
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
-        """This task.
-
-        Raises:
-            DataError: one-class if all numbers are the same.
-        """
+        """This task."""
         if len(found := set(labels_of(train))) < 2:
             raise DataError(
-                "one-class", f"all {len(train):,} training examples have the number {next(iter(found), '')}",
+                "too-little-data",
+                f"all {len(train):,} training examples have the number {next(iter(found), '')}",
                 "name the right column with --label-column",
-            )  # fmt: skip
+            )
         return self
 
     def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
@@ -173,16 +157,13 @@ class TextRegression(TextTask):
     def predictions(
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
-        """Of each example id and value."""
+        """Return for each example id and value."""
         values = self._logits(examples, features, outputs)[:, 0].tolist()
         return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         """pearson, spearman, pearson_and_spearman, mse, see `regression_scores`; and where the benchmark decides which pairs are
         similar, the f1 of that.
-
-        Raises:
-            DataError: no-labels.
         """
         scores = self._scores(examples, predictions)(np.arange(len(predictions)))
         return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
@@ -195,7 +176,7 @@ class TextRegression(TextTask):
     def _scores(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
     ) -> Callable[[np.ndarray], dict[str, float]]:
-        """The scores as a function of numbers of examples."""
+        """Return the scores as a function of numbers of examples."""
         labels = np.array(labels_of(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
         scores = regression_scores_of(labels, values)
@@ -206,7 +187,7 @@ class TextRegression(TextTask):
         return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
-        """Whether the predictions differ by less than a fiftieth of what the labels differ by."""
+        """Return a note if the predictions differ by less than a fiftieth of what the labels differ by."""
         values = np.array([record["value"] for record in predictions])
         labels = np.array([example.label for example in examples], np.float64)
         if labels.std() == 0 or values.std() >= _CONSTANT * labels.std():
@@ -216,9 +197,198 @@ class TextRegression(TextTask):
         return f"all {len(values):,} predictions are {every}"
 
     def error(self, example: TextExample, prediction: Prediction) -> float:
-        """The distance from the label."""
+        """Return the distance from the label."""
         assert isinstance(example.label, float)
         return abs(prediction["value"] - example.label)
 
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        for place, text in enumerate(values):
+            if not is_number(text):
+                fact = f"`{file}`: prediction {place + 1:,} is `{text}`, not a finite number"
+                raise DataError("predictions-mismatch", fact, "write numbers")
+            yield {"value": float(text)}
+
     def answer_of(self, prediction: Prediction) -> str:
         return f"{prediction['value']:.6f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelClassification(TextTask):
+    """Any number of labels for each text.
+
+    The labels are in one column, with commas between them or as a JSON list; or each has a column that holds 0 or 1.
+
+    Attributes:
+        labels: Their names in the order of their indices; () until `fitted`.
+        label_columns: Columns of 0 and 1, each called as its label; () for one column, `label_column`.
+    """
+
+    kind: ClassVar[str] = "multilabel"
+    metric: str = "f1_micro"
+    labels: tuple[str, ...] = ()
+    label_columns: tuple[str, ...] = ()
+
+    def head(self) -> dict[str, Any]:
+        """Return the configuration of a head with an output for each label."""
+        return named_outputs(self.labels, "multi_label_classification")
+
+    @property
+    def _has_labels(self) -> bool:
+        return bool(self.label_column or self.label_columns)
+
+    def _wanted(self, form: Form, labelled: bool) -> list[str]:
+        return [*form.wanted(labelled), *(self.label_columns if labelled else ())]
+
+    def _label(self, values: dict[str, str], form: Form) -> tuple[str, ...]:
+        if not self.label_columns:
+            return _label_set(values[form.label])
+        for name in self.label_columns:
+            if values[name] not in ("0", "1"):
+                raise ValueError(f"`{name}` is `{values[name]}`, neither 0 nor 1")
+        return tuple(name for name in self.label_columns if values[name] == "1")
+
+    def fitted(self, train: Sequence[TextExample]) -> Self:
+        """With the labels of the training examples, sorted, numbers by size; or those that have a column."""
+        sets = {frozenset(labels) for labels in labels_of(train)}
+        if len(sets) < 2:
+            alike = ", ".join(sorted(next(iter(sets), ()))) or "no label"
+            raise DataError(
+                "too-little-data",
+                f"all {len(train):,} training examples have the same labels: {alike}",
+                "name the right column with --label-column",
+            )
+        return self.with_changes(labels=self.label_columns or sorted_labels(frozenset().union(*sets)))
+
+    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        sets = labels_of(examples)
+        return self._matrix(sets).astype(np.float32)
+
+    def _matrix(self, sets: Sequence[Sequence[str]]) -> np.ndarray:
+        """0 or 1, int64 [E, C]."""
+        columns = label_indices([label for labels in sets for label in labels], self.labels)
+        matrix = np.zeros((len(sets), len(self.labels)), np.int64)
+        matrix[np.repeat(np.arange(len(sets)), [len(labels) for labels in sets]), columns] = 1
+        return matrix
+
+    def predictions(
+        self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
+    ) -> list[Prediction]:
+        """Return for each example id, the labels whose probability is above one half, and the probability of each label."""
+        logits = self._logits(examples, features, outputs)
+        shares = 1 / (1 + np.exp(-logits))
+        return [
+            {
+                "id": example.id,
+                "labels": [label for label, share in zip(self.labels, row, strict=True) if share > 0.5],
+                "probabilities": dict(zip(self.labels, row, strict=True)),
+            }
+            for example, row in zip(examples, shares.tolist(), strict=True)
+        ]
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """f1_micro, f1_macro, subset_accuracy; see `label_scores`."""
+        return label_scores(self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions]))
+
+    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return bootstrap intervals."""
+        gold, predicted = self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions])
+        return {"intervals": bootstrap_intervals(label_scores_of(gold, predicted), len(gold))}
+
+    def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
+        """Return a note if all predictions are the same labels, and the labels are not."""
+        predicted = {frozenset(record["labels"]) for record in predictions}
+        if len(predicted) != 1 or len({frozenset(labels) for labels in labels_of(examples)}) < 2:
+            return None
+        return (
+            f"all {len(predictions):,} predictions are the same labels: {', '.join(sorted(predicted.pop())) or 'none'}"
+        )
+
+    def error(self, example: TextExample, prediction: Prediction) -> float:
+        """Return how many labels are predicted wrongly, or not predicted."""
+        assert isinstance(example.label, tuple)
+        return float(len(set(prediction["labels"]) ^ set(example.label)))
+
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        sets = [list_of(value, file) for value in values]
+        if self.labels and (strange := [label for labels in sets for label in labels if label not in self.labels]):
+            raise wrong_label(file, strange, self.labels)
+        return ({"labels": labels} for labels in sets)
+
+    def answer_of(self, prediction: Prediction) -> str:
+        return ",".join(prediction["labels"])
+
+
+def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[np.ndarray], dict[str, float]]:
+    """`label_scores` as a function of numbers of examples, for `bootstrap_intervals`: sums, and scikit-learn's numbers.
+
+    Args:
+        labels: 0 or 1, int64 [E, C].
+        predictions: 0 or 1, int64 [E, C].
+    """
+    right, either, whole = labels & predictions, labels + predictions, (labels == predictions).all(1)
+
+    def scores(rows: np.ndarray) -> dict[str, float]:
+        both, any_ = right[rows].sum(0), either[rows].sum(0)
+        return {
+            "f1_micro": float(2 * both.sum() / max(any_.sum(), 1)),
+            "f1_macro": float(np.mean(2 * both / np.maximum(any_, 1))),
+            "subset_accuracy": float(whole[rows].mean()),
+        }
+
+    return scores
+
+
+def _label_set(text: str) -> tuple[str, ...]:
+    """Return the labels in a text: a JSON list, or names with commas between them; none if it is empty."""
+    if text.startswith("["):
+        try:
+            labels = json.loads(text)
+        except ValueError:
+            raise ValueError(f"`{text[:40]}` is no list of labels") from None
+    else:
+        labels = text.split(",")
+    return tuple(dict.fromkeys(name for label in labels if (name := str(label).strip())))
+
+
+_CLASSES: dict[str, type[TextTask]] = {
+    "classification": TextClassification, "regression": TextRegression, "multilabel": MultiLabelClassification,
+}  # fmt: skip
+
+
+def official_task(
+    name: str, *, text: str = "", pair: str = "", label: str = "", id: str = "", **settings: Any
+) -> TextTask:
+    """Return a task whose files are in the official layout."""
+    if name not in OFFICIAL:
+        raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, OFFICIAL))
+    if (pair or label) and not text:
+        raise ConfigError(
+            "bad-value",
+            f"columns of `{name}` are named, but not that of the text",
+            "name them all, --text-column first",
+        )
+    layout = OFFICIAL[name]
+    known = {"labels": layout.labels} if layout.labels else {}
+    return _CLASSES[layout.kind](
+        **{
+            "name": name,
+            "layout": name,
+            "metric": layout.metric,
+            **known,
+            **_columns(text, pair, label, id),
+            **settings,
+        }
+    )
+
+
+def table_task(
+    kind: str, name: str, *, text: str, pair: str = "", label: str = "", id: str = "", **settings: Any
+) -> TextTask:
+    """Return a task on a table of one's own."""
+    if kind == "multilabel" and "," in label:
+        settings["label_columns"], label = tuple(part.strip() for part in label.split(",")), ""
+    return _CLASSES[kind](**{"name": name, **_columns(text, pair, label, id), **settings})
+
+
+def _columns(text: str, pair: str, label: str, id: str) -> dict[str, str]:
+    return {"text_column": text, "pair_column": pair, "label_column": label, "id_column": id}

@@ -3,49 +3,44 @@
 M sequences of E examples.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from albertkit.data.features import Features
 from albertkit.errors import ConfigError
-from albertkit.tasks.features import Features
-from albertkit.tokenizer import AlbertTokenizer
+
+if TYPE_CHECKING:
+    from albertkit.tokenizer import AlbertTokenizer
 
 
 def text_features(
     texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: AlbertTokenizer, length: int, stride: int = 0
 ) -> Features:
-    """What the model sees of texts.
-
-    Args:
-        texts: E texts.
-        pairs: E second texts, or None. One without a piece leaves a single text.
-        tokenizer: The model's.
-        length: Longest sequence, special tokens included. What is too long loses pieces at the end: of a pair always the
-            longer text, the second where both are as long.
-        stride: Above 0, texts that are too long are cut into windows that begin every `stride` pieces. Not for pairs.
+    """Return what the model sees of texts.
 
     Returns:
         A sequence an example, in their order; with windows one or more. `left_out` counts the tokens that were cut.
-
-    Raises:
-        ConfigError: bad-settings if nothing fits in the length, or there would be gaps between windows.
 
     Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert, `classifier_utils.py`.
     """
     specials = 2 if pairs is None else 3
     if length <= specials:
-        raise ConfigError("bad-settings", f"length {length} has no room for a piece", "use --length 64 or more")
+        raise ConfigError("bad-value", f"length {length} has no room for a piece", "use --length 64 or more")
     first, first_starts = tokenizer.encode_batch(texts)
     lengths, starts = np.diff(first_starts), first_starts[:-1]
     examples = np.arange(len(texts))
     if pairs is None:
         if stride > length - 2:
             raise ConfigError(
-                "bad-settings", f"a stride of {stride} leaves gaps between windows of {length - 2} pieces",
+                "bad-value",
+                f"a stride of {stride} leaves gaps between windows of {length - 2} pieces",
                 f"use a stride of at most {length - 2}",
-            )  # fmt: skip
+            )
         left_out = np.maximum(lengths - (length - 2), 0)
         if stride:
             left_out = np.zeros_like(left_out)
@@ -62,7 +57,7 @@ def text_features(
 
 
 def _truncated_pairs(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths after taking pieces one by one from the longer text, from the second where both are as long.
+    """Return lengths after taking pieces one by one from the longer text, from the second where both are as long.
 
     The longer one shrinks to what the shorter leaves; where the shorter one is more than half of the room, both get half.
     """
@@ -91,7 +86,7 @@ def _assembled(
     second_starts: np.ndarray | None = None,
     second_lengths: np.ndarray | None = None,
 ) -> Features:
-    """Sequences from places in the ids of all texts."""
+    """Assemble sequences from places in the ids of all texts."""
     ends = lengths + 2
     sizes = ends if second_lengths is None else ends + second_lengths + (second_lengths > 0)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

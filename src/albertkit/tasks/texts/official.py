@@ -5,7 +5,7 @@ the original distributions, and the columns in which the Hugging Face hub has th
 MNLI's labels, and in another order than that of their indices here.
 """
 
-from albertkit.tasks.tables.layouts import Form, Layout
+from albertkit.data.layouts import Form, Layout
 
 _BINARY = ("0", "1")
 _ENTAILED = ("entailment", "not_entailment")

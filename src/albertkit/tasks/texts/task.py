@@ -1,31 +1,36 @@
 """What all tasks on texts and pairs of texts share: reading rows, making features, running the model."""
 
+from __future__ import annotations
+
 import csv
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import IDS
+from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.layouts import TABLE_FILES, Form, choose_form, find_files
+from albertkit.data.tables import Row, Table
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
-from albertkit.model import AlbertForSequenceClassification
-from albertkit.model.outputs import SummedLoss
-from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.columns import IDS
-from albertkit.tasks.faults import Faults
-from albertkit.tasks.features import Features, LabelledBatch
-from albertkit.tasks.tables import Row, Table
-from albertkit.tasks.tables.layouts import TABLE_FILES, Form, choose_form, find_files
+from albertkit.tasks.prediction_files import File, join, read_predictions
 from albertkit.tasks.task import Prediction, Task
 from albertkit.tasks.texts.features import text_features
 from albertkit.tasks.texts.official import OFFICIAL
-from albertkit.tokenizer import AlbertTokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.outputs import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
 
 Label = str | float | tuple[str, ...]
 
@@ -76,17 +81,18 @@ class TextTask(Task[TextExample]):
 
     def __post_init__(self) -> None:
         if self.layout and self.layout not in OFFICIAL:
-            raise ConfigError("unknown-task", f"there is no layout `{self.layout}`", f"known: {', '.join(OFFICIAL)}")
+            raise ConfigError("unknown-name", f"there is no layout `{self.layout}`", f"known: {', '.join(OFFICIAL)}")
         named = [name for name in (self.text_column, self.pair_column, self.label_column, self.id_column) if name]
         if repeated := {name for name in named if named.count(name) > 1}:
             raise ConfigError(
-                "bad-settings", f"column `{repeated.pop()}` is named for two things", "name a column for each"
+                "bad-value", f"column `{repeated.pop()}` is named for two things", "name a column for each"
             )
         if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official_forms]):
             raise ConfigError(
-                "swapped-pair", f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
+                "doubtful",
+                f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
                 f"say --text-column {self.pair_column} --pair-column {self.text_column}",
-            )  # fmt: skip
+            )
         if (
             self.layout
             and self.text_column
@@ -94,18 +100,20 @@ class TextTask(Task[TextExample]):
             and all(form.pair for form in self._official_forms)
         ):
             raise ConfigError(
-                "bad-settings", f"`{self.name}` is on pairs of texts, and only the column of the first is named",
+                "bad-value",
+                f"`{self.name}` is on pairs of texts, and only the column of the first is named",
                 "name that of the second with --pair-column",
-            )  # fmt: skip
+            )
         if self.long_texts == "windows" and any(form.pair for form in self._forms):
             raise ConfigError(
-                "bad-settings", f"`{self.name}` has pairs of texts, and windows are for single ones", "truncate them"
+                "bad-value", f"`{self.name}` has pairs of texts, and windows are for single ones", "truncate them"
             )
 
     @property
     def model_class(self) -> type[PretrainedAlbert]:
-        """A class, several labels or a number for each sequence."""
-        return AlbertForSequenceClassification
+        from albertkit.tasks import heads
+
+        return heads.AlbertForSequenceClassification
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
@@ -137,10 +145,6 @@ class TextTask(Task[TextExample]):
 
         Ids are compared where they matter: not in training data, nor in a table of one's own without labels, which may be
         of any size.
-
-        Raises:
-            DataError: what `Table` raises; unknown-column; bad-row. ConfigError: missing-column if labels are wanted and no
-                column is named for them.
         """
         for example, _ in self.rows(file, split=split, labelled=labelled, faults=faults):
             yield example
@@ -148,16 +152,9 @@ class TextTask(Task[TextExample]):
     def rows(
         self, file: Path, *, split: str, labelled: bool, faults: Faults, whole: bool = False
     ) -> Iterator[tuple[TextExample, dict[str, str]]]:
-        """The examples of a file, as `examples` reads them, and the values of their rows by column.
+        """Yield the examples of a file, as `examples` reads them, and the values of their rows by column.
 
         Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
-
-        Args:
-            file, split, labelled, faults: As `examples`.
-            whole: Whether the values of all columns are wanted; else of those that make the example.
-
-        Raises:
-            As `examples`.
         """
         layout = OFFICIAL.get(self.layout)
         if labelled and not self._has_labels:
@@ -201,11 +198,7 @@ class TextTask(Task[TextExample]):
         return form.wanted(labelled)
 
     def _example(self, name: str, row: Row, form: Form, labelled: bool) -> TextExample:
-        """The example of a row.
-
-        Raises:
-            ValueError: with what is wrong.
-        """
+        """Return the example of a row."""
         text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
         if not text.strip():
             raise ValueError(f"`{form.text}` is empty")
@@ -215,31 +208,18 @@ class TextTask(Task[TextExample]):
 
     @abstractmethod
     def _label(self, values: dict[str, str], form: Form) -> Label:
-        """The label of a row.
-
-        Raises:
-            ValueError: with what is wrong.
-        """
+        """Return the label of a row."""
 
     def _known_labels(self) -> tuple[str, ...]:
-        """Names that a label may have, where they are fixed."""
+        """Return names that a label may have, where they are fixed."""
         return ()
 
     @abstractmethod
     def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """The labels as the loss wants them, [E, …].
-
-        Raises:
-            DataError: unknown-label.
-        """
+        """Return the labels as the loss wants them, [E, …]."""
 
     def features(self, examples: Sequence[TextExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
-        """A sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence.
-
-        Raises:
-            ConfigError: bad-settings.
-            DataError: unknown-label.
-        """
+        """Return a sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence."""
         texts = [example.text for example in examples]
         pairs = [example.pair or "" for example in examples] if any(example.pair for example in examples) else None
         stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
@@ -252,30 +232,25 @@ class TextTask(Task[TextExample]):
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
-        """The loss of the head, under the name of the task's kind.
+        """Return the loss of the head, under the name of the task's kind; class weights are for single classes."""
+        from albertkit.tasks import heads
 
-        Raises:
-            ConfigError: bad-settings for class weights, which only single classes have.
-        """
-        if class_weights is not None:
-            raise ConfigError("bad-settings", f"a {self.kind} has no class weights", "leave them out")
-        assert isinstance(model, AlbertForSequenceClassification)
-        logits = model.packed_logits(batch.packed)
-        return {self.kind: model.task_loss(logits, batch.per_sequence["labels"])}
+        return {self.kind: heads.text_loss(model, batch, class_weights, self.kind)}
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Labels of the batch."""
+        """Return labels of the batch."""
         return {self.kind: batch.per_sequence["labels"].numel()}
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[np.ndarray]:
-        """The logits of each sequence, float32 [C]."""
-        assert isinstance(model, AlbertForSequenceClassification)
-        return list(model.packed_logits(batch.packed).to(torch.float32).cpu().numpy())
+        """Return the logits of each sequence, float32 [C]."""
+        from albertkit.tasks import heads
+
+        return heads.text_outputs(model, batch)
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
     def _logits(self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]) -> np.ndarray:
-        """Of each example the mean over its windows, float64 [E, C]."""
+        """Return for each example the mean over its windows, float64 [E, C]."""
         if not examples:
             return np.zeros((0, 1))
         bounds = features.sequences_of(len(examples))
@@ -283,7 +258,7 @@ class TextTask(Task[TextExample]):
         return sums / np.diff(bounds)[:, None]
 
     def shown(self, example: TextExample) -> dict[str, Any]:
-        """The text or the pair, and its label."""
+        """Return the text or the pair, and its label."""
         label = example.label
         texts = [text for text in (example.text, example.pair) if text]
         return {"texts": texts, "gold": ", ".join(label) if isinstance(label, tuple) else str(label)}
@@ -301,27 +276,42 @@ class TextTask(Task[TextExample]):
             writer.writerows((record["id"], self.answer_of(record)) for record in predictions)
         return [path]
 
+    def read_predictions(
+        self,
+        file: str | os.PathLike[str],
+        examples: Sequence[TextExample],
+        *,
+        label: str = "label",
+        ids: Sequence[str] = IDS,
+    ) -> list[Prediction]:
+        """Read a table with the column `prediction`, or records of `albertkit predict`."""
+        names = [example.id for example in examples]
+        given = read_predictions(file, ("prediction", label, "label", "labels", "value"), ids)
+        answers = self._parsed(join(names, given, file), file)
+        return [{"id": name, **answer} for name, answer in zip(names, answers, strict=True)]
+
+    @abstractmethod
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        """Yield the answers that texts spell, without their ids."""
+
     @abstractmethod
     def answer_of(self, prediction: Prediction) -> str:
-        """A prediction as submission files have it."""
+        """Return a prediction as submission files have it."""
 
 
 def labels_of(examples: Sequence[TextExample]) -> list[Any]:
-    """The labels of examples.
-
-    Raises:
-        DataError: no-labels.
-    """
+    """Return the labels of examples."""
     if missing := [example.id for example in examples if example.label is None]:
         raise DataError(
-            "no-labels", f"{len(missing):,} of {len(examples):,} examples have no label, the first is `{missing[0]}`",
+            "bad-label",
+            f"{len(missing):,} of {len(examples):,} examples have no label, the first is `{missing[0]}`",
             "score on data with labels",
-        )  # fmt: skip
+        )
     return [example.label for example in examples]
 
 
 def _seem_swapped(text: str, pair: str, known: Sequence[tuple[str, str]]) -> bool:
-    """Whether the names say that the second text is the first: sentence2 and sentence1, hypothesis and premise."""
+    """Return whether the names say that the second text is the first: sentence2 and sentence1, hypothesis and premise."""
     numbered = re.fullmatch(r"(.*)2(\D*)", text)
     if numbered and pair == f"{numbered[1]}1{numbered[2]}":
         return True

@@ -47,15 +47,7 @@ _PORTABLE = {
 
 
 def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes]:
-    """Paths, from the checkout's folder, and contents of the files to add.
-
-    Args:
-        configs: Names and contents of the files in `src/configs/VidSwinBert`.
-        portable: Whether the configurations shall do without apex, deepspeed and fairscale.
-
-    Raises:
-        DataError: broken-json for a configuration that is none.
-    """
+    """Paths, from the checkout's folder, and contents of the files to add."""
     guide = files("albertkit.captioning.swinbert.migration").joinpath("guide.md").read_text(encoding="utf-8")
     added = {**_layers(), "src/modeling/load_albert.py": _LOADER, GUIDE: guide}
     for name in sorted(configs):
@@ -66,7 +58,7 @@ def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes
 
 
 def _layers() -> dict[str, str]:
-    """The package `src/layers/albert`: the modules of its BERT twin, thin, over albertkit."""
+    """Return the package `src/layers/albert`: the modules of its BERT twin, thin, over albertkit."""
     folder, files = "src/layers/albert", {}
     for module, (what, names) in _MODULES.items():
         lines = [f'"""{what} {_WRITTEN}"""', ""]
@@ -92,9 +84,9 @@ def _albert_config(content: bytes, path: str, portable: bool) -> str:
     try:
         values = json.loads(content.decode("utf-8-sig"))
     except ValueError as error:
-        raise DataError("broken-json", f"`{path}` is not valid JSON: {error}", "correct it, or move it away") from None
+        raise DataError("bad-file", f"`{path}` is not valid JSON: {error}", "correct it, or move it away") from None
     if not isinstance(values, dict):
-        raise DataError("broken-json", f"`{path}` does not hold a JSON object", "correct it, or move it away")
+        raise DataError("bad-file", f"`{path}` does not hold a JSON object", "correct it, or move it away")
     values["model_name_or_path"] = DEFAULT_FOLDER
     if values.get("output_dir"):
         values["output_dir"] = f"{str(values['output_dir']).rstrip('/')}_albert"

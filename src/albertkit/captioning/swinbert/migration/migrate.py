@@ -4,25 +4,34 @@ import glob
 import os
 import shutil
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from albertkit.captioning.swinbert.migration.additions import CONFIGS, added_files
-from albertkit.captioning.swinbert.migration.difference import unified_diff
-from albertkit.captioning.swinbert.migration.portable import WORDS, portable_edits
-from albertkit.captioning.swinbert.migration.record import MigrationRecord
-from albertkit.captioning.swinbert.migration.source import PythonSource
-from albertkit.captioning.swinbert.migration.task_scripts import TASK_SCRIPTS, albert_edits, decay_edits
+from albertkit.captioning.swinbert.migration.edits import (
+    PORTABLE,
+    TASK_SCRIPTS,
+    albert_edits,
+    check_python,
+    decay_edits,
+    portable_edits,
+)
+from albertkit.captioning.swinbert.migration.patch import Contents, StoredPatches, unified_diff
+from albertkit.captioning.swinbert.options import MigrateOptions
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
+from albertkit.frame.command import takes
+from albertkit.frame.rendering import to_terminal
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts
 
 Action = Literal["diff", "apply", "revert", "check"]
-Changes = dict[str, tuple[bytes | None, bytes | None]]  # path to the content before and after; None: no such file
 
 
 @dataclass(frozen=True)
-class MigrationReport:
+class MigrationReport(Result):
     """What was, or would be, done.
 
     Attributes:
@@ -31,7 +40,7 @@ class MigrationReport:
         migrated: Whether the checkout has ALBERT in BERT's place now.
         portable: Whether the changes of `--portable` are, or would be, among them.
         changed: Files whose content was, or would be, replaced.
-        added: Files that were, or would be, made.
+        added: Files that were, or would be, created.
         removed: Files that were deleted.
         notes: What was not as expected.
         diff: The same as a unified diff, that `patch -p1` and `git apply` understand.
@@ -47,148 +56,129 @@ class MigrationReport:
     notes: tuple[str, ...]
     diff: str
 
+    @property
+    def exit_status(self) -> int:
+        """Return 1 where `--check` finds anything left to apply."""
+        return int(self.action == "check" and not self.migrated)
+
+    @property
+    def readable_diff(self) -> str:
+        """Return the diff with a sign in the place of bytes that are no UTF-8."""
+        return self.diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        names = ("changed", "added", "removed", "notes")
-        diff = self.diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        lists = {name: list(getattr(self, name)) for name in names}
-        return {**vars(self), "checkout": str(self.checkout), **lists, "diff": diff}
+        """Return plain values for JSON."""
+        return super().to_dict() | {"diff": self.readable_diff}
 
 
-def migrate(
-    checkout: str | os.PathLike[str], action: Action = "diff", *, portable: bool = False, force: bool = False
-) -> MigrationReport:
+@takes(MigrateOptions)
+def migrate(options: MigrateOptions) -> MigrationReport:
     """Put ALBERT into BERT's place in a checkout of SwinBERT, or take that back.
 
-    Tokens of the two task scripts are replaced, and files are added; `src/layers/bert` is never touched. Applying twice is the
-    same as once. Killed at any moment, the same call or `revert` goes on. What is needed to go back lies in
-    `.albertkit-migration/` of the checkout.
-
-    Args:
-        checkout: The folder with `src/tasks/`.
-        action: diff: write nothing. apply. revert: the original bytes. check: is there anything left to apply?
-        portable: Also let it run on any device, start without apex, deepspeed, fairscale and azureml, and score captions
-            without the scorer of SwinBERT's container. Stays chosen.
-        force: Apply to files that are not as in SwinBERT what can be applied, and write over files that are in the way; when
-            reverting, over what somebody edited since.
-
-    Raises:
-        DataError: not-found; unknown-source, edited-since, already-there unless forced; broken-json.
-        CheckpointError: broken-migration. ConfigError: bad-argument.
+    A few places of the two task scripts are replaced, and files are added; `src/layers/bert` is never touched. Applying twice
+    is the same as once. Killed at any moment, the same call or `revert` goes on. The patch that leads back lies in
+    `.albertkit-migration/` of the checkout; edits made since in other places stay.
     """
-    root = Path(checkout)
+    asked = [action for action in get_args(Action) if getattr(options, action)]
+    if len(asked) > 1:
+        raise ConfigError("bad-value", f"--{' and --'.join(asked)} at once", "choose one of them")
+    action: Action = asked[0] if asked else "diff"
+    root, force = Path(options.checkout), options.force
     if not (root / "src" / "tasks").is_dir():
         raise DataError("not-found", f"no `src/tasks` in `{root}`", "name the folder of a checkout of SwinBERT")
-    record = MigrationRecord(root)
-    notes: list[str] = []
-    if action == "revert":
-        changes = _way_back(root, record, force)
-        notes += [] if record.files else ["there is no record of a migration here: nothing to take back"]
-    elif action in ("diff", "apply", "check"):
-        portable = portable or record.portable
-        changes = _way_there(root, record, portable, force, notes)
-    else:
-        raise ConfigError("bad-argument", f"action {action!r}", "diff, apply, revert or check")
-    if action == "apply" and changes:
-        record.begin({path: (before, after or b"") for path, (before, after) in changes.items()}, portable)
+    stored, notes = StoredPatches(root), list[str]()
+    portable = options.portable or stored.portable
+    before = _originals(root, stored, action, force, notes)
+    after = dict(before) if action == "revert" else _migrated(before, portable, force, notes)
+    if action != "revert":
+        _check_additions(root, before, after, force)
+    now = {path: _read(root / path) for path in after}
+    changed = {path: content for path, content in after.items() if now[path] != content}
+    if action == "apply" and changed:
+        stored.store(unified_diff({path: before.get(path, now[path]) for path in after}, after), portable)
     if action in ("apply", "revert"):
-        for path in record.files:
+        for path, content in after.items():
             _remove_leftovers(root / path)
-        for path, (_, after) in changes.items():
-            _write(root / path, after)
+            if path in changed:
+                _write(root / path, content)
     if action == "revert":
-        for path in record.files:
+        notes += [] if stored.paths else ["there is no patch of a migration here: nothing to take back"]
+        for path in stored.paths:
             _remove_empty_folder((root / path).parent)
-        record.remove()
-    there = {path: (before is not None, after is not None) for path, (before, after) in changes.items()}
-    migrated = action == "apply" or (action != "revert" and not changes)
-    changed, added, removed = (
-        tuple(path for path, found in there.items() if found == kind)
-        for kind in ((True, True), (False, True), (True, False))
-    )
-    return MigrationReport(
-        root, action, migrated, portable, changed, added, removed, tuple(notes), unified_diff(changes)
-    )
+        if not set(stored.paths) - after.keys():
+            shutil.rmtree(stored.folder, ignore_errors=True)
+    lists: dict[tuple[bool, bool], list[str]] = {(True, True): [], (False, True): [], (True, False): []}
+    for path, content in changed.items():
+        lists[now[path] is not None, content is not None].append(path)
+    diff = unified_diff({path: now[path] for path in changed}, changed).decode("utf-8", "surrogateescape")
+    migrated = action == "apply" or (action != "revert" and not changed)
+    replaced, added, removed = (tuple(paths) for paths in lists.values())
+    return MigrationReport(root, action, migrated, portable, replaced, added, removed, tuple(notes), diff)
 
 
-def _way_there(root: Path, record: MigrationRecord, portable: bool, force: bool, notes: list[str]) -> Changes:
-    """Everything that is not yet as it shall be. Nothing is written before all of it is known to work."""
-    wanted: dict[str, bytes] = {}
-    for path in TASK_SCRIPTS:
-        source = PythonSource(_read(root / path), path)
-        edits, unknown = albert_edits(source)
-        if unknown and not force:
-            raise DataError(
-                "unknown-source",
-                f"`{path}` is not as in SwinBERT: {'; '.join(unknown)}",
-                "look at --force --diff, which shows the edits that can be made all the same",
-            )
-        if path == TASK_SCRIPTS[0]:
-            decay, facts = decay_edits(source)
-            edits, unknown = edits + decay, unknown + facts
-        notes += [f"{path}: {fact}" for fact in unknown]
-        wanted[path] = source.with_edits(edits + portable_edits(source) if portable else edits)
-    for path in _other_sources(root) if portable else ():
-        try:
-            source = PythonSource(_read(root / path), path)
-            wanted[path] = source.with_edits(portable_edits(source))
-        except DataError as error:  # the scorers of captions are Python 2
-            notes.append(f"left as it is: {error.message}")
+def _originals(
+    root: Path, stored: StoredPatches, action: Action, force: bool, notes: list[str]
+) -> dict[str, bytes | None]:
+    """Return the files that a migration is about as they were before it."""
     folder = root / CONFIGS
-    configs = {file.name: file.read_bytes() for file in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
-    added = added_files(configs, portable)
-    changes: Changes = {}
-    for path, after in (added | wanted).items():  # what is imported comes before what imports it
-        before = _read(root / path) if (root / path).exists() else None
-        if before == after:
-            continue
-        ours = path not in record.files or record.is_ours(path, before)
-        if not ours and path in added and not force:
+    configs = {file.relative_to(root).as_posix() for file in sorted(folder.glob("*.json"))}
+    known = {path for path in (*PORTABLE, *configs) if (root / path).exists()}
+    found: dict[str, bytes | None] = {}
+    for path in sorted(stored.paths) if action == "revert" else (*TASK_SCRIPTS, *sorted(known | stored.paths)):
+        content = _read(root / path)
+        if content is None and path in TASK_SCRIPTS:
+            raise DataError("not-found", f"no `{root / path}`", "name the folder of a checkout of SwinBERT")
+        try:
+            found[path] = stored.original(path, content)
+        except DataError:
+            if not force and (action == "revert" or path in (*TASK_SCRIPTS, *PORTABLE)):
+                raise
             notes.append(f"left as it was edited: {path}")
+    return found
+
+
+def _migrated(before: Contents, portable: bool, force: bool, notes: list[str]) -> dict[str, bytes | None]:
+    """Return the files as they shall be, those first that others import. Nothing is written before all is known to work."""
+    configs = {path.rpartition("/")[2]: content for path, content in before.items() if path.startswith(CONFIGS)}
+    added = added_files({name: content for name, content in configs.items() if content is not None}, portable)
+    left = {note.removeprefix("left as it was edited: ") for note in notes}
+    after: dict[str, bytes | None] = {path: content for path, content in added.items() if path not in left}
+    for path in (*PORTABLE, *TASK_SCRIPTS):
+        content, unknown = before.get(path), list[str]()
+        if content is None:
             continue
-        if not ours and not force:
-            raise _edited(path, "apply")
-        if path in added and path not in record.files and before is not None and not force:
+        if path in TASK_SCRIPTS:
+            content, unknown = albert_edits(content)
+            if unknown and not force:
+                raise DataError(
+                    "unsupported",
+                    f"`{path}` is not as in SwinBERT: {'; '.join(unknown)}",
+                    "look at --force --diff, which shows the edits that can be made all the same",
+                )
+        if path == TASK_SCRIPTS[0]:
+            content, facts = decay_edits(content)
+            unknown += facts
+        notes += [f"{path}: {fact}" for fact in unknown]
+        content = portable_edits(content, path) if portable else content
+        check_python(content, path)
+        after[path] = content
+    return after
+
+
+def _check_additions(root: Path, before: Contents, after: Contents, force: bool) -> None:
+    """Refuse to write over files that were there before the migration."""
+    for path, content in after.items():
+        original = before.get(path, _read(root / path))
+        if path not in (*TASK_SCRIPTS, *PORTABLE) and original not in (None, content) and not force:
             raise DataError(
-                "already-there", f"`{path}` is there already, with another content",
+                "exists",
+                f"`{path}` is there already, with another content",
                 "move it away, or write over it with --force; --revert brings it back",
-            )  # fmt: skip
-        changes[path] = (before, after)
-    return changes
+            )
 
 
-def _way_back(root: Path, record: MigrationRecord, force: bool) -> Changes:
-    changes: Changes = {}
-    for path in record.files:
-        now = _read(root / path) if (root / path).exists() else None
-        if not force and not record.is_ours(path, now):
-            raise _edited(path, "revert")
-        before = record.original(path)
-        if now != before:
-            changes[path] = (now, before)
-    return changes
-
-
-def _edited(path: str, action: str) -> DataError:
-    return DataError(
-        "edited-since", f"`{path}` was edited since the migration",
-        f"keep a copy of your edits; --{action} --force goes on without asking",
-    )  # fmt: skip
-
-
-def _other_sources(root: Path) -> list[str]:
-    """Sources that `--portable` is about: beside the task scripts, and not the layers, which hold the models themselves."""
-    words = [word.encode() for word in WORDS]
-    named = {file.relative_to(root).as_posix(): file for file in sorted((root / "src").rglob("*.py")) if file.is_file()}
-    own = [path for path in named if path not in TASK_SCRIPTS and not path.startswith("src/layers/")]
-    return [path for path in own if any(word in named[path].read_bytes() for word in words)]
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise DataError("not-found", f"no `{file}`", "name the folder of a checkout of SwinBERT") from None
+def _read(file: Path) -> bytes | None:
+    return file.read_bytes() if file.exists() else None
 
 
 def _write(file: Path, content: bytes | None) -> None:
@@ -215,3 +205,22 @@ def _remove_empty_folder(folder: Path) -> None:
     """Delete a folder that holds nothing, or nothing but what Python compiled from what was in it."""
     if folder.is_dir() and all(other.name == "__pycache__" for other in folder.iterdir()):
         shutil.rmtree(folder)
+
+
+def show(report: MigrationReport) -> None:
+    """Print a `MigrationReport`: the diff in colours on a terminal, elsewhere to the byte, for `git apply`."""
+    for note in report.notes:
+        print(note, file=sys.stderr)
+    if report.action != "diff":
+        hidden = ("diff", "notes")
+        to_terminal([Facts({name: value for name, value in report.to_dict().items() if name not in hidden})])
+    elif report.migrated:
+        print("nothing left to change", file=sys.stderr)
+    elif sys.stdout.isatty():
+        from rich.console import Console
+        from rich.syntax import Syntax
+
+        Console().print(Syntax(report.readable_diff, "diff", theme="ansi_dark", background_color="default"))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(report.diff.encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-/** How far each pass moves the chosen token, and how near that brings it to where it ends. */
+/** How far each layer moves the chosen token, and how near that brings it to where it ends. */
 
 import { decimal, make, readable } from "../elements.js";
 import { passNumber } from "./tokens.js";
@@ -9,18 +9,18 @@ const ROOMY = 12; // columns that leave room for a number over each
 export function makeMovement({ tokens, step, similarity }, state, _weights, change) {
   const farthest = Math.max(...step.flat());
   const charts = [
-    columns("Step: the length of what a pass adds, next to that of the state", step, farthest, state, change),
-    columns("Cosine with the state after the last pass", similarity, 1, state, change),
+    columns("Step: the length of what a layer adds, next to that of the state", step, farthest, state, change),
+    columns("Cosine with the state after the last layer", similarity, 1, state, change),
   ];
   const name = make("b", { dir: "auto" });
   const update = () => {
     name.textContent = readable(tokens[state.token]);
     charts.forEach((chart) => chart.update());
   };
-  return { node: make("div", {}, make("p", {}, name, " from pass to pass"), ...charts.map((chart) => chart.node)), update };
+  return { node: make("div", {}, make("p", {}, name, " from layer to layer"), ...charts.map((chart) => chart.node)), update };
 }
 
-/** A column a pass: value above, bar, number of the pass; [S][L] values, of which the chosen token's are shown. */
+/** A column a layer: value above, bar, number of the layer; [S][L] values, of which the chosen token's are shown. */
 function columns(title, values, most, state, change) {
   const passes = values[0].map((_, place) => {
     const value = make("span.value"), bar = make("span.bar");

@@ -1,10 +1,10 @@
-/** How the hidden states move: a path for each token, drawn up to the pass that is looked at. */
+/** How the hidden states move: a path for each token, drawn up to the layer that is looked at. */
 
 import { make, percent, readable } from "../elements.js";
 import { makeCanvas } from "./canvas.js";
 
 const MARGIN = 26; // pixels
-const GLIDE = 260; // milliseconds from one pass to another
+const GLIDE = 260; // milliseconds from one layer to another
 const stillness = matchMedia("(prefers-reduced-motion: reduce)");
 
 const overlap = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
@@ -15,10 +15,10 @@ export function makePaths({ tokens, states_2d: paths, variance }, state, _weight
   const [low, high] = [Math.min, Math.max].map((end) => [0, 1].map((axis) => end(...points.map((point) => point[axis]))));
   let shown = state.pass, frame = 0, place = (point) => point;
   const { canvas, repaint } = makeCanvas({
-    role: "img", "aria-label": "Paths of the hidden states from pass to pass; their steps are beside this picture in numbers.",
+    role: "img", "aria-label": "Paths of the hidden states from layer to layer; their steps are beside this picture in numbers.",
   }, paint);
 
-  /** Where a token is at a pass that may lie between two. */
+  /** Where a token is at a layer that may lie between two. */
   function at(path, pass) {
     const before = Math.floor(pass), part = pass - before, a = path[before], b = path[Math.min(before + 1, path.length - 1)];
     return place([a[0] + part * (b[0] - a[0]), a[1] + part * (b[1] - a[1])]);

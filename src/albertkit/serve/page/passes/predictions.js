@@ -1,4 +1,4 @@
-/** What the masked-LM head would say after each pass. */
+/** What the masked-LM head would say after each layer. */
 
 import { bars, make, percent, readable } from "../elements.js";
 import { passNumber } from "./tokens.js";
@@ -9,7 +9,7 @@ export function makePredictions({ predictions }, state, _weights, change) {
   const blanks = predictions.map((blank, number) => makeBlank(blank, title(number), state, change));
   return {
     node: make("div", {}, ...blanks.flatMap((blank) => blank.nodes),
-      make("p.note", {}, "The head was trained on the last pass only; what it reads in earlier states is an approximation.")),
+      make("p.note", {}, "The head was trained on the last layer only; what it reads in earlier states is an approximation.")),
     update: () => blanks.forEach((blank) => blank.update()),
   };
 }
@@ -23,13 +23,13 @@ function makeBlank({ passes }, title, state, change) {
     return button;
   });
   const update = () => {
-    heading.textContent = `${title} after pass ${state.pass}`;
+    heading.textContent = `${title} after layer ${state.pass}`;
     const guesses = passes[state.pass - 1];
     const rows = guesses.map((guess, place) => ({ name: readable(guess.piece), share: guess.probability, best: place === 0 }));
     now.replaceChildren(bars(rows, heading.textContent));
     best.forEach((button, place) => button.setAttribute("aria-current", place + 1 === state.pass));
   };
-  const label = `${title}: the best guess after each pass`;
+  const label = `${title}: the best guess after each layer`;
   const list = make("ol.best", { "aria-label": label }, ...best.map((button) => make("li", {}, button)));
   return { nodes: [heading, now, make("p.note", {}, label), list], update };
 }

@@ -2,8 +2,8 @@
 
 import { make } from "../elements.js";
 
-/** The number of a pass; heard with what it counts. */
-export const passNumber = (pass) => make("span.pass", {}, make("span.unseen", {}, "after pass "), `${pass}`);
+/** The number of a layer; heard with what it counts. */
+export const passNumber = (pass) => make("span.pass", {}, make("span.unseen", {}, "after layer "), `${pass}`);
 
 /** Whether a piece continues the word before it. */
 export const continues = (piece) => !/^(▁|\[|<)/.test(piece);
@@ -16,7 +16,7 @@ export const continues = (piece) => !/^(▁|\[|<)/.test(piece);
 export const darkest = (weights) => Math.max(0.2, ...weights);
 
 /**
- * Attention of a pass, by head or over all heads.
+ * Attention of a layer, by head or over all heads.
  *
  * @param {number[][][][]} attention [L][A][S][S].
  * @returns {(pass: number, head: "mean" | number) => number[][]} pass from 1; [S][S], row looks at column.

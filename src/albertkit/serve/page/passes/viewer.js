@@ -1,4 +1,4 @@
-/** The pass viewer: one text through the passes of the shared layer, with a slider over them. */
+/** The layer viewer: one text through the shared layer, applied many times, with a slider over them. */
 
 import { make } from "../elements.js";
 import { choiceField } from "../fields.js";
@@ -9,12 +9,12 @@ import { makePaths } from "./paths.js";
 import { makePredictions } from "./predictions.js";
 import { attentionOf } from "./tokens.js";
 
-const BEAT = 800; // milliseconds a pass while it plays
+const BEAT = 800; // milliseconds a layer while it plays
 
 /**
  * @param {object} found the answer of `/passes`.
- * @param {{pass: number, head: "mean" | number, token: ?number}} state is kept up to date: pass from 1, token from 0;
- *   at first the last pass, and a token with a [MASK].
+ * @param {{pass: number, head: "mean" | number, token: ?number}} state is kept up to date: layer from 1, token from 0;
+ *   at first the last layer, and a token with a [MASK].
  */
 export function makeViewer(found, state) {
   const passes = found.attention.length, heads = found.attention[0].length;
@@ -70,11 +70,11 @@ function makeControls(passes, heads, state, change) {
 
   const update = () => {
     slider.value = state.pass;
-    slider.setAttribute("aria-valuetext", `pass ${state.pass} of ${passes}`);
-    shown.textContent = `Pass ${state.pass} of ${passes}`;
+    slider.setAttribute("aria-valuetext", `layer ${state.pass} of ${passes}`);
+    shown.textContent = `Layer ${state.pass} of ${passes}`;
     play.textContent = beat ? "Pause" : "Play";
     head.control.value = state.head;
   };
   const row = make("div.pass-slider", {}, make("label", { htmlFor: "pass" }, shown), slider);
-  return { node: make("div.controls", { role: "group", "aria-label": "Passes" }, play, row, head.row), update };
+  return { node: make("div.controls", { role: "group", "aria-label": "Layers" }, play, row, head.row), update };
 }

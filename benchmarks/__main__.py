@@ -1,0 +1,53 @@
+"""Run one row, or all of them: `python -m benchmarks latency --json`, `python -m benchmarks all --out docs/measured`."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, Parameter
+
+from albertkit.errors import AlbertKitError
+
+# Row to its module and function, whose docstring is the help.
+ROWS = {
+    "tokenize": "tokenizing:tokenize",
+    "data": "data:data",
+    "pretrain": "pretraining:pretrain",
+    "finetune": "finetuning:finetune",
+    "embed": "embedding:embed",
+    "caption": "captioning:caption",
+    "latency": "inference:latency",
+    "encode": "inference:encode",
+    "serve": "serving:serve",
+    "quality": "quality:quality",
+    "bert": "bert:bert",
+}
+app = App(
+    name="python -m benchmarks",
+    help="Measure albertkit and its peers on this machine, in one run. Every row takes --json: one object a line.",
+    help_format="markdown",
+    result_action="return_value",
+    default_parameter=Parameter(negative_bool=(), negative_iterable=()),
+)
+for name, place in {**ROWS, "all": "results:measure_all"}.items():
+    app.command(f"benchmarks.{place}", name=name)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a row and show its results as soon as they are measured."""
+    as_json = "--json" in arguments
+    if not arguments or arguments[0] == "--help":
+        for name in ROWS:
+            app[name]  # imports what is registered by its place: docstrings say what each is for
+    try:
+        for row in app([argument for argument in arguments if argument != "--json"]) or ():
+            if as_json:
+                print(json.dumps(row.to_json(), ensure_ascii=False), flush=True)
+            else:
+                row.print()
+    except AlbertKitError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

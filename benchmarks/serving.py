@@ -1,0 +1,292 @@
+"""Row `serve`: vectors a second over HTTP, beside the same engine on the same texts without a service.
+
+With --overload what is answered of more requests than the service can answer: requests come at random moments whose
+mean rate is a multiple of the capacity, and do not wait for each other. The capacity is what a few clients get that
+ask again as soon as they are answered.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Annotated
+
+import numpy as np
+import torch
+from cyclopts import Parameter
+
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.engines.engine import Precision
+from benchmarks.embedding import cosines, open_encoder
+from benchmarks.harness import (
+    TIMING,
+    Contender,
+    Row,
+    Timing,
+    compare,
+    interleave,
+    progress,
+    scratch_folder,
+    using_threads,
+    versions,
+)
+from benchmarks.inputs import TEXT, Text
+from benchmarks.peer_programs.serving_clients import Client
+from benchmarks.peers import Program, open_peer
+
+PROGRAM = Program("serving_clients")
+OFFLINE = "the engine without a service"
+SAME = 0.999  # cosine of a vector to the same text's without a service
+LOADS = {"tiny": (1, 8), "base": (64,)}  # clients of each model
+PATIENCE = 120  # seconds until the models are loaded
+NOTE = (
+    "every request asks for the vector of one text, over connections that are kept; clients, front and worker are processes of "
+    "one machine and share its cores. Without a service all texts are at hand at once, sorted by length"
+)
+TIMES = (1.0, 3.0, 10.0)  # loads of --overload, as multiples of the capacity
+TEXTS, TEXTS_A_REQUEST = 2048, 32
+CAPACITY_CLIENTS = 4
+OVERLOAD_NOTE = (
+    "goodput: tokens of requests that were answered with 200, a second, from the first request to the last answer; the capacity "
+    "is measured before every load with 4 clients that ask again as soon as they are answered; what is computed and not "
+    "delivered is computed in vain"
+)
+
+
+def serve(
+    *,
+    text: Text = TEXT,
+    model: Path | None = None,
+    sentences: int = 2048,
+    clients: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (),
+    precision: Precision = "auto",
+    overload: bool = False,
+    seconds: float = 60.0,
+    timing: Timing = TIMING,
+) -> Iterator[Row]:
+    """Sentences a second through `albertkit serve` with many clients, beside the same engine without a service.
+
+    Args:
+        model: Sentence encoder or checkpoint to serve. Default: tiny and base with random weights, mean pooling.
+        sentences: How many, taken evenly from the text; each is a request.
+        clients: That ask at the same time; several for a row each. Default: 1 and 8 at tiny, 64 at base.
+        precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
+        overload: Send 1, 3 and 10 times as many requests of 32 texts as the service can answer, and count what is answered
+            and what is refused.
+        seconds: For which requests are sent with --overload.
+    """
+    if min(clients, default=1) < 1:
+        raise SystemExit("--clients must be at least 1")
+    with text.open(1.0) as inputs, using_threads(timing.threads):
+        if overload:
+            encoder = open_encoder(model, inputs, timing)
+            yield from _overload_rows(encoder, inputs.lines_evenly(TEXTS), seconds, precision)
+            return
+        given = bool(model or timing.config)
+        loads = {"" if given else "base": clients or (64,)} if given or clients else LOADS
+        for name, counts in loads.items():
+            encoder = open_encoder(model, inputs, timing, name or "base")
+            for row in _rows(encoder, inputs.lines_evenly(sentences), counts, timing.rounds or 5, precision, name):
+                row.details["text"] = inputs.text_name
+                yield row
+
+
+def _rows(
+    encoder: SentenceEncoder, texts: list[str], counts: Sequence[int], rounds: int, precision: Precision, name: str
+) -> Iterator[Row]:
+    """Measure one service with each number of clients."""
+    engine, lengths, count = encoder.engine(precision), encoder.features(texts).lengths, float(len(texts))
+    offline = Contender(OFFLINE, partial(encoder.encode, texts, precision=precision), count)
+    with open_service(encoder, precision) as service, scratch_folder() as scratch:
+        (scratch / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+        job = {"host": service.host, "port": service.port, "texts": str(scratch / "texts.json")}
+        for clients in counts:
+            answers: list[dict[str, float]] = []
+            progress(f"serve {name}: {len(texts):,} sentences, {clients} clients, {torch.get_num_threads()} threads")
+            with open_peer(PROGRAM, {**job, "clients": clients}, scratch) as peer:
+
+                def ask(peer=peer, answers=answers) -> float:
+                    answer = peer.ask("round")
+                    answers.append(answer)
+                    return answer["seconds"][0]
+
+                ours = Contender("albertkit serve", ask, count)
+                seconds = interleave([ours, offline], rounds)
+                found = cosines(peer.array("vectors"), encoder.encode(texts, precision=precision))
+            several = "1 client" if clients == 1 else f"{clients} clients"
+            title = ", ".join(filter(None, ("serve sentences", name, several, engine.precision)))
+            row = compare(title, "sentences/s", ours, [offline], seconds, equal=found["min"] >= SAME)
+            worst = f"at least {found['min']:.5f}, within {SAME}"
+            row.compared = f"cosine of a vector to the same text's without a service: {worst}"
+            row.versions, row.note = versions("torch", "fastapi", "uvicorn"), "; ".join([NOTE, *engine.notes])
+            row.details = {
+                "sentences": len(texts),
+                "mean_length": float(lengths.mean()),
+                "longest": int(lengths.max()),
+                "tokens_per_second": row.ours * float(lengths.mean()),
+                **{key: median(answer[key] for answer in answers[1:]) for key in ("p50_ms", "p99_ms")},
+                "requests_a_batch": service.mean("batch_requests"),
+                "tokens_a_batch": service.mean("batch_tokens"),
+            }
+            yield row
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Service:
+    """`albertkit serve` in a process of its own."""
+
+    host: str
+    port: int
+
+    def counter(self, name: str) -> float:
+        """Return the sum of a counter over its labels."""
+        with urllib.request.urlopen(f"http://{self.host}:{self.port}/metrics", timeout=60) as answer:
+            found = re.findall(rf"^albertkit_{name}(?:\{{.*\}})? (\S+)", answer.read().decode(), re.M)
+        return sum(map(float, found))
+
+    def mean(self, name: str) -> float:
+        """Return a mean over the batches so far."""
+        return self.counter(f"{name}_sum") / self.counter(f"{name}_count")
+
+
+@contextmanager
+def open_service(encoder: SentenceEncoder, precision: Precision, *options: str) -> Iterator[Service]:
+    """Serve an encoder as `bench` on a free port, with as many threads as torch has here."""
+    own = ["--port", "0", "--precision", precision, "--threads", str(torch.get_num_threads()), *options]
+    # Threads are the worker's own to choose.
+    environment = {k: v for k, v in os.environ.items() if k not in ("ALBERTKIT_API_KEY", "OMP_NUM_THREADS")}
+    with scratch_folder() as scratch:
+        encoder.save_pretrained(scratch / "bench")
+        command = [sys.executable, "-m", "albertkit.cli", "serve", f"bench={scratch / 'bench'}", *own]
+        log = scratch / "service.log"
+        with open(log, "w", encoding="utf-8") as stream:
+            process = subprocess.Popen(command, stderr=stream, env=environment)
+        try:
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end and process.poll() is None:
+                said = log.read_text(encoding="utf-8")
+                found = re.search(r'"url": "http://([\d.]+):(\d+)"', said)
+                if found and '"message": "ready"' in said:
+                    yield Service(found[1], int(found[2]))
+                    return
+                time.sleep(0.1)
+            lines = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]
+            error = next((line for line in lines if line.startswith("error[")), lines[-1])
+            raise SystemExit(f"the service did not start: {error}")
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+# --- more requests than it can answer -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for the vectors of some texts, and how many tokens they have."""
+
+    body: bytes
+    tokens: int
+
+
+def _overload_rows(
+    encoder: SentenceEncoder, texts: list[str], seconds: float, precision: Precision, timeout: float = 60.0
+) -> Iterator[Row]:
+    """Measure goodput in tokens/s for each load; its ratio is of the capacity."""
+    requests = []
+    for start in range(0, len(texts), TEXTS_A_REQUEST):
+        part = texts[start : start + TEXTS_A_REQUEST]
+        body = {"model": "bench", "input": part, "encoding_format": "base64", "truncate": True}
+        requests.append(Request(json.dumps(body).encode(), int(encoder.features(part).lengths.sum())))
+    with open_service(encoder, precision, "--timeout", f"{timeout:g}") as service:
+        for times in TIMES:
+            row = asyncio.run(_overload_row(service, requests, times, seconds))
+            row.details |= {"timeout": timeout, "texts_a_request": min(TEXTS_A_REQUEST, len(texts))}
+            yield row
+
+
+async def _overload_row(service: Service, requests: list[Request], times: float, seconds: float) -> Row:
+    progress(f"serve: capacity, then {times:g}x of it for {seconds:g} s")
+    capacity = await _capacity(service, requests, seconds / 3)
+    mean = sum(one.tokens for one in requests) / len(requests)
+    statuses: Counter[int] = Counter()
+    late: list[float] = []
+    waits: list[int] = []
+    idle: list[Client] = []
+    done, computed = 0, await asyncio.to_thread(service.counter, "tokens_total")
+    begin = last = perf_counter()
+
+    async def ask(request: Request) -> None:
+        nonlocal done, last
+        client = idle.pop() if idle else await Client(service.host, service.port).open()
+        asked = perf_counter()
+        status, headers, _ = await client.exchange(request.body)
+        statuses[status] += 1
+        if status == 200:
+            done, last = done + request.tokens, perf_counter()
+            late.append(last - asked)
+        if b"retry-after" in headers:
+            waits.append(int(headers[b"retry-after"]))
+        idle.append(client)
+
+    rng, moment = np.random.default_rng(0), 0.0
+    asked: list[asyncio.Task[None]] = []
+    while moment < seconds:
+        asked.append(asyncio.create_task(ask(requests[len(asked) % len(requests)])))
+        moment += rng.exponential(mean / capacity / times)
+        await asyncio.sleep(max(0.0, begin + moment - perf_counter()))
+    await asyncio.gather(*asked)
+    for client in idle:
+        await client.close()
+    goodput = done / max(last - begin, 1e-9)
+    computed = round(await asyncio.to_thread(service.counter, "tokens_total") - computed)
+    p50, p99 = np.percentile(late or [0.0], [50, 99])
+    title, ratio = f"serve overload, {times:g}x of capacity", {"capacity": goodput / capacity}
+    row = Row(title, "tokens/s", goodput, {"capacity": capacity}, ratio, rounds=1, note=OVERLOAD_NOTE)
+    row.best, row.spread = {"ours": goodput, "capacity": capacity}, {"ours": 0.0, "capacity": 0.0}
+    row.versions = versions("torch", "fastapi", "uvicorn")
+    row.details = {
+        "requests": len(asked),
+        "statuses": {str(one): count for one, count in sorted(statuses.items())},
+        "tokens_computed": computed,
+        "of_them_delivered": done / max(computed, 1),
+        "p50_seconds": float(p50),
+        "p99_seconds": float(p99),
+        "retry_after": Counter(waits).most_common(3),
+        "tokens_a_request": mean,
+    }
+    return row
+
+
+async def _capacity(service: Service, requests: list[Request], seconds: float) -> float:
+    """Return the tokens a second that a few clients get."""
+    begin, done = perf_counter(), 0
+
+    async def ask(number: int) -> None:
+        nonlocal done
+        client = await Client(service.host, service.port).open()
+        while perf_counter() < begin + seconds:
+            request = requests[number % len(requests)]
+            status, _, answer = await client.exchange(request.body)
+            if status != 200:
+                raise SystemExit(answer.decode())
+            done, number = done + request.tokens, number + CAPACITY_CLIENTS
+        await client.close()
+
+    await asyncio.gather(*map(ask, range(CAPACITY_CLIENTS)))
+    return done / (perf_counter() - begin)

@@ -1,1 +1,0 @@
-"""Each row: us and named peers, on the same work, on this machine, in one run."""

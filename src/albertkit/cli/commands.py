@@ -1,0 +1,116 @@
+"""The table of commands: what is typed, the dataclass of its options, the function that runs it."""
+
+from albertkit.frame.command import Command
+
+_CAPTION = "albertkit.captioning.options"
+_TOKENIZER = "albertkit.tokenizer.options"
+_VOCABULARY = "albertkit.vocabulary.options"
+_EMBED = "albertkit.embeddings"
+COMMANDS = (
+    Command("quickstart", "albertkit.quickstart_options:QuickstartOptions", "albertkit.first_run:quickstart"),
+    Command("init", "albertkit.conversion.options:InitOptions", "albertkit.conversion.initial:init"),
+    Command(
+        "pretrain",
+        "albertkit.pretraining.options:PretrainCommandOptions",
+        "albertkit.pretraining.estimate:run_pretrain",
+    ),
+    Command(
+        "evaluate",
+        "albertkit.tasks.options:EvaluateOptions",
+        "albertkit.inference.evaluate:run_evaluate",
+    ),
+    Command(
+        "finetune",
+        "albertkit.tasks.options:FinetuneCommandOptions",
+        "albertkit.tasks.checking:run_finetune",
+    ),
+    Command(
+        "predict",
+        "albertkit.tasks.options:PredictCommandOptions",
+        "albertkit.inference.asking:run_predict",
+        show="albertkit.inference.showing:show",
+    ),
+    Command("serve", "albertkit.serve.options:ServeOptions", "albertkit.serve.server:serve", json=False),
+    Command("early-exit", "albertkit.tasks.options:EarlyExitOptions", "albertkit.tasks.early_exit_curve:exit_curve"),
+    Command(
+        "compare-precision",
+        "albertkit.inference.options:ComparePrecisionOptions",
+        "albertkit.inference.comparison:compare_precision",
+    ),
+    Command(
+        "score",
+        "albertkit.tasks.options:ScoreOptions",
+        "albertkit.tasks.scoring:score_file",
+        show="albertkit.tasks.scoring:show",
+    ),
+    Command(
+        "doctor",
+        "albertkit.report.options:DoctorOptions",
+        "albertkit.report.doctor:doctor",
+        show="albertkit.report.doctor:show",
+    ),
+    Command("bench", "albertkit.inference.options:BenchOptions", "albertkit.inference.speed:bench"),
+    Command("convert", "albertkit.conversion.options:ConvertOptions", "albertkit.conversion.convert:convert"),
+    Command("inspect", "albertkit.report.options:InspectOptions", "albertkit.report.inspect:inspect"),
+    Command("report", "albertkit.report.options:ReportOptions", "albertkit.report.run_page:write_run_report"),
+    Command("tokenizer train", f"{_TOKENIZER}:TrainVocabularyOptions", "albertkit.vocabulary.train:train_vocabulary"),
+    Command("tokenizer encode", f"{_TOKENIZER}:EncodeLinesOptions", "albertkit.tokenizer.commands:encode_lines"),
+    Command(
+        "tokenizer convert", f"{_TOKENIZER}:ConvertTokenizerOptions", "albertkit.tokenizer.commands:convert_tokenizer"
+    ),
+    Command("tokenizer check", f"{_TOKENIZER}:CheckOptions", "albertkit.tokenizer.commands:check"),
+    Command("tokenizer extend", f"{_VOCABULARY}:ExtendOptions", "albertkit.vocabulary.extend:extend_vocabulary"),
+    Command("tokenizer repair", f"{_VOCABULARY}:RepairOptions", "albertkit.vocabulary.repair:repair_vocabulary"),
+    Command("corpus build", "albertkit.corpus.options:BuildOptions", "albertkit.corpus.build:build_store"),
+    Command(
+        "corpus inspect",
+        "albertkit.pretraining.options:InspectStoreOptions",
+        "albertkit.pretraining.inspection:inspect_examples",
+    ),
+    Command(
+        "corpus export",
+        "albertkit.pretraining.options:ExportOptions",
+        "albertkit.pretraining.export:export_records",
+    ),
+    Command("embed train", f"{_EMBED}.options:EmbedTrainOptions", f"{_EMBED}.learning.train:train_embeddings"),
+    Command(
+        "embed distill", f"{_EMBED}.options:EmbedDistillOptions", f"{_EMBED}.distillation.distill:distill_embeddings"
+    ),
+    Command("embed augment", f"{_EMBED}.options:AugmentOptions", f"{_EMBED}.silver.augment:augment"),
+    Command("embed evaluate", f"{_EMBED}.options:EmbedEvaluateOptions", f"{_EMBED}.evaluation.evaluate:run_evaluate"),
+    Command("embed encode", f"{_EMBED}.options:EncodeOptions", f"{_EMBED}.encoding.encode_file:encode_file"),
+    Command("embed map", f"{_EMBED}.options:MapOptions", f"{_EMBED}.map:embedding_map"),
+    Command("caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.data.prepare:prepare_data"),
+    Command("caption convert", f"{_CAPTION}:ConvertClipsOptions", "albertkit.captioning.data.convert:convert_clips"),
+    Command(
+        "caption train",
+        "albertkit.captioning.training.settings:TrainCaptionerOptions",
+        "albertkit.captioning.training.train:train_captioner",
+    ),
+    Command("caption predict", f"{_CAPTION}:PredictCaptionsOptions", "albertkit.captioning.predict:predict_captions"),
+    Command(
+        "caption evaluate", f"{_CAPTION}:EvaluateCaptionerOptions", "albertkit.captioning.evaluate:evaluate_captioner"
+    ),
+    Command("caption score", f"{_CAPTION}:ScoreCaptionsOptions", "albertkit.captioning.scoring:score_caption_files"),
+    Command("export onnx", "albertkit.export.options:ExportOnnxOptions", "albertkit.export.onnx_export:export_onnx"),
+    Command(
+        "migrate swinbert",
+        "albertkit.captioning.swinbert.options:MigrateOptions",
+        "albertkit.captioning.swinbert.migration.migrate:migrate",
+        show="albertkit.captioning.swinbert.migration.migrate:show",
+    ),
+    Command(
+        "migrate swinbert-checkpoint",
+        "albertkit.captioning.swinbert.options:ConvertSwinBertOptions",
+        "albertkit.captioning.swinbert.writing:convert_checkpoint",
+    ),
+)
+
+_COMMANDS = {command.identifier: command for command in COMMANDS}
+
+
+def __getattr__(name: str) -> object:
+    """Make the function of a command when the command line asks for it."""
+    if name not in _COMMANDS:
+        raise AttributeError(name)
+    return _COMMANDS[name].function()

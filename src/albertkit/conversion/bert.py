@@ -1,0 +1,140 @@
+"""BERT as an ALBERT: exactly, with a group for every layer and E = H; or with layers shared, which loses most of it.
+
+The blocks are the same arithmetic. What ALBERT has beyond BERT, the projection from E to H, is the identity then.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertkit.config import AlbertConfig
+from albertkit.conversion.found import FoundModel
+from albertkit.conversion.names import MAPPING_IN
+from albertkit.errors import CheckpointError
+from albertkit.files import load
+from albertkit.model.keywords import make_config
+
+_LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
+_GROUP = "encoder.albert_layer_groups.{}.albert_layers.0."
+# Modules of a BERT and what they are called in an ALBERT, the longest first.
+_MODULES = {
+    "attention.self.query": "attention.query",
+    "attention.self.key": "attention.key",
+    "attention.self.value": "attention.value",
+    "attention.output.dense": "attention.dense",
+    "attention.output.LayerNorm": "attention.LayerNorm",
+    "intermediate.dense": "ffn",
+    "output.dense": "ffn_output",
+    "output.LayerNorm": "full_layer_layer_norm",
+    "pooler.dense": "pooler",
+    "cls.predictions.transform.dense": "predictions.dense",
+    "cls.predictions.transform.LayerNorm": "predictions.LayerNorm",
+    "cls.predictions.decoder": "predictions.decoder",
+    "cls.predictions": "predictions",
+    "cls.seq_relationship": "sop_classifier.classifier",
+}
+
+_SAME = """
+vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads intermediate_size inner_group_num hidden_act
+max_position_embeddings type_vocab_size
+"""  # of the configuration, in an ALBERT made of a BERT
+_OWN_LAYER = re.compile(_GROUP.replace(".", r"\.").format(r"(\d+)"))
+_OWN_MODULES = {ours: theirs for theirs, ours in _MODULES.items()}
+
+
+def is_layer(name: str) -> bool:
+    """Return whether a parameter's name is of a layer of BERT."""
+    return _LAYER.match(name) is not None
+
+
+def albert_name(name: str) -> str:
+    """Return a parameter's name in an ALBERT with one group a layer; itself for one that both have, or neither."""
+    layer = _LAYER.match(name)
+    start = _GROUP.format(layer[1]) if layer else ""
+    module, _, parameter = name[layer.end() if layer else 0 :].rpartition(".")
+    return f"{start}{_MODULES.get(module, module)}.{parameter}"
+
+
+def bert_name(name: str) -> str:
+    """Return the inverse of `albert_name`, for the names that it gives."""
+    group = _OWN_LAYER.match(name)
+    start = f"encoder.layer.{group[1]}." if group else ""
+    module, _, parameter = name[group.end() if group else 0 :].rpartition(".")
+    return f"{start}{_OWN_MODULES.get(module, module)}.{parameter}"
+
+
+def albert_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a BERT's configuration as that of the same ALBERT."""
+    values = {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, **values}
+    same = {key: value for key, value in values.items() if key != "classifier_dropout"}
+    if values.get("model_type") == "bert":
+        del same["model_type"]
+    same |= {"embedding_size": values.get("hidden_size"), "num_hidden_groups": values.get("num_hidden_layers")}
+    dropout = values.get("classifier_dropout")
+    same["classifier_dropout_prob"] = values["hidden_dropout_prob"] if dropout is None else dropout
+    return {key: value for key, value in same.items() if value is not None}
+
+
+def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
+    """Make the rest of an ALBERT of a BERT's tensors: the projection, and with `lossy` fewer groups of layers.
+
+    `config_file` is an ALBERT's configuration with the number of groups wanted: 1 without it. Layers of a group are averaged.
+    """
+    exact = source.config
+    wanted = exact.replace(num_hidden_groups=1) if lossy else exact
+    if config_file is not None:
+        wanted, _ = make_config(load(config_file, dict[str, Any], "model configuration"), config_file)
+        _check_same(exact, wanted, config_file)
+        wanted = exact.replace(num_hidden_groups=wanted.num_hidden_groups)
+    source.tensors[f"{MAPPING_IN}weight"] = torch.eye(exact.hidden_size)
+    source.tensors[f"{MAPPING_IN}bias"] = torch.zeros(exact.hidden_size)
+    source.notes.append("E = H: the projection that BERT does not have is an identity matrix, which changes no bit")
+    if "sop_classifier.classifier.weight" in source.tensors:
+        source.notes.append("sop_classifier was trained to predict the next sentence, not the order of two")
+    layers, groups = exact.num_hidden_layers, wanted.num_hidden_groups
+    if groups == layers:
+        return
+    if not lossy:
+        raise CheckpointError(
+            "doubtful",
+            f"{layers} layers of BERT do not fit {groups} groups without averaging them",
+            "for a start of training, which computes something else than the BERT, add --lossy; "
+            f"for the exact model use num_hidden_groups {layers}",
+        )
+    source.config = wanted
+    _share(source, layers, groups)
+    source.notes.append(f"{layers} layers averaged into {groups}: a start for training, not the model that it was")
+
+
+def _check_same(exact: AlbertConfig, wanted: AlbertConfig, file: Path) -> None:
+    pairs = ((key, getattr(wanted, key), getattr(exact, key)) for key in _SAME.split())
+    differing = [f"{key} {asked} and not {there}" for key, asked, there in pairs if asked != there]
+    if differing:
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{file}` differs from the BERT in more than num_hidden_groups: {'; '.join(differing)}",
+            "leave --config out, or correct these values; embeddings are not factorised, because BERT normalises them at "
+            "width H and ALBERT at width E",
+        )
+
+
+def _share(source: FoundModel, layers: int, groups: int) -> None:
+    """Replace the tensors of each group's layers by their mean."""
+    prefix = "albert." + _GROUP
+    of_layer = [int(layer / layers * groups) for layer in range(layers)]
+    parts = [name.removeprefix(prefix.format(0)) for name in source.tensors if name.startswith(prefix.format(0))]
+    for part in parts:
+        stack = [source.tensors.pop(prefix.format(layer) + part) for layer in range(layers)]
+        for group in range(groups):
+            members = torch.stack([stack[layer] for layer in range(layers) if of_layer[layer] == group]).double()
+            mean = members.mean(0)
+            name = prefix.format(group) + part
+            source.tensors[name] = mean.float()
+            source.relative_errors[name] = _relative(members - mean, members)
+
+
+def _relative(change: Tensor, original: Tensor) -> float:
+    return float(change.norm() / original.norm().clamp(min=1e-30))

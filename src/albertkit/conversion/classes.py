@@ -1,0 +1,162 @@
+"""Find which of the public classes a set of weights is for, and whether they fit together, name by name and shape by shape."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from albertkit import model as public
+from albertkit.config import AlbertConfig
+from albertkit.conversion import names
+from albertkit.conversion.found import FoundModel
+from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.model.folder import read_tensors
+from albertkit.model.matching import PREFIX, match
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder
+
+# What --head may say, and the class it means.
+HEADS: dict[str, type[PretrainedAlbert]] = {
+    "encoder": public.AlbertModel,
+    "pretraining": public.AlbertForPreTraining,
+    "masked-lm": public.AlbertForMaskedLM,
+    "classification": public.AlbertForSequenceClassification,
+    "regression": public.AlbertForSequenceClassification,
+    "token-classification": public.AlbertForTokenClassification,
+    "multiple-choice": public.AlbertForMultipleChoice,
+    "question-answering": public.AlbertForQuestionAnswering,
+    "beam-question-answering": public.AlbertForBeamQuestionAnswering,
+}
+_BY_CLASS = {model_class.__name__: name for name, model_class in reversed(HEADS.items())}
+_CAPTIONER = "AlbertForImageCaptioning"  # reads a video beside its text; captioning loads it
+_LABELLED = ("classification", "regression", "token-classification")
+
+
+def load_model(folder: str | Path) -> PretrainedAlbert:
+    """Load a folder, run or model of the hub as the class that its configuration names, or its tensors leave no doubt of."""
+    path = local_folder(folder)
+    config = AlbertConfig.from_pretrained(path)
+    architecture = next(iter(config.foreign.get("architectures") or []), "")
+    if architecture == _CAPTIONER:
+        fact = f"`{folder}` is a captioner: it reads a video, not a text alone"
+        raise CheckpointError("wrong-model", fact, f"ask it for captions: albertkit caption predict {folder} VIDEO")
+    found = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
+    return HEADS[choose_head(found, None, str(folder))].from_pretrained(path, strict=True)
+
+
+def choose_head(source: FoundModel, head: str | None, path: str) -> str:
+    """The key of `HEADS` that fits: the one named, or that of the configuration, or what the heads' names leave no doubt of."""
+    if head is not None:
+        if head not in HEADS:
+            raise ConfigError("bad-value", f"there is no head `{head}`", near_miss(head, HEADS))
+        return head
+    named = source.architecture.removeprefix("TF").removeprefix("Flax").replace("Bert", "Albert")
+    if named in _BY_CLASS and not (named == "AlbertModel" and _parts(source.tensors) - {"albert"}):
+        return _BY_CLASS[named]  # a regression is named in problem_type
+    parts = _parts(source.tensors)
+    if "start_logits" in parts:
+        return "beam-question-answering"
+    if "qa_outputs" in parts:
+        return "question-answering"
+    if "classifier" in parts:
+        return _classifier(source, path)
+    if "sop_classifier" in parts:
+        return "pretraining"
+    return "masked-lm" if "predictions" in parts else "encoder"
+
+
+def with_labels(config: AlbertConfig, head: str, tensors: Mapping[str, Tensor]) -> AlbertConfig:
+    """Return the configuration with as many labels as the head has outputs, and with the loss that the head is known to have."""
+    if head not in _LABELLED:
+        return config
+    foreign = dict(config.foreign)
+    outputs = 1 if head == "regression" else _outputs(tensors) or config.num_labels
+    if config.num_labels != outputs or "id2label" not in foreign:
+        labels = {number: f"LABEL_{number}" for number in range(outputs)}
+        foreign["id2label"], foreign["label2id"] = labels, {label: number for number, label in labels.items()}
+        foreign.pop("num_labels", None)
+    if head == "regression":
+        foreign["problem_type"] = "regression"
+    return config.replace(foreign=foreign)
+
+
+def _parts(tensors: Mapping[str, Tensor]) -> set[str]:
+    return {name.split(".")[0] for name in tensors}
+
+
+def _outputs(tensors: Mapping[str, Tensor]) -> int:
+    """Return how many outputs the classifier has; 0 without one."""
+    weight = tensors.get("classifier.weight")
+    return 0 if weight is None or weight.dim() != 2 else len(weight)
+
+
+def _classifier(source: FoundModel, path: str) -> str:
+    outputs, pooler = _outputs(source.tensors), "albert.pooler.weight" in source.tensors
+    google = "TensorFlow" in source.kind
+    if not pooler and not google:
+        return "token-classification"
+    if outputs > 1 and google:
+        return "classification"
+    known = f"{outputs} outputs: classes of sequences and of tokens look the same"
+    choices = "--head classification or token-classification"
+    if outputs == 1:
+        known = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
+        choices = "--head regression or --head multiple-choice"
+    raise CheckpointError("ambiguous", f"the classifier in `{path}` has {known}", f"say which it is: {choices}")
+
+
+def fit(
+    found: FoundModel,
+    model_class: type[PretrainedAlbert],
+    allow_missing: Collection[str],
+    path: str,
+) -> list[str]:
+    """Account for every name, on both sides, and for every shape, and return the parameters that were missing.
+
+    They are initialised, with the seed 0, and added to the source's. `allow_missing` has names or first parts of names, of
+    parameters to initialise or of variables to leave out.
+    """
+    with torch.device("meta"):
+        model = model_class(found.config)
+    base = not any(name.startswith(PREFIX) for name in model.state_dict())
+    wanted = {name if not base else PREFIX + name for name in model.state_dict()}
+    absent = sorted(wanted - found.tensors.keys())
+    missing = [name for name in absent if not _allowed(name, allow_missing)]
+    unknown = [name for name in found.unknown if not _allowed(name, allow_missing)]
+    if unknown or missing:
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{path}` does not fit {model_class.__name__}"
+            + _listed("names that ALBERT does not have", unknown)
+            + _listed("missing", [_both_names(name) for name in missing]),
+            "if that is right, name what may be left out or initialised afresh with --allow-missing NAME; "
+            "if it is another model, say which with --head",
+        )
+    match(
+        model, model.tied, found.tensors, [name.removeprefix(PREFIX) if base else name for name in absent], path
+    )  # the shapes
+    if absent:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            fresh = model_class(found.config).state_dict()
+        found.tensors.update((name, fresh[name.removeprefix(PREFIX) if base else name].clone()) for name in absent)
+    return absent
+
+
+def _allowed(name: str, allow_missing: Collection[str]) -> bool:
+    """Return whether a name, with or without "albert.", is one of those given or begins with one of them."""
+    parts = [name, name.removeprefix(PREFIX)]
+    return any(
+        part == start or part.startswith((f"{start}.", f"{start}/")) for part in parts for start in allow_missing
+    )
+
+
+def _both_names(name: str) -> str:
+    found = names.tf1_variable(name)
+    return f"{name} ({found[0]})" if found else name
+
+
+def _listed(what: str, listed: list[str]) -> str:
+    rest = f" and {len(listed) - 20} more" if len(listed) > 20 else ""
+    return f"; {what}: {', '.join(listed[:20])}{rest}" if listed else ""

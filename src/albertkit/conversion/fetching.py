@@ -1,0 +1,184 @@
+"""Bring a published checkpoint to this machine: an archive at any address that fsspec knows.
+
+A file is kept in the cache under its address. A download that was interrupted goes on where it ended, if the file at the
+address is still the same; what arrives is compared with the size and the MD5 that the server states, and with a sha256 that
+the user gives behind the address (`…/albert_base_v2.tar.gz#sha256=…`).
+"""
+
+import base64
+import hashlib
+import os
+import re
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from albertkit.addresses import cache_folder, file_system, reaching
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError
+from albertkit.files import load, sha256_bytes, sha256_file, write_json
+
+_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")
+_TFHUB = re.compile(r"https?://(?:www\.)?(?:tfhub\.dev|tfhub\.google\.cn)/([^?#]+?)/?(?:\?[^#]*)?$")
+_BUCKET = re.compile(r"(?:gs|gcs)://(.+)$")
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_RECORD = "download.json"
+_STEP = 8 << 20  # bytes asked for at a time, and the most that an interruption loses
+
+
+@dataclass(frozen=True)
+class _Download:
+    """Record of a download.
+
+    Attributes:
+        url: The address.
+        same: What the server said of the file: another version differs in it.
+        size: Bytes that arrived, once it is whole.
+        sha256: Their sum.
+        date: Day of the download.
+    """
+
+    url: str
+    same: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    sha256: str = ""
+    date: str = ""
+
+
+def fetch_archive(address: str) -> tuple[Path, str]:
+    """Return the local copy of a published archive, and a line about it."""
+    plain, _, fragment = address.partition("#")
+    wanted = _sha256(fragment, address)
+    url, name = _download_address(plain)
+    folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        file, said = _fetch(url, folder, name)
+        record = load(folder / _RECORD, _Download)
+        if wanted and record.sha256 != wanted:
+            fact = f"`{plain}` has the sha256 {record.sha256}, not {wanted}"
+            raise CheckpointError("corrupt", fact, f"check the sum; to download again: rm -r {folder}")
+    return file, f"{said}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
+
+
+def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
+    file, partial, noted = folder / name, folder / f".partial-{name}", folder / _RECORD
+    record = _Download(url)
+    with suppress(AlbertKitError):
+        record = load(noted, _Download)
+    whole = file.is_file() and record.sha256 == sha256_file(file)
+    try:
+        system, path = file_system(url)
+        with reaching(url):
+            info = system.info(path)
+    except (MachineError, DataError) as error:
+        if whole and error.slug in ("unreachable", "not-installed"):
+            return file, f"`{url}` cannot be reached: the copy of {record.date} in `{folder}` was used"
+        raise
+    keys = ("size", "ETag", "etag", "Last-Modified", "mtime", "md5Hash")
+    same = {key: str(info[key]) for key in keys if info.get(key)}
+    if whole and record.same == same:
+        return file, f"`{url}`: the copy in `{folder}` was used"
+    if record.same != same:
+        partial.unlink(missing_ok=True)  # of another file that lay at this address
+    write_json(noted, asdict(_Download(url, same)))
+    _download(system, path, url, partial, info.get("size"))
+    _check(partial, url, info, folder)
+    os.replace(partial, file)
+    write_json(noted, asdict(_Download(url, same, file.stat().st_size, sha256_file(file), str(date.today()))))
+    return file, f"downloaded `{url}`"
+
+
+def _download(system: Any, path: str, url: str, partial: Path, size: int | None) -> None:
+    """Read a file to its end, from where an earlier attempt stopped if the server can begin there."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    shown = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with reaching(url), open(partial, "ab") as target, shown:
+        task = shown.add_task(partial.name.removeprefix(".partial-"), total=size)
+        with system.open(path, "rb", block_size=_STEP) as source:
+            begin = target.tell()
+            if begin:
+                try:
+                    source.seek(begin)
+                except (ValueError, OSError, NotImplementedError):  # a server that has only one beginning
+                    target.truncate(0)
+                    begin = 0
+            shown.update(task, completed=begin)
+            while block := source.read(_STEP):
+                target.write(block)
+                shown.advance(task, len(block))
+        target.flush()
+        os.fsync(target.fileno())
+
+
+def _check(file: Path, url: str, info: dict[str, Any], folder: Path) -> None:
+    """Compare a download with what the server states of it; a broken one is removed."""
+    problem = ""
+    size, stated = file.stat().st_size, _stated_md5(info, url)
+    if info.get("size") is not None and size != info["size"]:
+        problem = f"{size:,} bytes arrived, the server states {info['size']:,}"
+    elif stated and (found := _md5(file)) != stated:
+        problem = f"its MD5 is {found}, the server states {stated}"
+    elif not _is_archive(file):
+        file.unlink()
+        kind = info.get("mimetype")
+        fact = f"what lies at `{url}` is no archive{f' but {kind}' if kind else ''}"
+        hint = "give the address of a .tar.gz, .tgz, .tar or .npz; or download it with a browser and give the file"
+        raise CheckpointError("wrong-kind", fact, hint)
+    if problem:
+        file.unlink()
+        raise CheckpointError(
+            "corrupt", f"`{url}`: {problem}", "run the same command again; nothing of the broken file is kept"
+        )
+
+
+def _stated_md5(info: dict[str, Any], url: str) -> str | None:
+    """Return the MD5 of a file in hexadecimal digits, as the server or the bucket states it; None where it does not."""
+    for key in ("Content-MD5", "md5Hash"):
+        if info.get(key):
+            with suppress(ValueError):
+                return base64.b64decode(str(info[key]), validate=True).hex()
+    tag = str(info.get("ETag") or "").strip('"').lower()  # Google's and Amazon's storage: the MD5 of a file in one part
+    return tag if _MD5.fullmatch(tag) and re.search(r"storage\.googleapis\.com|amazonaws\.com|^s3", url) else None
+
+
+def _md5(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _is_archive(file: Path) -> bool:
+    with open(file, "rb") as stream:
+        begin = stream.read(512)
+    return begin.startswith((b"\x1f\x8b", b"PK\x03\x04")) or begin[257:262] == b"ustar"
+
+
+def _download_address(address: str) -> tuple[str, str]:
+    """Return the address to read from, and the name of the file."""
+    if module := _TFHUB.match(address):
+        return f"https://tfhub.dev/{module[1]}?tf-hub-format=compressed", f"{module[1].replace('/', '-')}.tar.gz"
+    if (bucket := _BUCKET.match(address)) and find_spec("gcsfs") is None:
+        address = f"https://storage.googleapis.com/{bucket[1]}"
+    name = re.sub(r"[^\w.-]", "_", address.partition("?")[0].rstrip("/").rsplit("/", 1)[-1])
+    if not _ARCHIVE.search(name):
+        fact = f"`{address}` does not end in .tar.gz, .tgz, .tar or .npz"
+        hint = "give the address of an archive, a module of tfhub.dev, or the folder after downloading it"
+        raise DataError("bad-value", fact, hint)
+    return address, name
+
+
+def _sha256(fragment: str, address: str) -> str | None:
+    if not fragment:
+        return None
+    found = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
+    if not found:
+        raise DataError("bad-value", f"`#{fragment}` in `{address}`", "write #sha256= and 64 hexadecimal digits")
+    return found[1].lower()

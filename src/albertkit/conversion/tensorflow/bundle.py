@@ -1,0 +1,252 @@
+"""Tensor bundles: the checkpoints of TensorFlow 1 and 2, `prefix.index` and `prefix.data-00000-of-00001`.
+
+The index says of every tensor what it is and where; the shards are the tensors' bytes, end to end.
+Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
+"""
+
+import math
+import os
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertkit.conversion.tensorflow.encoding import MalformedError, crc32c, masked, read_varint, reading, write_varint
+from albertkit.conversion.tensorflow.index import (
+    MAX_INDEX_BYTES,
+    MESSAGES,
+    STRING,
+    VERSION,
+    Entry,
+    from_storage,
+    read_index,
+    storage_type,
+    type_name,
+    type_number,
+)
+from albertkit.conversion.tensorflow.object_graph import OBJECT_GRAPH, read_variable_names
+from albertkit.conversion.tensorflow.table import write_table
+from albertkit.errors import CheckpointError, DataError
+from albertkit.files import atomic_file
+
+_INDEX = ".index"
+_STATE = re.compile(r'^model_checkpoint_path: "(.*)"', re.MULTILINE)  # the first line of tf.train.CheckpointState
+
+
+class TensorBundle:
+    """A checkpoint opened for reading; use `TensorBundle.open`.
+
+    Attributes:
+        prefix: The path without `.index`.
+        names: Every tensor, in the order of the bytes of its name, without the object graph.
+    """
+
+    def __init__(self, prefix: str, entries: Mapping[str, Entry], shards: Mapping[int, NDArray[np.uint8]]) -> None:
+        self.prefix = prefix
+        self.names = [name for name in entries if name != OBJECT_GRAPH]
+        self._entries = entries
+        self._shards = shards
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "TensorBundle":
+        """Open a checkpoint: read its index, map its shards into memory, and check that every tensor lies inside them."""
+        prefix = find_prefix(path)
+        index = Path(f"{prefix}.index")
+        with reading(index):
+            size = index.stat().st_size
+            if size > MAX_INDEX_BYTES:
+                raise MalformedError(f"has {size:,} bytes; an index of more than {MAX_INDEX_BYTES:,} is not read")
+            num_shards, entries = read_index(index.read_bytes())
+        shards = {}
+        for number in sorted({entry.shard for entry in entries.values()}):
+            file = shard_file(prefix, number, num_shards)
+            shards[number] = _map(file)
+            with reading(file):
+                _check_sizes(entries, number, len(shards[number]))
+        return cls(prefix, entries, shards)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor; () is a scalar."""
+        return self._entries[name].shape
+
+    def dtype(self, name: str) -> str:
+        """TensorFlow's name of a tensor's type: "float32", "bfloat16", "int64", "string", …"""
+        return type_name(self._entries[name].dtype)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Return a tensor's values, with their checksum verified."""
+        entry = self._entries[name]
+        if entry.sliced:
+            fact = f"`{name}` in `{self.prefix}` is stored in slices (a partitioned variable)"
+            raise CheckpointError("unsupported", fact, "load it in TensorFlow and save it again without a partitioner")
+        if entry.dtype != STRING and storage_type(entry.dtype) is None:
+            fact = f"`{name}` in `{self.prefix}` is of the type {self.dtype(name)}"
+            raise CheckpointError("unsupported", fact, "floats, integers, bool and strings are read")
+        stored = np.array(self._shards[entry.shard][entry.offset : entry.offset + entry.size])
+        if entry.dtype == STRING:
+            with reading(self.prefix):
+                values, checksum = decode_strings(stored.tobytes(), math.prod(entry.shape))
+        else:
+            checksum = crc32c(stored)
+        if masked(checksum) != entry.checksum:
+            fact = f"`{name}` in `{self.prefix}` is corrupted: crc32c mismatch"
+            raise CheckpointError("corrupt", fact, "copy or download the checkpoint again")
+        if entry.dtype != STRING:
+            values = from_storage(stored, entry.dtype)
+        return values.reshape(entry.shape)
+
+    @cached_property
+    def variable_names(self) -> dict[str, str]:
+        """Every one of `names` with the name of its variable.
+
+        TensorFlow 2 keys its checkpoints by the path of a variable in a graph of Python objects and writes that graph
+        into them. A checkpoint of TensorFlow 1 has none: there, a key is the variable's name.
+        """
+        if OBJECT_GRAPH not in self._entries:
+            return {name: name for name in self.names}
+        graph = self.read(OBJECT_GRAPH)
+        with reading(self.prefix):
+            known = read_variable_names(graph)
+        return {name: known.get(name, name) for name in self.names}
+
+
+def shard_file(prefix: str, number: int, num_shards: int) -> str:
+    """Name of a file of tensors' bytes."""
+    return f"{prefix}.data-{number:05d}-of-{num_shards:05d}"
+
+
+def _map(file: str) -> NDArray[np.uint8]:
+    """Return a file's bytes, mapped into memory."""
+    path = Path(file)
+    if not path.is_file():
+        fact = f"there is no `{file}`, which holds the tensors of the index"
+        raise CheckpointError("missing-file", fact, "put the .index and every .data file into one folder")
+    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+
+
+def _check_sizes(entries: Mapping[str, Entry], shard: int, size: int) -> None:
+    for name, entry in entries.items():
+        if entry.shard == shard and entry.offset + entry.size > size:
+            raise MalformedError(
+                f"is cut short: it has {size:,} bytes, and `{name}` ends at byte {entry.offset + entry.size:,}"
+            )
+
+
+def write_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write a checkpoint of one shard that TensorFlow's own readers accept, byte for byte what its writer makes."""
+    table = [(b"", MESSAGES["Header"](num_shards=1, version={"producer": VERSION}).SerializeToString())]
+    with (
+        atomic_file(f"{prefix}.index") as index,  # renamed last: without the index there is no checkpoint
+        atomic_file(shard_file(str(prefix), 0, 1)) as shard,
+    ):
+        offset = 0
+        for name in sorted(tensors):
+            values = np.asarray(tensors[name])
+            number = type_number(values)
+            if number is None:
+                fact = f"`{name}` is an array of {values.dtype}, which cannot be written"
+                raise CheckpointError(
+                    "unsupported", fact, "floats, integers, bool and strings can: convert it with astype"
+                )
+            parts, checksum = _encode(values, number)
+            for part in parts:
+                shard.write(part)
+            size = sum(map(len, parts))
+            shape = {"dim": [{"size": length} for length in values.shape]}
+            entry = MESSAGES["Entry"](dtype=number, shape=shape, offset=offset, size=size, crc32c=masked(checksum))
+            table.append((name.encode(), entry.SerializeToString()))
+            offset += size
+        index.write(write_table(table))
+
+
+def _encode(values: NDArray[Any], number: int) -> tuple[Sequence[bytes | NDArray[np.uint8]], int]:
+    """Return the bytes of a tensor, and their checksum."""
+    if number == STRING:
+        return encode_strings(values.ravel().tolist())
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+    return [little], crc32c(little)
+
+
+def find_prefix(path: str | os.PathLike[str]) -> str:
+    """Return the prefix of the one checkpoint at a path: a prefix, an `.index` file, or a folder, itself or its `variables/`.
+
+    Of several, the folder's file `checkpoint`, which `tf.train.Saver` keeps up to date, chooses.
+    """
+    given = Path(path)
+    if not given.is_dir():
+        prefix = str(given).removesuffix(_INDEX)
+        if Path(prefix + _INDEX).is_file():
+            return prefix
+        hint = "give the path without .index, or the folder" + _listed(_prefixes(given.parent))
+        raise DataError("not-found", f"no TensorFlow checkpoint `{prefix}`: there is no file `{prefix}{_INDEX}`", hint)
+    found = [*_prefixes(given), *_prefixes(given / "variables")]
+    if len(found) > 1 and (chosen := _newest(given)) in found:
+        return str(chosen)
+    if len(found) > 1:
+        fact = f"`{given}` holds {len(found)} TensorFlow checkpoints"
+        raise CheckpointError("ambiguous", fact, "name one of them" + _listed(found))
+    if not found:
+        fact = f"no TensorFlow checkpoint in `{given}`: no file *{_INDEX}, there or in variables/"
+        raise DataError("not-found", fact, "give the folder that holds the .index and .data files")
+    return str(found[0])
+
+
+def _prefixes(folder: Path) -> list[Path]:
+    return sorted(file.with_suffix("") for file in folder.glob(f"*{_INDEX}") if file.is_file())
+
+
+def _newest(folder: Path) -> Path | None:
+    """Return what the folder's state file names; only the last part counts, for folders are moved."""
+    state = folder / "checkpoint"
+    if not state.is_file():
+        return None
+    named = _STATE.search(state.read_text(encoding="utf-8", errors="replace"))
+    return folder / Path(named[1]).name if named else None
+
+
+def _listed(prefixes: list[Path]) -> str:
+    return ": " + ", ".join(f"`{prefix}`" for prefix in prefixes) if prefixes else ""
+
+
+def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]:
+    """Return `count` strings (object array of bytes) from their bytes, and the checksum of everything, for the caller to compare.
+
+    Varint lengths, a masked checksum of the lengths, the strings end to end. Checksums run over the lengths as fixed-width
+    numbers, not as varints. Source: ReadStringTensor and WriteStringTensor of tensor_bundle.cc.
+    """
+    lengths, position = [], 0
+    for _ in range(count):
+        length, position = read_varint(stored, position, len(stored))
+        lengths.append(length)
+    if stored or count:  # TensorFlow reads a tensor of no strings and no bytes as well
+        end = position + 4
+        if end + sum(lengths) != len(stored):
+            raise MalformedError("has strings whose lengths do not fit their bytes")
+        fixed = _fixed_width(lengths)
+        if stored[position:end] != struct.pack("<I", masked(crc32c(fixed))):
+            raise MalformedError("has strings whose lengths do not have the checksum written behind them")
+        checksum, position = crc32c(fixed, stored[position:]), end
+    else:
+        checksum = 0
+    values = np.empty(count, object)
+    for i, length in enumerate(lengths):
+        values[i] = stored[position : position + length]
+        position += length
+    return values, checksum
+
+
+def encode_strings(strings: Sequence[bytes]) -> tuple[list[bytes], int]:
+    """Return the bytes of a tensor of strings, in parts, and the checksum of everything."""
+    lengths = [len(string) for string in strings]
+    fixed = _fixed_width(lengths)
+    behind = struct.pack("<I", masked(crc32c(fixed))) + b"".join(strings)
+    return [b"".join(map(write_varint, lengths)), behind], crc32c(fixed, behind)
+
+
+def _fixed_width(lengths: Sequence[int]) -> bytes:
+    return b"".join(length.to_bytes(4 if length < 1 << 32 else 8, "little") for length in lengths)

@@ -1,0 +1,189 @@
+"""The sorted table of LevelDB that a tensor bundle keeps its `.index` in.
+
+    data block …, metaindex block (empty), index block, footer of 48 bytes
+    block    entries, uint32 offset of every restart point, uint32 number of them; then its type in one byte (0: not
+             compressed) and a masked CRC-32C of block and type
+    entry    varints: bytes shared with the key before, bytes not shared, bytes of the value; then those key bytes, the value.
+             At a restart point, every 16 entries, nothing is shared
+    index    a key at or behind the last of each data block, with its handle: varint offset, varint size
+    footer   handle of the metaindex, handle of the index, zeros up to byte 40, magic number
+
+TensorFlow reads tables compressed with snappy, but its bundles were never written so (`TableBuilderOptions` in
+tensorflow/core/util/tensor_bundle/tensor_bundle.cc), and neither are they read here.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from albertkit.conversion.tensorflow.encoding import MalformedError, crc32c, masked, read_varint, write_varint
+
+BLOCK_SIZE = 262_144  # bytes from which on a data block is closed; tensorflow/core/lib/io/table_options.h
+RESTART_INTERVAL = 16
+_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
+_FOOTER_SIZE = 48
+_TRAILER_SIZE = 5
+_UNCOMPRESSED, _SNAPPY = 0, 1
+_MAX_EXPANSION = 16  # keys rebuilt from what they share, over the bytes of their block; about 4 in real files
+
+
+def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield every key with its value, in ascending order.
+
+    Every byte of the table is checked: blocks have to lie end to end, as they are written, and each has a checksum.
+    """
+    if len(data) < _FOOTER_SIZE or not data.endswith(_MAGIC):
+        raise MalformedError("does not end like a table of TensorFlow's: it is another kind of file, or cut short")
+    footer, magic = len(data) - _FOOTER_SIZE, len(data) - len(_MAGIC)
+    metaindex, position = _handle(data, footer, magic)
+    index, position = _handle(data, position, magic)
+    if any(data[position:magic]):
+        raise MalformedError("has a damaged footer")
+    end, previous = 0, None
+    for _, value in _entries(_block(data, index, footer)):
+        handle, stop = _handle(value, 0, len(value))
+        if handle.offset != end or stop != len(value):
+            raise MalformedError(f"has blocks that do not lie end to end: one at byte {handle.offset:,}, not {end:,}")
+        end = handle.end
+        for key, value in _entries(_block(data, handle, footer)):
+            if previous is not None and key <= previous:
+                raise MalformedError(f"has keys out of order: {key!r} behind {previous!r}")
+            previous = key
+            yield key, value
+    if (metaindex.offset, index.offset, footer) != (end, metaindex.end, index.end):
+        raise MalformedError("has blocks that do not lie end to end up to its footer")
+    for key, _ in _entries(_block(data, metaindex, footer)):
+        raise MalformedError(f"has a block of a kind that is not known, {key!r}")
+
+
+class _Handle(NamedTuple):
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Where the block ends with its trailer."""
+        return self.offset + self.size + _TRAILER_SIZE
+
+
+def _handle(data: bytes, position: int, end: int) -> tuple[_Handle, int]:
+    """Return a handle, and the position behind it."""
+    offset, position = read_varint(data, position, end)
+    size, position = read_varint(data, position, end)
+    return _Handle(offset, size), position
+
+
+def _block(data: bytes, handle: _Handle, footer: int) -> bytes:
+    """Return a block without its trailer, verified."""
+    if handle.end > footer:
+        raise MalformedError(f"is cut short: a block should end at byte {handle.end:,} of {footer:,}")
+    stop = handle.offset + handle.size
+    kind, checksum = struct.unpack_from("<BI", data, stop)
+    if masked(crc32c(data[handle.offset : stop + 1])) != checksum:
+        raise MalformedError(f"is damaged: the block at byte {handle.offset:,} does not fit its checksum")
+    if kind != _UNCOMPRESSED:
+        name = "snappy" if kind == _SNAPPY else f"an unknown method ({kind})"
+        raise MalformedError(f"is compressed with {name}, as no checkpoint of TensorFlow's is")
+    return data[handle.offset : stop]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    if len(block) < 4:
+        raise MalformedError("has a block without restart points")
+    (restarts,) = struct.unpack_from("<I", block, len(block) - 4)
+    end = len(block) - 4 * (restarts + 1)
+    if restarts < 1 or end < 0:
+        raise MalformedError(f"has a block of {len(block):,} bytes with {restarts:,} restart points")
+    position, key, rebuilt = 0, b"", 0
+    while position < end:
+        shared, position = read_varint(block, position, end)
+        unshared, position = read_varint(block, position, end)
+        size, position = read_varint(block, position, end)
+        value_at = position + unshared
+        if shared > len(key) or value_at + size > end:
+            raise MalformedError("has an entry that leaves its block")
+        rebuilt += shared
+        if rebuilt > _MAX_EXPANSION * len(block):
+            raise MalformedError(f"has keys that take more than {_MAX_EXPANSION} times their block's bytes")
+        key = key[:shared] + block[position:value_at]
+        position = value_at + size
+        yield key, block[value_at:position]
+
+
+def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return a table of the same bytes that TensorFlow's `TableBuilder` writes."""
+    table, index, block = bytearray(), _BlockBuilder(restart_interval=1), _BlockBuilder()
+    handle, last = b"", b""
+    for key, value in entries:
+        if handle:  # the key of a block's place in the index is known only now
+            index.add(_separator(last, key), handle)
+            handle = b""
+        block.add(key, value)
+        last = key
+        if block.size >= BLOCK_SIZE:
+            handle, block = _append(table, block), _BlockBuilder()
+    if block.entries:
+        handle = _append(table, block)
+    metaindex = _append(table, _BlockBuilder())
+    if handle:
+        index.add(_successor(last), handle)
+    handles = metaindex + _append(table, index)
+    return bytes(table + handles.ljust(_FOOTER_SIZE - len(_MAGIC), b"\0") + _MAGIC)
+
+
+class _BlockBuilder:
+    def __init__(self, restart_interval: int = RESTART_INTERVAL) -> None:
+        self.entries = bytearray()
+        self._restart_interval = restart_interval
+        self._restarts = [0]
+        self._since_restart = 0
+        self._last = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.entries) + 4 * (len(self._restarts) + 1)
+
+    def add(self, key: bytes, value: bytes) -> None:
+        shared = 0
+        if self._since_restart < self._restart_interval:
+            shared = _common_prefix(self._last, key)
+        else:
+            self._restarts.append(len(self.entries))
+            self._since_restart = 0
+        for number in (shared, len(key) - shared, len(value)):
+            self.entries += write_varint(number)
+        self.entries += key[shared:] + value
+        self._last = key
+        self._since_restart += 1
+
+    def finish(self) -> bytes:
+        restarts = [*self._restarts, len(self._restarts)]
+        return bytes(self.entries) + struct.pack(f"<{len(restarts)}I", *restarts)
+
+
+def _append(table: bytearray, block: _BlockBuilder) -> bytes:
+    """Add a block with its trailer; its handle."""
+    contents = block.finish()
+    handle = write_varint(len(table)) + write_varint(len(contents))
+    typed = contents + bytes([_UNCOMPRESSED])
+    table += typed + struct.pack("<I", masked(crc32c(typed)))
+    return handle
+
+
+def _common_prefix(one: bytes, other: bytes) -> int:
+    length = min(len(one), len(other))
+    return next((i for i in range(length) if one[i] != other[i]), length)
+
+
+def _separator(key: bytes, following: bytes) -> bytes:
+    """Return a short key at or behind `key` and before `following`."""
+    at = _common_prefix(key, following)
+    if at < len(key) and at < len(following) and key[at] + 1 < following[at]:
+        return key[:at] + bytes([key[at] + 1])
+    return key
+
+
+def _successor(key: bytes) -> bytes:
+    """Return a short key at or behind `key`."""
+    at = next((i for i, byte in enumerate(key) if byte != 0xFF), len(key))
+    return key[:at] + bytes([key[at] + 1]) if at < len(key) else key

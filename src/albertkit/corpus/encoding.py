@@ -1,0 +1,199 @@
+"""Batches of documents to ids, here or in worker processes; results come back in the order of the batches."""
+
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
+from albertkit.corpus.sentences import split_sentences
+from albertkit.corpus.store_format import token_dtype
+from albertkit.errors import MachineError
+
+# Batches a worker has before it, beside the one in its hands: 1 would let it wait for the reader at every batch.
+_AHEAD = 2
+# Threads without worker processes. Half of the work (1.1 of 2.2 s for 41 MB) is compiled and needs no interpreter lock, so
+# that a third would have nothing to do.
+_THREADS = 2
+
+
+@dataclass
+class EncodedBatch:
+    """The documents of a batch as ids; D counts all of them, also those without a token.
+
+    Args:
+        tokens: uint16 or uint32 [T].
+        sentence_lengths: uint32 [S], all above 0: a sentence without a token is left out.
+        document_sentences: uint32 [D], 0 for a document without a single token.
+        unknown: int64 [D], tokens that are the unknown piece.
+        unfinished: int64 [D], sentences of a document with one sentence a line that do not end in punctuation.
+        lines: int64 [D], all sentences of such a document.
+        line_tokens: int64 [D], their tokens.
+        process: Machine, id and peak memory in MB of the process that encoded it.
+    """
+
+    tokens: NDArray[Any]
+    sentence_lengths: NDArray[np.uint32]
+    document_sentences: NDArray[np.uint32]
+    unknown: NDArray[np.int64]
+    unfinished: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    line_tokens: NDArray[np.int64]
+    process: tuple[Any, int, float]
+
+    def keep(self, wanted: NDArray[np.bool_]) -> "EncodedBatch":
+        """Only some of the documents.
+
+        Args:
+            wanted: bool [D].
+        """
+        if wanted.all():
+            return self
+        sentences = np.repeat(wanted, self.document_sentences)
+        return EncodedBatch(
+            tokens=self.tokens[np.repeat(sentences, self.sentence_lengths)],
+            sentence_lengths=self.sentence_lengths[sentences],
+            document_sentences=self.document_sentences[wanted],
+            unknown=self.unknown[wanted],
+            unfinished=self.unfinished[wanted],
+            lines=self.lines[wanted],
+            line_tokens=self.line_tokens[wanted],
+            process=self.process,
+        )
+
+
+def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, language: str) -> EncodedBatch:
+    """Split documents into sentences and these into ids.
+
+    Args:
+        texts: The documents.
+        rules: What a line is, for each.
+        tokenizer: An `AlbertTokenizer`.
+        language: For the abbreviations.
+    """
+    sentences: list[str] = []
+    counts = []
+    unfinished = np.zeros(len(texts), np.int64)
+    lines = np.zeros(len(texts), np.int64)
+    for number, (text, rule) in enumerate(zip(texts, rules, strict=True)):
+        found = split_sentences(text, rule, language)
+        counts.append(len(found))
+        sentences += found
+        if rule == "sentence":
+            lines[number] = len(found)
+            unfinished[number] = sum(sentence[-1].isalnum() or sentence[-1] in ",-" for sentence in found)
+    ragged = tokenizer.encode_batch(sentences, num_threads=1)
+    lengths = np.diff(ragged.offsets)
+    # sentences of nothing but characters that the text rules remove have no token
+    before = np.concatenate([[0], np.cumsum(lengths > 0)])
+    document_ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    unknown_before = np.concatenate([[0], np.cumsum(ragged.ids == tokenizer.unk_id, dtype=np.int64)])
+    return EncodedBatch(
+        tokens=ragged.ids.astype(token_dtype(tokenizer.vocab_size)),
+        sentence_lengths=lengths[lengths > 0].astype(np.uint32),
+        document_sentences=np.diff(before[document_ends]).astype(np.uint32),
+        unknown=np.diff(unknown_before[ragged.offsets[document_ends]]),
+        unfinished=unfinished,
+        lines=lines,
+        line_tokens=np.diff(ragged.offsets[document_ends]) * (lines > 0),
+        process=(None, os.getpid(), peak_memory_mb()),
+    )
+
+
+def peak_memory_mb() -> float:
+    """The most memory this process ever had resident, in MB of 10^6 bytes.
+
+    Linux's VmHWM and not `ru_maxrss`, which in a process forked and then executed counts the parent's memory too.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    except OSError:
+        pass
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+_tokenizer: Any = None
+
+
+def _start(kind: type, folder: Path, fingerprint: str) -> None:
+    global _tokenizer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:  # a killed parent cannot stop its workers, and they would wait for batches for ever
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    _tokenizer = kind.from_pretrained(folder)  # type: ignore[attr-defined]
+    if _tokenizer.fingerprint != fingerprint:
+        raise ValueError(f"the tokenizer saved in {folder} is not the one that was given")
+
+
+def _work(texts: list[str], rules: list[str], language: str) -> EncodedBatch:
+    return encode_documents(texts, rules, _tokenizer, language)
+
+
+def encode_here(
+    work: Work, place: Place, is_new: Callable[[bytes], bool], folder: Path, workers: int
+) -> Generator[tuple[Batch, EncodedBatch], None, None]:
+    """Read and encode on this machine: one reader, worker processes or threads. Batches come in order, a few ahead.
+
+    Args:
+        work: What to read, and how.
+        place: Where to begin.
+        is_new: As `read_batches`.
+        folder: Where the tokenizer is saved; workers load it from there.
+        workers: Processes; 0 works on threads of this one.
+    """
+    tokenizer, language = work.tokenizer, work.settings.language
+    pool: Executor
+    encode: Callable[[list[str], list[str]], EncodedBatch]
+    if workers:
+        arguments = (type(tokenizer), folder, tokenizer.fingerprint)
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=arguments)
+        encode = partial(_work, language=language)
+    else:
+        pool = ThreadPoolExecutor(_THREADS)
+        encode = partial(encode_documents, tokenizer=tokenizer, language=language)
+    ahead: deque[tuple[Batch, Future[EncodedBatch]]] = deque()
+    before = sum(file.size for file in work.files[: place.file])
+    try:
+        rest = Part(tuple(work.files[place.file :]), place.file, skip=place.document)
+        for batch in read_batches(rest, work, is_new):
+            batch.stored_bytes += before
+            ahead.append((batch, pool.submit(encode, batch.texts, batch.rules)))
+            if len(ahead) > (workers or _THREADS) * (1 + _AHEAD):
+                first, future = ahead.popleft()
+                yield first, future.result()
+        while ahead:
+            first, future = ahead.popleft()
+            yield first, future.result()
+    except BrokenProcessPool:
+        raise MachineError(
+            "worker-died",
+            "a worker process died: killed for want of memory, or it could not start",
+            "run the same command again to go on, with fewer --workers; a Python script needs "
+            '`if __name__ == "__main__":` around its call, or workers=0',
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,86 @@
+"""Rows of input that cannot be used: reported at once, or counted and left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from albertkit.errors import DataError
+
+_SHOWN = 5  # bad rows that a command prints
+
+
+class Unusable(ValueError):
+    """Raised where one row is read that cannot be used: the reason, and a hint if there is a better one than to mend it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason, hint)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row that cannot be used.
+
+    Attributes:
+        file: Path of the file.
+        line: Line, from 1; of JSON documents the number of the record, from 1.
+        reason: What is wrong with it.
+        where: How the row is called: "line 5", or what it is better known by, such as the id of a question.
+        hint: What to do about it; "": mend it, or skip it.
+    """
+
+    file: str
+    line: int
+    reason: str
+    where: str = ""
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", self.where or f"line {self.line:,}")
+
+
+@dataclass
+class Faults:
+    """Collects faults, or stops at the first.
+
+    Attributes:
+        on_error: "stop" raises at the first fault, "skip" collects them.
+        found: What was found so far.
+        notes: What was done to whole files that a person should know; each thing once.
+    """
+
+    on_error: Literal["stop", "skip"] = "stop"
+    found: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, file: object, line: int, reason: str, hint: str = "", where: str = "") -> None:
+        """Note a row that cannot be used, or raise an error for it; arguments as in `Fault`."""
+        fault = Fault(str(file), line, reason, where, hint)
+        if self.on_error == "stop":
+            raise DataError(
+                "bad-row",
+                f"`{file}`, {fault.where}: {reason}",
+                hint or "mend the row, or leave such rows out with --on-error skip",
+            )
+        self.found.append(fault)
+
+    def lines(self) -> tuple[str, ...]:
+        """Return a line for each bad row."""
+        return tuple(f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.found)
+
+    def note(self, text: str) -> None:
+        """Note what was done to a file."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def first_of(lines: Sequence[str], where: str) -> tuple[str, ...]:
+    """Return the first lines of a list for people, and how many more there are and where all of them stand."""
+    more = len(lines) - _SHOWN
+    return (*lines[:_SHOWN], f"and {more:,} more; {where}") if more > 0 else tuple(lines)
+
+
+def counted(count: int, thing: str) -> str:
+    """Return a number of things: "1 row", "2,000 rows"; a thing that ends in "y" has "ies"."""
+    if count == 1:
+        return f"1 {thing}"
+    return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"

@@ -1,0 +1,45 @@
+"""Which columns of a table hold what; the same options in every command that reads a table."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from cyclopts import Parameter
+
+IDS = ("id", "index", "idx", "guid")  # `albertkit predict` writes id, GLUE's submissions have index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Names of the columns of a table; None: the column is missing, or called as the task has it.
+
+    Attributes:
+        text: Column of the text, or of the first of a pair.
+        pair: Column of the second text.
+        label: Column of the label: a name or a number; several columns of 0 and 1 with commas between for `multilabel`.
+        id: Column of the name of an example in predictions. Default: `id`, `index`, `idx` or `guid`, if it is there, else
+            its place in the file, from 0.
+        columns: Names of all columns, with commas between, of a file without a header.
+        quoted: Whether fields are in quotes. Default: with commas between them they may be, with tabs not.
+    """
+
+    title: ClassVar[str] = "Columns of a table"
+    text: Annotated[str | None, Parameter(name=("--text-column", "--text"))] = None
+    pair: Annotated[str | None, Parameter(name=("--pair-column", "--pair"))] = None
+    label: Annotated[str | None, Parameter(name=("--label-column", "--label"))] = None
+    id: Annotated[str | None, Parameter(name=("--id-column", "--id"))] = None
+    columns: str | None = None
+    quoted: bool | None = None
+
+    def settings(self) -> dict[str, object]:
+        """Return the names that are given, as fields of a task on texts."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if self.columns is not None:
+            given["columns"] = tuple(name.strip() for name in self.columns.split(","))
+        return given
+
+
+def named_options(given: Iterable[str]) -> str:
+    """Return fields of `Columns` as options of the command line: "--text-column and --quoted"."""
+    options = [f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}" for name in given]
+    return " and ".join(options)

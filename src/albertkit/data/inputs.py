@@ -1,0 +1,235 @@
+"""Which files a corpus consists of, and their bytes: globs, folders and URLs, gzip, xz and zstandard, streamed."""
+
+import glob
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import IO, Any, cast
+
+import fsspec
+import zstandard
+
+from albertkit.addresses import file_system, is_remote, reaching
+from albertkit.errors import DataError
+
+_CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
+_READ_BYTES = 1 << 20
+_MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
+_BROKEN = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file of a corpus.
+
+    Args:
+        path: Local path or URL.
+        size: Bytes as stored (compressed), 0 if unknown.
+        modified: Time of the last change in nanoseconds, 0 if unknown.
+    """
+
+    path: str
+    size: int
+    modified: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
+    """Return the files that paths, globs, folders and URLs name.
+
+    Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted by path. Names in a
+    folder that begin with a dot are passed over, and a file named twice is read once.
+
+    Args:
+        inputs: Paths, globs (`**` for any depth), folders, or URLs that fsspec knows (`s3://…`, `https://…`).
+    """
+    found: dict[str, InputFile] = {}
+    for item in inputs:
+        name = os.fspath(item)
+        for file in _remote(name) if is_remote(name) else _local(name):
+            found.setdefault(file.path, file)
+    if not found:
+        named = ", ".join(f"`{os.fspath(item)}`" for item in inputs) or "no input"
+        raise DataError("not-found", f"{named}: no file there", "name files, folders or globs")
+    return list(found.values())
+
+
+def _local(name: str) -> list[InputFile]:
+    path = os.path.abspath(os.path.expanduser(name))
+    if os.path.exists(path):
+        names = _files_below(path) if os.path.isdir(path) else [path]
+    else:
+        names = []
+        for match in sorted(glob.glob(path, recursive=True)):
+            names += _files_below(match) if os.path.isdir(match) else [match]
+        if not names:
+            raise DataError("not-found", f"no such file or folder: `{name}`", _neighbour(path))
+    files = []
+    for match in names:
+        if not os.access(match, os.R_OK):
+            raise DataError("no-permission", f"no permission to read `{match}`", f"chmod +r '{match}'")
+        status = os.stat(match)
+        files.append(InputFile(match, status.st_size, status.st_mtime_ns))
+    return files
+
+
+def _files_below(folder: str) -> list[str]:
+    found = []
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+    return sorted(name for name in found if os.path.isfile(name))
+
+
+def _neighbour(path: str) -> str:
+    folder, name = os.path.split(path)
+    if any(sign in name for sign in "*?[") or not os.path.isdir(folder):
+        return "check the path; quote a glob if the shell should leave it alone"
+    there = sorted(os.listdir(folder))
+    if close := get_close_matches(name, there[:1000], n=1, cutoff=_CLOSE):
+        return f"did you mean `{close[0]}`?"
+    listed = ", ".join(there[:_LISTED]) + f", … ({len(there):,} in all)" * (len(there) > _LISTED)
+    return f"`{folder}` holds {listed}" if there else f"the folder `{folder}` is empty"
+
+
+def _remote(url: str) -> list[InputFile]:
+    system, path = file_system(url)
+    with reaching(url):
+        if any(sign in path for sign in "*?["):
+            details = system.glob(path, detail=True)
+        elif system.isdir(path):
+            details = system.find(path, detail=True)
+        else:
+            details = {path: system.info(path)}
+    if not details:
+        raise DataError("not-found", f"no file matches `{url}`", "check the address")
+    return [
+        InputFile(system.unstrip_protocol(name), int(info.get("size") or 0))
+        for name, info in sorted(details.items())
+        if info.get("type") != "directory"
+    ]
+
+
+class ByteStream:
+    """The bytes of an input file, decompressed, whatever it is called: the first bytes say how it is packed."""
+
+    def __init__(self, file: InputFile) -> None:
+        self.file = file
+        remote = is_remote(file.path)
+        raw = fsspec.open(file.path, "rb").open() if remote else open(file.path, "rb", buffering=0)  # noqa: SIM115
+        self._raw = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
+        head = self._raw.peek(8)[:8]
+        self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+        self._stream: IO[bytes] = self._unpack()
+        self._ahead = b""
+        self._left: int | None = None  # bytes still to be read, if there is a limit
+
+    def _unpack(self) -> IO[bytes]:
+        if self.packing == "gzip":
+            return cast(IO[bytes], gzip.GzipFile(fileobj=self._raw))
+        if self.packing == "xz":
+            return cast(IO[bytes], lzma.LZMAFile(self._raw))
+        if self.packing == "zstandard":
+            return cast(IO[bytes], _ZstandardStream(cast(IO[bytes], self._raw)))
+        return self._raw
+
+    def limit(self, start: int, end: int | None) -> None:
+        """Read only the bytes from `start` to before `end` (None: to the end) of a file that is not compressed."""
+        self._ahead = b""
+        self._raw.seek(start)
+        self._left = None if end is None else end - start
+
+    def peek(self, size: int) -> bytes:
+        """Return the next bytes, at most `size`, without consuming them."""
+        while len(self._ahead) < size and (more := self._read(size - len(self._ahead))):
+            self._ahead += more
+        return self._ahead[:size]
+
+    def read(self, size: int = _READ_BYTES) -> bytes:
+        """Return up to `size` bytes; none at the end."""
+        if self._ahead:
+            chunk, self._ahead = self._ahead[:size], self._ahead[size:]
+            return chunk
+        if self._left is None:
+            return self._read(size)
+        chunk = self._read(min(size, self._left))
+        self._left -= len(chunk)
+        return chunk
+
+    def _read(self, size: int) -> bytes:
+        try:
+            chunk = self._stream.read(size)
+        except EOFError:
+            raise DataError(
+                "corrupt",
+                f"`{self.file.path}` is cut off in the middle of its {self.packing} stream",
+                "copy or download it again",
+            ) from None
+        except _BROKEN as error:
+            raise DataError(
+                "corrupt",
+                f"`{self.file.path}` is not a sound {self.packing} file: {error}",
+                "copy or download it again",
+            ) from None
+        return chunk
+
+    def position(self) -> int:
+        """Return the bytes of the stored (compressed) file consumed so far, for the progress display."""
+        try:
+            return self._raw.tell()
+        except (OSError, ValueError):
+            return 0
+
+    def seekable_file(self) -> IO[bytes] | None:
+        """Return the underlying file, if it is neither compressed nor a pipe."""
+        return self._raw if self.packing is None and self._raw.seekable() else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+        self._raw.close()
+
+    def __enter__(self) -> "ByteStream":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class _ZstandardStream(io.RawIOBase):
+    """Frames one after the other; `zstandard.stream_reader` takes a truncated file for a whole one, this does not."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._frame: Any = None
+        self._packed = b""
+        self._text = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while not self._text:
+            if not self._packed:
+                self._packed = self._raw.read(1 << 17)
+                if not self._packed:
+                    if self._frame is not None:
+                        raise EOFError
+                    return b""
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._text = self._frame.decompress(self._packed)
+            self._packed = b""
+            if self._frame.eof:
+                self._packed, self._frame = self._frame.unused_data, None
+        chunk, self._text = self._text[:size], self._text[size:]
+        return chunk

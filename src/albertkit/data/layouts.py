@@ -1,0 +1,186 @@
+"""Layouts: what the files of a task are called, and which of their columns hold what."""
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from albertkit.data.tables import EXTENSIONS, PACKINGS, Quoting, Table
+from albertkit.errors import DataError
+
+TABLE_FILES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+
+_CLOSE, _CLOSE_LABEL = 0.6, 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
+
+
+@dataclass(frozen=True)
+class Form:
+    """The columns of one form in which a task's rows are found.
+
+    Attributes:
+        text: Column of the text, or of the first of a pair.
+        pair: Of the second text; "" for none.
+        label: Of the label; "" for none.
+        ids: Names that the column of the ids may have. Without any of them the number of the row is the id.
+        numbered: What the labels 0, 1, … stand for in this form. Empty: numbers are no labels, or names as any other.
+        header: Of files without a header: names of the first columns.
+    """
+
+    text: str
+    pair: str = ""
+    label: str = ""
+    ids: tuple[str, ...] = ()
+    numbered: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+
+    def wanted(self, labelled: bool) -> list[str]:
+        """Return the columns without which nothing can be read."""
+        return [name for name in (self.text, self.pair, self.label if labelled else "") if name]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The official layout of a task.
+
+    Attributes:
+        kind: classification or regression.
+        forms: Forms of its rows; the first that fits a file is taken.
+        labels: Names of the labels in the order of their indices; none for a regression.
+        metric: The score that counts.
+        folder: Name of its folder in a collection such as GLUE.
+        files: Split to the names, without extension, that its file may have, best first.
+        submissions: Split to the name of the submission file, without extension; "" for all other splits.
+        quoted: As `Table`.
+        similar_from: Of a regression whose benchmark also scores pairs as similar or not: the label from which they are.
+        empty_pairs: Whether a row whose second text is empty is a single text; else it is a bad row.
+    """
+
+    kind: str
+    forms: tuple[Form, ...]
+    labels: tuple[str, ...] = ()
+    metric: str = "accuracy"
+    folder: str = ""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TABLE_FILES)
+    submissions: Mapping[str, str] = field(default_factory=dict)
+    quoted: Quoting = "commas"
+    empty_pairs: bool = False
+    similar_from: float | None = None
+
+
+def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "") -> dict[str, Path]:
+    """Return the files of a folder by split: the first of each split's names that is there and is no other split's.
+
+    `data` is the folder, one above it that holds it under the name `folder`, or one file, which is then "train".
+    """
+    if data.is_file():
+        return {"train": data}
+    if not data.is_dir():
+        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
+    if folder and (data / folder).is_dir():
+        data = data / folder
+    found: dict[str, Path] = {}
+    for split, names in files.items():
+        for name in names:
+            parent, _, stem = name.rpartition("/")
+            paths = _tables(Path(os.path.normpath(data / parent)))[stem]
+            if len(paths) > 1:
+                listed = " and ".join(f"`{path.name}`" for path in paths)
+                raise DataError("ambiguous", f"`{data}` has {listed} for {split}", "keep one, or name the file itself")
+            if paths and paths[0] not in found.values():
+                found[split] = paths[0]
+                break
+    if not found:
+        there = sorted(os.listdir(data))
+        looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
+        raise DataError(
+            "missing-file",
+            f"`{data}` has none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
+            f"; it holds {', '.join(there[:10]) or 'nothing'}{' …' * (len(there) > 10)}",
+            "name the folder that holds them, or the file itself",
+        )
+    return found
+
+
+def _tables(folder: Path) -> dict[str, list[Path]]:
+    """Return the tables of a folder by name without extensions."""
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        parts = path.name.split(".")
+        if parts[-1].lower() in PACKINGS:
+            parts.pop()
+        if len(parts) > 1 and parts[-1].lower() in EXTENSIONS and path.is_file():
+            found[".".join(parts[:-1])].append(path)
+    return found
+
+
+def choose_form(
+    table: Table,
+    forms: Sequence[Form],
+    labels: Sequence[str],
+    labelled: bool,
+    name: str,
+    others: Mapping[str, Sequence[Form]] | None = None,
+) -> Form:
+    """Return the form of a table; the table is told if its first line is a row.
+
+    Args:
+        table: Just opened.
+        forms: Those it may have.
+        labels: Of the task; none for a regression. The first line is only taken for a row if there is a label in it.
+        labelled: Whether the label's column must be there.
+        name: Of the task, for the error.
+        others: Forms of other tasks, by name: the error names a task whose columns the file has.
+    """
+    for form in forms:
+        if not form.header and set(form.wanted(labelled)) <= set(table.columns):
+            table.check(form.wanted(labelled))
+            return form
+    for form in forms:
+        if form.header and not table.has_own_names and _is_row(table.columns, form, labels):
+            table.without_header(form.header, more_fields=True)
+            return form
+    with_header = [form for form in forms if not form.header]
+    nearest = max(with_header, key=lambda form: len(set(form.wanted(labelled)) & set(table.columns)))
+    missing = [column for column in nearest.wanted(labelled) if column not in table.columns]
+    listed = ", ".join(f"`{column[:40]}`" for column in table.columns)
+    hint = _columns_hint(table, nearest, missing, labelled)
+    alike = [other for other, theirs in (others or {}).items() if any(_fits(form, table) for form in theirs)]
+    if alike:
+        hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
+    raise DataError("missing-column", f"`{table.path}`: no column `{missing[0]}` for {name}, only {listed}", hint)
+
+
+def _fits(form: Form, table: Table) -> bool:
+    return not form.header and bool(form.label) and set(form.wanted(True)) <= set(table.columns)
+
+
+def _columns_hint(table: Table, form: Form, missing: Sequence[str], labelled: bool) -> str:
+    """Return a hint for a table that lacks columns of its nearest form."""
+    only_label = missing == [form.label]
+    if close := get_close_matches(missing[0], table.columns, n=1, cutoff=_CLOSE_LABEL if only_label else _CLOSE):
+        return f"did you mean `{close[0]}`?"
+    if only_label:
+        return (
+            "is it a file without labels? It can be predicted, not trained on or scored; "
+            "else name their column with --label-column"
+        )
+    columns = {"--text-column": form.text, "--pair-column": form.pair, "--label-column": labelled and form.label}
+    return f"name its columns: {' '.join(f'{option} COLUMN' for option, needed in columns.items() if needed)}"
+
+
+def _is_row(fields: Sequence[str], form: Form, labels: Sequence[str]) -> bool:
+    place = form.header.index(form.label)
+    if place >= len(fields):
+        return False
+    return fields[place] in labels if labels else is_number(fields[place])
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

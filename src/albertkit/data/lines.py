@@ -1,0 +1,76 @@
+"""Lines of text files, whatever they are packed with, and what to say of lines that are no text."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from albertkit.data.inputs import ByteStream, InputFile
+from albertkit.encodings import SAMPLE_BYTES, encoding_advice
+from albertkit.errors import AlbertKitError, DataError
+
+LONGEST = 64 << 20  # characters of a line or a record
+NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
+    """Yield line numbers from 1 and lines without their ends. Bytes that are not UTF-8 become lone surrogates."""
+    number, rest = 1, b""
+    while True:
+        chunk = stream.read()
+        block = rest + chunk
+        end = block.rfind(b"\n") + 1 if chunk else len(block)
+        block, rest = block[:end], block[end:]
+        if len(rest) > LONGEST:
+            fact = f"`{stream.file.path}`: a line is longer than {LONGEST:,} bytes"
+            raise DataError("bad-row", fact, "a table has one row a line")
+        text = block.decode("utf-8", "surrogateescape")  # lines are whole, so no character is cut in two
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        if text:
+            for line in text.removesuffix("\n").split("\n"):
+                yield number, line.removesuffix("\r")
+                number += 1
+        if not chunk:
+            return
+
+
+def has_half_characters(text: str) -> bool:
+    """Return whether a text holds lone surrogates: what `lines` makes of bytes that are not UTF-8, and what JSON can spell."""
+    return not text.isascii() and _HALF.search(text) is not None
+
+
+def not_json(error: ValueError | RecursionError) -> str:
+    """Return what is wrong with one line of JSON. Its line number is left out: there it is always 1."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg}, column {error.colno}"
+    return NOT_UTF8 if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
+
+
+def not_utf8(path: str) -> str:
+    """Return what to do about bytes that are not UTF-8."""
+    return f"{_advice(path)}; or leave such rows out with --on-error skip"
+
+
+@lru_cache(maxsize=8)
+def _advice(path: str) -> str:
+    """Return the encoding of a file, from the first of its lines that is not UTF-8 on. Asked for every such row."""
+    sample = b""
+    try:
+        with ByteStream(InputFile(path, 0)) as stream:
+            if stream.peek(4) == b"PAR1":
+                return "write its texts as UTF-8"
+            while (block := stream.read()) and len(sample) < SAMPLE_BYTES:
+                sample += b"".join(line for line in block.splitlines(keepends=True) if not _is_utf8(line))
+    except (OSError, AlbertKitError):  # what is wrong with the file is reported elsewhere
+        sample = b""
+    return encoding_advice(sample[:SAMPLE_BYTES], path)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,130 @@
+"""Training batches of features: every epoch in another order, an update at a time, at a place that is two integers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from albertkit.data.features import Features, LabelledBatch
+from albertkit.errors import ConfigError, DataError
+
+
+class ExampleStream:
+    """Endless updates, each a list of micro-batches; `training.loop.Stream`.
+
+    The examples of an epoch are put in a random order. An update takes the next `batch_size` of them with all their
+    sequences, whatever their lengths: published settings mean that. Within an update the sequences are sorted by length, so
+    that those of one length meet (they attend together), dealt to the processes, and cut into micro-batches of at most
+    `batch_tokens`. The last update of an epoch may have fewer examples, and if those are fewer than the processes, some get an
+    empty batch.
+
+    Args:
+        features: Labelled.
+        grouped: Whether all sequences of an example must be in one micro-batch, because they compete.
+        batch_size: Examples of an update, over all processes.
+        batch_tokens: Most tokens of a micro-batch; what is longer and cannot be cut makes one alone.
+        seed: Of the orders.
+        rank: Number of this process.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        grouped: bool = False,
+        *,
+        batch_size: int,
+        batch_tokens: int,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        bounds = np.append(np.unique(features.examples, return_index=True)[1], features.num_sequences)
+        self._features, self._bounds, self._grouped = features, bounds, grouped
+        self._lengths = np.diff(features.offsets[bounds])
+        self._batch_size, self._batch_tokens, self._seed = batch_size, batch_tokens, seed
+        self._rank, self._world_size = rank, world_size
+        self._epoch, self._cursor = 0, 0
+        self._order: tuple[int, np.ndarray] | None = None
+        if batch_size < world_size:
+            raise ConfigError(
+                "bad-value",
+                f"an update of {batch_size} examples cannot be shared by {world_size} processes",
+                f"use --batch-size {world_size} or more",
+            )
+        if self.num_examples < world_size:
+            raise DataError(
+                "too-little-data", f"{self.num_examples} training examples for {world_size} processes", "add some"
+            )
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples in an epoch."""
+        return len(self._lengths)
+
+    def __next__(self) -> list[LabelledBatch]:
+        if self._cursor >= self.num_examples:
+            self._epoch, self._cursor = self._epoch + 1, 0
+        examples = self._epoch_order()[self._cursor : self._cursor + self._batch_size]
+        self._cursor += len(examples)
+        update = examples[np.argsort(self._lengths[examples], kind="stable")]
+        examples = update[self._rank :: self._world_size]
+        if self._grouped:
+            runs = [
+                self._sequences(run) for run in cut_by_tokens(self._lengths[examples], self._batch_tokens, examples)
+            ]
+        else:
+            sequences = self._sequences(examples)
+            lengths = self._features.lengths[sequences]
+            order = np.argsort(lengths, kind="stable")
+            runs = cut_by_tokens(lengths[order], self._batch_tokens, sequences[order])
+        batches = [self._features.batch(run) for run in runs or [np.zeros(0, np.int64)]]
+        return [replace(batch, update_examples=update) for batch in batches]
+
+    def state(self) -> dict[str, Any]:
+        """Return where the next update starts, and what must be the same on resume."""
+        return {"epoch": self._epoch, "cursor": self._cursor, "seed": self._seed, "examples": self.num_examples}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken."""
+        check_same_stream(state, {"seed": self._seed, "examples": self.num_examples})
+        self._epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
+
+    def _epoch_order(self) -> np.ndarray:
+        if self._order is None or self._order[0] != self._epoch:
+            generator = np.random.default_rng([self._seed, self._epoch])
+            self._order = self._epoch, generator.permutation(self.num_examples)
+        return self._order[1]
+
+    def _sequences(self, examples: np.ndarray) -> np.ndarray:
+        found = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:
+    """Cut values into runs whose lengths add up to at most a budget; a longer one makes a run alone.
+
+    Args:
+        lengths: int64 [N], of each value.
+        budget: Tokens of a run.
+        values: [N].
+    """
+    runs, start, taken = [], 0, 0
+    for place, length in enumerate(lengths.tolist()):
+        if place > start and taken + length > budget:
+            runs.append(values[start:place])
+            start, taken = place, 0
+        taken += length
+    return [*runs, values[start:]] if start < len(values) else runs
+
+
+def check_same_stream(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse a saved stream of other data or another seed."""
+    for name, value in own.items():
+        if saved.get(name) != value:
+            raise ConfigError(
+                "changed",
+                f"{name} of the saved stream: {saved.get(name)}; of this one: {value}",
+                "resume with the data and the settings that the run was started with",
+            )

@@ -1,0 +1,449 @@
+"""Rows of any table, by column name: CSV, TSV, JSON lines, a JSON array, Parquet; gzip, xz and zstandard. Streaming.
+
+A reader is opened for the kind of file: it returns a `_Source`, which yields records as lists of fields or as dictionaries.
+"""
+
+import csv
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, Literal, NamedTuple, Self
+
+from albertkit.data.bad_rows import Faults
+from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.lines import LONGEST, NOT_UTF8, has_half_characters, lines, not_json, not_utf8
+from albertkit.encodings import conversion
+from albertkit.errors import DataError, MissingExtraError, near_miss
+
+EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
+PACKINGS = ("gz", "xz", "zst")
+Quoting = bool | Literal["commas", "look"] | None
+
+_SAMPLE = 1 << 20
+_SEPARATORS = "\t,;"
+_QUOTES = 'double the quotes within quoted fields; if `"` is a character as any other here, say --no-quoted'
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"\s*")
+
+_Report = Callable[[int, str, str], None]  # takes line, reason and hint of a record that cannot be read
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        number: Its place among the rows, from 0; rows that cannot be read are counted.
+        line: Its line in the file, from 1; of JSON arrays and Parquet the number of the record, from 1.
+        values: Column name to text.
+    """
+
+    number: int
+    line: int
+    values: dict[str, str]
+
+
+class _Source(NamedTuple):
+    """An open table: its columns, its records when called with the wanted columns, and whether they are dictionaries."""
+
+    columns: tuple[str, ...]
+    records: Callable[[Sequence[str]], Iterator[tuple[int, Any]]]
+    has_own_names: bool
+
+
+class Table:
+    """A table, opened at its first row. The first bytes say what it is, and the extension where they leave it open.
+
+    - A separated table has the tab, comma or semicolon that its first line holds, that of its extension first.
+    - With commas and semicolons fields may be in quotes, with tabs they are not: GLUE's never are.
+    - JSON and Parquet have names of their own; an object within an object gives names such as `labels.label`.
+
+    Args:
+        file: Path or URL.
+        quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
+            decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
+        faults: Collects every row that cannot be read. Default: such a row is an error.
+        lines_unless: Lists of columns, of one task: a `.txt` file, or one without an extension, that has none of these lists in
+            its first line is read as a text a line, as a table with one column, the first one named. Default: a table.
+
+    Attributes:
+        path: Of the file.
+        columns: Names of the columns; of a separated table the fields of its first line.
+        has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
+        is_lines: Whether every line is a text.
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        *,
+        quoted: Quoting = None,
+        faults: Faults | None = None,
+        lines_unless: Sequence[Sequence[str]] = (),
+    ) -> None:
+        if os.path.isdir(file):
+            raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the table")
+        self._stream = ByteStream(find_inputs([file])[0])
+        self.path = self._stream.file.path
+        self._faults = faults if faults is not None else Faults()
+        self._number = 0
+        self._more_fields = False  # than there are names
+        self._has_lines = True  # a record is a line of the file, or its number is all that is known
+        self._first_row: list[tuple[int, list[str]]] = []
+        self.is_lines = False
+        try:
+            source = self._open(quoted, lines_unless)
+        except BaseException:
+            self._stream.close()
+            raise
+        self.columns, self._records, self.has_own_names = source
+
+    def _open(self, quoted: Quoting, lines_unless: Sequence[Sequence[str]]) -> _Source:
+        sample = self._stream.peek(_SAMPLE)
+        _refuse_binary(sample, self.path)
+        start = sample.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not start:
+            raise DataError("empty", f"`{self.path}` is empty", "name a file with rows")
+        extension = next((p for p in reversed(self._stream.file.name.lower().split(".")) if p in EXTENSIONS), "")
+        if start.startswith(b"PAR1"):
+            self._has_lines = False
+            return _open_parquet(self._stream)
+        if extension in ("parquet", "pq"):
+            fact = f"`{self.path}` is called Parquet, but is not: it does not begin with PAR1"
+            raise DataError("corrupt", fact, "copy or download it again, or call it what it is, such as .csv")
+        if start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt"):
+            self._has_lines = not start.startswith(b"[")
+            return _open_json(self._stream, not self._has_lines, self._bad)
+        if lines_unless and extension in ("", "txt"):
+            first = start.split(b"\n", 1)[0].decode("utf-8", "replace")
+            header = {name.strip().strip('"') for name in re.split(r"[\t,;]", first)}
+            self.is_lines = not any(header.issuperset(columns) for columns in lines_unless)
+        if self.is_lines:
+            name = lines_unless[0][0]
+            return _Source((name,), lambda _: ((n, {name: line}) for n, line in lines(self._stream)), True)
+        return _open_separated(self._stream, sample, extension, quoted, self._bad)
+
+    def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
+        """Declare that the first line of a separated table is a row.
+
+        Args:
+            names: Of the columns.
+            more_fields: Whether rows may have further fields, which are ignored; such rows may also lack those fields at the
+                end that are not asked for.
+        """
+        self._first_row = [(1, list(self.columns))]
+        self.columns, self._more_fields = tuple(names), more_fields
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """Yield the rows from where the table stands, in order, with the wanted columns (default: all)."""
+        wanted = list(self.columns if columns is None else dict.fromkeys(columns))
+        self.check(wanted)
+        reading = self._values_by_name(wanted) if self.has_own_names else self._values_by_place(wanted)
+        with self._stream:
+            for line, values in reading:
+                if any(map(has_half_characters, values.values())):
+                    self._bad(line, NOT_UTF8, not_utf8(self.path))
+                    continue
+                yield Row(self._number, line, values)
+                self._number += 1
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Refuse columns that are missing, or that occur twice."""
+        for name in columns:
+            there = self.columns.count(name)
+            if there == 0:
+                listed = ", ".join(f"`{column[:40]}`" for column in self.columns)
+                hint = near_miss(name, self.columns)
+                if not hint.startswith("did you"):
+                    hint = "name one of these; if the first line is a row, name all columns with --columns"
+                raise DataError("missing-column", f"`{self.path}` has no column `{name}`, only {listed}", hint)
+            if there > 1:
+                fact = f"`{self.path}` has {there} columns `{name}`"
+                raise DataError("ambiguous", fact, "give them different names")
+
+    def _values_by_name(self, wanted: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        for line, record in self._records(wanted):
+            if missing := [name for name in wanted if name not in record]:
+                self._bad(line, f"no `{missing[0]}`", "")
+            else:
+                yield line, {name: record[name] for name in wanted}
+
+    def _values_by_place(self, wanted: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        places = [self.columns.index(name) for name in wanted]
+        width, least = len(self.columns), max(places, default=0) + 1
+        empty_line = 0
+        for line, fields in itertools.chain(self._first_row, self._records(wanted)):
+            if not fields:
+                empty_line = empty_line or line
+                continue
+            if empty_line:  # one at the end of a file is none
+                self._bad(empty_line, "an empty line", "")
+                empty_line = 0
+            if len(fields) == width or (self._more_fields and len(fields) >= least):
+                yield line, {name: fields[place] for name, place in zip(wanted, places, strict=True)}
+            else:
+                in_quotes = any(field.startswith('"') for field in fields)
+                reason = f"{len(fields):,} field{'s' * (len(fields) != 1)}, but the table has {width:,} columns"
+                self._bad(line, reason, "if fields are in quotes, say --quoted" * in_quotes)
+
+    def _bad(self, line: int, reason: str, hint: str) -> None:
+        self._number += 1
+        self.add_fault(line, reason, hint)
+
+    def add_fault(self, line: int, reason: str, hint: str = "") -> None:
+        """Report a row that cannot be used; arguments as in `Row` and `Faults.add`."""
+        self._faults.add(self.path, line, reason, hint, "" if self._has_lines else f"record {line:,}")
+
+    def close(self) -> None:
+        """Close the file; reading to the end does it, too."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _refuse_binary(head: bytes, path: str) -> None:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion(path, "UTF-16"))
+    if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith((b"%PDF", b"PK\x03\x04"))):
+        raise DataError("wrong-kind", f"`{path}` is binary, not a table", "save it as CSV, TSV, JSON lines or Parquet")
+
+
+# --- separated fields -------------------------------------------------------------------------------------------------
+
+
+def _open_separated(stream: ByteStream, sample: bytes, extension: str, quoted: Quoting, bad: _Report) -> _Source:
+    text = sample.decode("utf-8", "replace").removeprefix("\ufeff")
+    head = text.lstrip("\r\n").partition("\n")[0]
+    usual = "," if extension == "csv" else "\t"
+    separator = next((s for s in usual + _SEPARATORS if s in head), usual)
+    watched = quoted not in (False, "commas")
+    if quoted == "look" and separator == "\t":
+        seen = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
+        in_quotes, watched = True in seen and False not in seen, False not in seen
+    else:
+        in_quotes = quoted if isinstance(quoted, bool) else separator != "\t"
+    rows = _quoted(stream, separator, bad) if in_quotes else _unquoted(stream, separator, watched)
+    first = next((row for row in rows if row[1]), (1, []))
+    return _Source(tuple(name.strip() for name in first[1]), lambda _: rows, has_own_names=False)
+
+
+def _shows_quoting(fields: list[str]) -> bool | None:
+    """Return whether a row that was split without looking at quotes was written with quotes; None if it does not show it.
+
+    A writer that quotes doubles the quotes within a field, so every field with a `"` begins and ends with one and has only
+    pairs between. A field that breaks this shows that nothing was quoted; one that fits and holds a pair shows the opposite.
+    RTE's quoted edition has 558 fields that fit, all with pairs, and none that breaks it; MRPC has 148 that fit, none with a
+    pair, and 1,914 that break it.
+    """
+    inside = [field[1:-1] if _in_quotes(field) else '"' for field in fields if '"' in field]
+    if any('"' in text.replace('""', "") for text in inside):
+        return False
+    return True if any('""' in text for text in inside) else None
+
+
+def _in_quotes(field: str) -> bool:
+    return len(field) > 1 and field[0] == field[-1] == '"'
+
+
+def _unquoted(stream: ByteStream, separator: str, watched: bool) -> Iterator[tuple[int, list[str]]]:
+    """Rows in which `"` is a character as any other, until one shows that the table is quoted. An empty line has no field."""
+    for number, line in lines(stream):
+        fields = line.split(separator) if line else []
+        if watched and '"' in line:
+            shown = _shows_quoting(fields)
+            if shown or (number == 1 and all(map(_in_quotes, fields))):
+                fact = "the fields are in quotes, but tables with tabs are read unquoted"
+                hint = "say --quoted; or --no-quoted, if the quotes belong to the texts"
+                raise DataError("doubtful", f"`{stream.file.path}`, line {number:,}: {fact}", hint)
+            watched = shown is None
+        yield number, fields
+
+
+def _quoted(stream: ByteStream, separator: str, bad: _Report) -> Iterator[tuple[int, list[str]]]:
+    """Rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled."""
+    csv.field_size_limit(LONGEST)  # of the whole process; its own, 131,072 characters, is a text of 25,000 words
+    reader = csv.reader((line + "\n" for _, line in lines(stream)), delimiter=separator, strict=True)
+    while True:
+        first = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            swallowed = reader.line_num - first
+            more = f"; it swallowed {swallowed:,} further lines" * bool(swallowed)
+            bad(first, f"a quote that is not closed, or not doubled within its field ({error}){more}", _QUOTES)
+            continue
+        if swallowed := _swallowed_rows(fields, separator):
+            bad(first, f"a quote that is closed {swallowed + 1:,} rows later", _QUOTES)
+            continue
+        yield first, fields
+
+
+def _swallowed_rows(fields: list[str], separator: str) -> int:
+    """Return how many whole rows a field seems to hold: all of its inner lines look like rows of this table."""
+    enough = 1 if separator == "\t" else 3  # a text may well have a comma in a line, or in two
+    for field in fields if len(fields) > 1 else ():
+        inner = field.split("\n")[1:-1]
+        if len(inner) >= enough and all(line.count(separator) == len(fields) - 1 for line in inner):
+            return len(inner)
+    return 0
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _open_json(stream: ByteStream, array: bool, bad: _Report) -> _Source:
+    """Open a table of JSON objects, one a line or in one array; its columns are the names in the first."""
+    records = _objects(_items(stream) if array else _item_lines(stream, bad), bad)
+    first = next(records, None)
+    if first is None:
+        raise DataError("empty", f"`{stream.file.path}` has no record", "name a file with rows")
+    return _Source(tuple(first[1]), lambda _: itertools.chain([first], records), has_own_names=True)
+
+
+def _objects(items: Iterator[tuple[int, Any]], bad: _Report) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, item in items:
+        if isinstance(item, dict):
+            yield number, _texts(item)
+        else:
+            bad(number, f"a {type(item).__name__}, not an object", "")
+
+
+def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
+    for number, line in lines(stream):
+        if line and not line.isspace():
+            try:
+                item = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                bad(number, not_json(error), "")
+            else:
+                yield number, item
+
+
+def _items(stream: ByteStream) -> Iterator[tuple[int, Any]]:
+    """Yield the items of one array, decoded one at a time. What stands after a fault cannot be read."""
+    rest = lines(stream)
+    text, place, number = "", 0, 0
+    while True:
+        try:
+            item = _next_item(text, place, "," if number else "[")
+        except (ValueError, RecursionError) as error:  # it is broken, or goes on in what is not read yet
+            text, place = text[place:], 0
+            more = _characters(rest, max(1 << 20, len(text)))  # twice as much: no long record is decoded over and over
+            if not more or len(text) > LONGEST:
+                fact = f"`{stream.file.path}`, record {number + 1:,}: {error}"
+                hint = "mend the file: one array of objects, or one object on every line"
+                raise DataError("bad-file", fact, hint) from None
+            text += more
+            continue
+        if item is None:
+            return
+        number, place = number + 1, item[1]
+        yield number, item[0]
+
+
+def _next_item(text: str, place: int, before: str) -> tuple[Any, int] | None:
+    """Return the item after `before`, and where it ends; None at the end of the array."""
+    start = _after_space(text, place)
+    if before == "," and text.startswith("]", start):
+        return None
+    if not text.startswith(before, start):
+        raise ValueError(f"expected `{before}`, found `{text[start : start + 10]}`")
+    start = _after_space(text, start + 1)
+    if before == "[" and text.startswith("]", start):
+        return None
+    return _DECODER.raw_decode(text, start)
+
+
+def _after_space(text: str, place: int) -> int:
+    space = _SPACE.match(text, place)
+    assert space is not None
+    return space.end()
+
+
+def _characters(rest: Iterator[tuple[int, str]], wanted: int) -> str:
+    """Whole lines, of at least so many characters in all."""
+    taken = []
+    while wanted > 0 and (line := next(rest, None)) is not None:
+        taken.append(line[1] + "\n")
+        wanted -= len(taken[-1])
+    return "".join(taken)
+
+
+def _texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Name to text; an object within the object gives names such as `labels.label`."""
+    values: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            values |= _texts(value, f"{prefix}{name}.")
+        else:
+            values[prefix + name] = _as_text(value)
+    return values
+
+
+def _as_text(value: Any) -> str:
+    """Return a value of JSON or Parquet as text: nothing and NaN are "", a list is JSON, true is "true", 4.0 is "4.0"."""
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # NaN: pandas' word for nothing
+        return ""
+    if isinstance(value, bool | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def _open_parquet(stream: ByteStream) -> _Source:
+    """Open a Parquet file. It is read from its end, so a compressed one goes through the disk first."""
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtraError.of("pyarrow", "parquet", "reading Parquet") from None
+    file: IO[bytes] | None = stream.seekable_file()
+    if file is None:
+        file = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the table)
+        shutil.copyfileobj(stream, file, 1 << 20)
+    file.seek(0)
+    strings = (arrow.string(), arrow.large_string())
+    damage = (arrow.ArrowException, OSError, UnicodeDecodeError)
+
+    def broken(error: Exception) -> DataError:
+        reason = str(error).partition("\n")[0]
+        return DataError("corrupt", f"`{stream.file.path}`: {reason}", "copy or download it again")
+
+    def records(wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        try:
+            number = itertools.count(1)
+            for batch in table.iter_batches(batch_size=1024, columns=list(wanted)):
+                # as bytes: one text that is not UTF-8 spoils its own row, not the file
+                fields = [f.with_type(arrow.large_binary()) if f.type in strings else f for f in batch.schema]
+                for record in batch.cast(arrow.schema(fields)).to_pylist():
+                    yield next(number), _texts(record)
+        except damage as error:
+            raise broken(error) from None
+
+    try:
+        table = parquet.ParquetFile(file)
+    except damage as error:
+        raise broken(error) from None
+    return _Source(tuple(_column_names(table.schema_arrow)), records, has_own_names=True)
+
+
+def _column_names(fields: Any, prefix: str = "") -> Iterator[str]:
+    """Yield names of Parquet columns; those within a structure as `labels.label`."""
+    for field in fields:
+        if str(field.type).startswith("struct"):
+            yield from _column_names(field.type.fields, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name

@@ -1,0 +1,262 @@
+"""Examples of sentence embeddings: texts, pairs and triplets, read from files of lines and from tables.
+
+What a column must be is checked here: names, numbers, addresses and licences are no sentences.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from albertkit.data.bad_rows import Faults
+from albertkit.data.columns import Columns
+from albertkit.data.tables import Table
+from albertkit.errors import ConfigError, DataError
+from albertkit.tokenizer.text_files import read_lines
+
+_TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$", re.IGNORECASE)
+_FIRST_LINES = 1000  # lines
+
+
+def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:
+    """Read rows of `count` texts, or as many as are named or stand in the first line, from lines or a table.
+
+    A table whose columns are not named has no header, and all its fields are texts. A file of one text a row is no table, but
+    lines, whatever they hold but tabs in each; empty ones are passed over. `faults` is told of rows with another number of
+    fields, or an empty text.
+    """
+    if columns.label is not None or columns.id is not None:
+        raise ConfigError("conflicting-options", "texts have no label and no id", "leave out --label and --id")
+    rows: list[tuple[str, ...]]
+    named = columns.text is not None or columns.columns is not None
+    if not named and (count == 1 or (count is None and not _is_table(file))):
+        rows = [(line,) for line in read_lines(file) if line.strip()]
+        _refuse_tabs(file, rows)
+    else:
+        rows = _read_table(file, columns, count, faults)
+    if not rows:
+        raise DataError("too-little-data", f"`{file}` holds no text", "name a file with texts")
+    return rows
+
+
+def _is_table(file: Path) -> bool:
+    """Guess whether a file is a table: by its name, or by a tab in its first line."""
+    return _TABLE.search(file.name) is not None or "\t" in next(iter(read_lines(file)), "")
+
+
+def _refuse_tabs(file: Path, lines: Sequence[tuple[str, ...]]) -> None:
+    """Refuse a table of tabs that was taken for lines: ids and licence notes would be part of every text."""
+    tabs = {line.count("\t") for (line,) in lines[:_FIRST_LINES]}
+    if len(lines) > 1 and len(tabs) == 1 and (count := tabs.pop()):
+        raise DataError(
+            "doubtful",
+            f"`{file}` is a table: its lines have {count + 1} fields with tabs between, not a text a line",
+            f"take the column of the texts, for example the first: cut -f 1 {file} > texts.txt",
+        )
+
+
+def _read_table(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:
+    rows = []
+    with Table(file, quoted=columns.quoted, faults=faults) as table:
+        wanted = [name for name in (columns.text, columns.pair) if name is not None]
+        if columns.columns is not None:
+            table.without_header([name.strip() for name in columns.columns.split(",")])
+        elif not wanted and not table.has_own_names:
+            table.without_header([f"column {n}" for n in range(1, len(table.columns) + 1)])
+        wanted = wanted or list(table.columns)
+        if count is not None and len(wanted) != count:
+            named = ", ".join(f"`{name[:40]}`" for name in wanted)
+            raise DataError(
+                "bad-row",
+                f"`{file}`, line 1: {len(wanted)} columns ({named}), but an example has {count} texts",
+                "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header",
+            )
+        for row in table.rows(wanted):
+            texts = tuple(row.values[name] for name in wanted)
+            if all(text.strip() for text in texts):
+                rows.append(texts)
+            else:
+                table.add_fault(row.line, f"`{wanted[[bool(t.strip()) for t in texts].index(False)]}` is empty")
+    if columns.text is None and rows:
+        refuse_other_columns(file, wanted, rows)
+    return rows
+
+
+def check_columns(kind: str, columns: Columns) -> None:
+    """Refuse a table with scores whose columns are not named."""
+    if missing := [name for name in ("text", "pair", "label") if getattr(columns, name) is None]:
+        raise ConfigError(
+            "missing-column",
+            f"`{kind}` is a table, and no column is named with --{missing[0]}",
+            "name them all, for example --text sentence1 --pair sentence2 --label score; of a file without a header also all "
+            "its columns: --columns a,b,c",
+        )
+
+
+_SAMPLE = 10_000  # values of a column, taken from all over it
+_MOST = 0.5  # of the values of a column may be of one of these kinds
+_FEWEST_DIFFERENT = (
+    0.05  # of the values; captions of one picture repeat a text five to ten times, a language code always
+)
+_LEAST_ROWS = 5  # one value in fewer rows says nothing
+_COMMON_START = 16  # characters; "query: " and "passage: " are shorter
+
+_LICENCE = re.compile(
+    r"\bCC[- ]?(BY|0)\b|creative commons|\battribution\b|\blicen[cs]ed?\b.{0,40}\b(GPL|MIT|Apache|BSD|CC)|©|all rights reserved",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"^\s*(https?://|ftp://|www\.)\S+\s*$|^\S+@\S+\.\w+$", re.IGNORECASE)
+_ID = re.compile(r"^(?=\S*\d)[\x21-\x7e]+$", re.ASCII)  # one word of ASCII with a digit in it
+
+
+def _is_name_or_number(value: str) -> bool:
+    if _ID.search(value):
+        return True
+    letters = sum(map(str.isalpha, value))
+    return letters == 0 or sum(map(str.isdigit, value)) >= letters
+
+
+_KINDS: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("licence notes", _LICENCE.search),
+    ("addresses", _ADDRESS.search),
+    ("ids, numbers or dates", _is_name_or_number),
+)
+
+
+def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    """Refuse a table of which not all K columns are sentences, where nobody has named the columns to read."""
+    found = {k: reason for k in range(len(names)) if (reason := _other_than_sentences([row[k] for row in rows]))}
+    if not found:
+        return
+    what = "; ".join(f"`{names[k]}` holds {reason}" for k, reason in found.items())
+    left = [k for k in range(len(names)) if k not in found]
+    hint = "name a file with a column of sentences"
+    if left:
+        unnamed = all(name == f"column {n}" for n, name in enumerate(names, 1))
+        short = [f"c{n}" for n in range(1, len(names) + 1)] if unnamed else list(names)
+        options = [f"--{option} {short[k]}" for option, k in zip(("text", "pair"), left, strict=False)]
+        if unnamed:
+            options.insert(0, f"--columns {','.join(short)}")
+        hint = f"name the columns to read: {' '.join(options)}"
+        if len(left) > 2:
+            hint += f"; or keep all {len(left)} of them: cut -f {','.join(str(k + 1) for k in left)} {file} > texts.tsv"
+    raise DataError("doubtful", f"`{file}`: {what}, and would be trained on as a text", hint)
+
+
+def _other_than_sentences(values: Sequence[str]) -> str:
+    """Return what a column holds in place of sentences; "" for sentences."""
+    sample = values[:: max(1, len(values) // _SAMPLE)]
+    example = f"such as `{_shortened(sample[0])}`"
+    for kind, is_one in _KINDS:
+        if sum(1 for value in sample if is_one(value)) > _MOST * len(sample):
+            return f"{kind}, {example}"
+    different = len(set(sample))
+    if len(sample) >= _LEAST_ROWS and different <= max(1, _FEWEST_DIFFERENT * len(sample)):
+        return f"{different:,} different value{'s' * (different > 1)} in {len(sample):,} rows, {example}"
+    start = _common_start(sample)
+    if len(sample) >= _LEAST_ROWS and len(start) >= _COMMON_START:
+        return f"values that all begin with `{_shortened(start)}`"
+    return ""
+
+
+def _common_start(values: Sequence[str]) -> str:
+    low, high = min(values), max(values)
+    end = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    return low[:end]
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= 50 else f"{value[:49]}…"
+
+
+CLASSES = ("contradiction", "entailment", "neutral")
+_SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
+
+
+@dataclass(frozen=True)
+class Examples:
+    """E examples.
+
+    Attributes:
+        texts: K texts of each, the same K in all.
+        targets: fp32 [E] scores from 0 to 1, int64 [E] places in `CLASSES`, or None.
+    """
+
+    texts: Sequence[tuple[str, ...]]
+    targets: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, places: Sequence[int]) -> "Examples":
+        """Some of them."""
+        return Examples([self.texts[p] for p in places], None if self.targets is None else self.targets[list(places)])
+
+    @property
+    def columns(self) -> int:
+        """Number of sequences of an example, K."""
+        return len(self.texts[0])
+
+
+def triplets_of(pairs: Examples) -> tuple[Examples, int]:
+    """Return triplets (text, entailed, contradicting), the same with the first two exchanged, and how many first texts have none.
+
+    Of each first text every entailed and every contradicting text is used, with the other ones in turn.
+
+    Source: the recipe `training_nli_v2.py` of sentence-transformers, which draws one of each at random.
+    """
+    assert pairs.targets is not None
+    by_text: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for (text, pair), target in zip(pairs.texts, pairs.targets.tolist(), strict=True):
+        if CLASSES[target] != "neutral":
+            by_text[text][CLASSES[target] == "contradiction"].append(pair)
+    made = []
+    for text, (entails, contradicts) in by_text.items():
+        for n in range(max(len(entails), len(contradicts)) if entails and contradicts else 0):
+            same, other = entails[n % len(entails)], contradicts[n % len(contradicts)]
+            made += [(text, same, other), (same, text, other)]
+    whole = {text for text, sides in by_text.items() if all(sides)}
+    return Examples(made), len({text for text, _ in pairs.texts}) - len(whole)
+
+
+def entailed(pairs: Examples) -> Examples:
+    """The entailed pairs, of each first text and of each second one the first: pairs to find again among each other."""
+    assert pairs.targets is not None
+    firsts: set[str] = set()
+    seconds: set[str] = set()
+    kept = []
+    for (text, pair), target in zip(pairs.texts, pairs.targets.tolist(), strict=True):
+        if CLASSES[target] == "entailment" and text not in firsts and pair not in seconds:
+            firsts.add(text)
+            seconds.add(pair)
+            kept.append((text, pair))
+    return Examples(kept)
+
+
+def hold_out(train: Examples, share: float, data: Path) -> tuple[Examples, Examples]:
+    """Keep a share as dev; see `held_out_rows`."""
+    kept, held = held_out_rows([texts[0] for texts in train.texts], share, data)
+    return train.take(kept), train.take(held)
+
+
+def held_out_rows(firsts: Sequence[str], share: float, data: Path) -> tuple[list[int], list[int]]:
+    """Return numbers of the examples to train on and of those to keep as dev: all examples of some first texts."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, text in enumerate(firsts):
+        groups[text].append(place)
+    names, wanted = list(groups), round(share * len(firsts))
+    held: set[int] = set()
+    for number in np.random.default_rng(_SPLIT_SEED).permutation(len(names)):
+        if len(held) >= wanted:
+            break
+        held.update(groups[names[number]])
+    if not 0 < len(held) < len(firsts):
+        raise DataError(
+            "too-little-data",
+            f"`{data}` has no dev file, and {share:.0%} of {len(firsts):,} training examples are {wanted}",
+            "name a dev file with --dev, or a larger share with --held-out",
+        )
+    return [place for place in range(len(firsts)) if place not in held], sorted(held)

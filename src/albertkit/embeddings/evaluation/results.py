@@ -1,0 +1,220 @@
+"""The figures of sentence embeddings: shown as sections and as a table of several models, kept as JSON and CSV."""
+
+import csv
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from albertkit.embeddings.metrics import SIMILARITIES
+from albertkit.errors import ConfigError
+from albertkit.files import atomic_file, write_json
+from albertkit.frame.rendering import to_markdown, to_page
+from albertkit.frame.result import Result
+from albertkit.frame.section import Section, Table, Text
+
+Figures = Mapping[str, Any]
+
+BASELINE = "bag of tokens"
+# Columns as sentence-transformers' evaluator and the notebooks of the Korean models write them.
+CSV_COLUMNS = [
+    f"{name}_{kind}" for name in ("cosine", "euclidean", "manhattan", "dot") for kind in ("pearson", "spearman")
+]
+
+
+@dataclass(frozen=True)
+class EmbeddingEvaluation(Result):
+    """Result of `evaluate_embeddings`.
+
+    Attributes:
+        model: As it was given.
+        description: What it is, in words.
+        dimension: D.
+        files: Name to figures: `kind`, `path`, `pairs` (how many), `left_out` (rows), `scores` (correlations by name, of four
+            similarities) or `retrieval` (there and back), `intervals`, `f1` (of klue-sts), `groups`, `dimensions` (the same of
+            leading numbers alone), `bag_of_tokens` (the baseline), `mean_random_cosine`, `texts` (different ones), `truncated`
+            (of these), `sentences_per_second`, `notes`. What is not defined is None.
+    """
+
+    model: str
+    description: str
+    dimension: int
+    files: dict[str, dict[str, Any]]
+
+    def sections(self) -> list[Section]:
+        """Return a table for each file, with the baseline as a row."""
+        sections: list[Section] = [Text(f"{self.model}: {self.description}, {self.dimension:,} numbers")]
+        for name, figures in self.files.items():
+            table = _retrieval_table if "retrieval" in figures else _correlation_table
+            random = figures["mean_random_cosine"]
+            note = f"{figures['sentences_per_second']:,.0f} sentences a second"
+            if random is not None:
+                note = f"two random texts have a cosine of {random:.3f} on average; {note}"
+            sections.append(table(figures, f"{name}: {figures['pairs']:,} pairs", note))
+            if f1 := figures.get("f1"):
+                threshold = f"at the best threshold, {f1['best_threshold']:.3f}: {f1['best']:.4f}"
+                sections.append(Text(f"F1 where cosine x 5 reaches 3.0: {f1['official']:.4f}; {threshold}"))
+            sections += [Text(note, tone="warning") for note in figures["notes"]]
+        return sections
+
+    def save(self, folder: Path) -> None:
+        """Write `results.json` and, of files with scores, `similarity.csv`, into a folder that is made if missing."""
+        write_json(folder / "results.json", self.to_dict())
+        scored = {name: figures for name, figures in self.files.items() if "scores" in figures}
+        if not scored:
+            return
+        with atomic_file(folder / "similarity.csv", "w") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(["file", "dimension", *CSV_COLUMNS])
+            for name, figures in scored.items():
+                for dimension, scores in _by_dimension(self.dimension, figures):
+                    values = [scores["_".join(reversed(column.split("_")))] for column in CSV_COLUMNS]
+                    writer.writerow([name, dimension, *("" if value is None else value for value in values)])
+
+
+@dataclass(frozen=True)
+class EmbeddingEvaluations(Result):
+    """The figures of one model, or of several on the same files."""
+
+    models: tuple[EmbeddingEvaluation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures of the only model, or those of all as `models`."""
+        found = [one.to_dict() for one in self.models]
+        return found[0] if len(found) == 1 else {"models": found}
+
+    def sections(self) -> list[Section]:
+        """Return a table for each file, of several models under one that compares them."""
+        several = [embedding_table(self.models, intervals=False)] if len(self.models) > 1 else []
+        return [*several, *(section for one in self.models for section in one.sections())]
+
+    def save(self, folder: Path) -> None:
+        """Write the results of one model into a folder, those of several into a folder each, named after the models."""
+        if len(self.models) == 1:
+            return self.models[0].save(folder)
+        names = [re.sub(r"[^\w.-]+", "-", one.model).strip("-.") or "model" for one in self.models]
+        for number, (name, one) in enumerate(zip(names, self.models, strict=True), 1):
+            one.save(folder / (name if names.count(name) == 1 else f"{number}-{name}"))
+
+
+def _by_dimension(dimension: int, figures: Figures) -> Iterator[tuple[int | str, Mapping[str, float | None]]]:
+    yield dimension, figures["scores"]
+    for shorter, cut in figures["dimensions"].items():
+        yield shorter, cut["scores"]
+
+
+def _correlation_table(figures: Figures, title: str, note: str) -> Table:
+    def row(name: str, own: Figures, similarity: str = "cosine") -> list[Any]:
+        cells: list[Any] = [name]
+        for kind in ("pearson", "spearman"):
+            key = f"{kind}_{similarity}"
+            cells += [_number(own["scores"][key]), _interval(own.get("intervals", {}).get(key))]
+        return cells
+
+    rows = [row(similarity, figures, similarity) for similarity in SIMILARITIES]
+    rows += [row(f"cosine, first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
+    rows += [row(BASELINE, figures["bag_of_tokens"])] if figures["bag_of_tokens"] else []
+    rows += [row(f"in {group} ({own['pairs']:,})", own) for group, own in figures["groups"].items()]
+    columns = ["", "pearson", "95 % interval", "spearman", "95 % interval"]
+    return Table(columns, rows, title, note, strong=list(SIMILARITIES).index("cosine"))
+
+
+def _retrieval_table(figures: Figures, title: str, note: str) -> Table:
+    def row(name: str, own: Figures) -> list[Any]:
+        found = own["retrieval"]
+        sides = [(f"{found[way]:.1%}", _number(found[f"{way}_mrr"])) for way in ("forward", "backward")]
+        return [name, *sides[0], *sides[1]]
+
+    rows = [row("this model", figures)]
+    rows += [row(f"first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
+    rows += [row(BASELINE, figures["bag_of_tokens"])] if figures["bag_of_tokens"] else []
+    return Table(
+        ["nearest is its own", "forward", "mean 1/rank", "backward", "mean 1/rank"], rows, title, note, strong=0
+    )
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def _interval(interval: Sequence[float] | None) -> str | None:
+    return None if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+
+
+# --- several models ---------------------------------------------------------------------------------------------------------
+
+SUFFIXES = (".md", ".html")
+CAPTION = (
+    "Times 100. Data with scores: Spearman's correlation of the cosine with the scores, and its 95 % interval by bootstrap. F1 "
+    "of klue-sts: pairs of 3.0 or more, found by cosine x 5 of 3.0 or more; best F1: by the threshold that gives most on these "
+    "pairs. Pairs: how often the nearest text is a text's own, there and back. A bag of tokens is TF-IDF over the tokens of a "
+    "model's tokenizer, without any learning."
+)
+
+
+def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = True) -> Table:
+    """Make the table of several models that were measured on the same files; a row a model, then a bag of tokens each."""
+    files: Mapping[str, Figures] = results[0].files
+    kinds = [figures["kind"] for figures in files.values()]
+    short = {name: one["kind"] if kinds.count(one["kind"]) == 1 else name for name, one in files.items()}
+    columns = ["model", *(f"{short[name]}, {what}" for name, figures in files.items() for what in _measures(figures))]
+    rows = [[one.model, *_cells(one.files, lambda figures: figures, intervals)] for one in results]
+    bags: dict[tuple[str, ...], str] = {}
+    for one in results:
+        cells = _cells(one.files, lambda figures: figures["bag_of_tokens"] or {}, intervals)
+        if any(cells):
+            bags.setdefault(tuple(cells), one.model)
+    several = len(bags) > 1
+    rows += [[f"bag of tokens ({model})" if several else "bag of tokens", *cells] for cells, model in bags.items()]
+    listed = (f"{short[name]}: {Path(one['path']).name}, {one['pairs']:,} pairs" for name, one in files.items())
+    return Table(columns, rows, "Sentence embeddings compared", f"{'; '.join(listed)}. {CAPTION}")
+
+
+def check_table_file(file: str | os.PathLike[str]) -> Path:
+    """Return the path of a table to write."""
+    path = Path(file)
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(
+            "bad-value", f"`{path}` ends in neither {' nor '.join(SUFFIXES)}", f"--table {path.with_suffix('.md')}"
+        )
+    return path
+
+
+def write_embedding_table(table: Table, file: str | os.PathLike[str]) -> Path:
+    """Write a table as Markdown or as an HTML page, by the ending of the file."""
+    path = check_table_file(file)
+    plain = replace(table, title="")
+    text = to_page(table.title, [plain]) if path.suffix == ".html" else to_markdown([plain])
+    with atomic_file(path, "w") as stream:
+        stream.write(text)
+    return path
+
+
+def _measures(figures: Figures) -> list[str]:
+    if "retrieval" in figures:
+        return ["there", "back"]
+    return ["Spearman", "F1", "best F1"] if "f1" in figures else ["Spearman"]
+
+
+def _cells(files: Mapping[str, Figures], of: Any, intervals: bool) -> list[str]:
+    cells = []
+    for figures in files.values():
+        own = of(figures)
+        for measure in _measures(figures):
+            cells.append(_value(own, measure, intervals) if own else "")
+    return cells
+
+
+def _value(own: Figures, measure: str, intervals: bool) -> str:
+    if measure in ("F1", "best F1"):
+        return f"{100 * own['f1']['official' if measure == 'F1' else 'best']:.1f}"
+    if measure != "Spearman":
+        return f"{100 * own['retrieval']['forward' if measure == 'there' else 'backward']:.1f}"
+    value, interval = own["scores"]["spearman_cosine"], own["intervals"].get("spearman_cosine")
+    if value is None:
+        return "undefined"
+    return f"{100 * value:.1f}" + (
+        f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})" if interval and intervals else ""
+    )

@@ -1,0 +1,208 @@
+"""Similarity and retrieval of vectors: correlations with people's scores, and how often a text finds its own."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
+from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
+from albertkit.tokenizer.ragged import RaggedIds
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+CORRELATIONS = ("pearson", "spearman")
+_BLOCK = 4096  # pairs computed at once
+_SAME_VECTORS = 1e-5  # spread of every component, as a share of the mean length, below which a model says nothing
+_SAME_SIMILARITIES = 1e-6  # spread of a similarity: fp32 has 6e-8 near 1, so this is rounding
+
+
+def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the similarity of each pair of vectors [E, D], fp32 [E] of each of `SIMILARITIES`; larger is more alike.
+
+    Euclidean and Manhattan are distances with a minus; a vector of zeros has cosine 0 with any other.
+
+    Source: sentence-transformers, `util/similarity.py`. Its arithmetic is kept, fp32 with unit vectors rounded before they
+    are multiplied: in fp64 pairs that tie in truth also tie here, and among 300 pairs of integer vectors that moved
+    Spearman's figure by 1e-4 from everybody else's.
+    """
+    found: dict[str, list[Tensor]] = {name: [] for name in SIMILARITIES}
+    for start in range(0, len(a), _BLOCK):
+        one, other = (torch.from_numpy(side[start : start + _BLOCK].astype(np.float32)) for side in (a, b))
+        found["cosine"].append((F.normalize(one, dim=1) * F.normalize(other, dim=1)).sum(-1))
+        found["dot"].append((one * other).sum(-1))
+        found["euclidean"].append(-((one - other) ** 2).sum(-1).sqrt())
+        found["manhattan"].append(-(one - other).abs().sum(-1))
+    return {name: torch.cat(parts).numpy() for name, parts in found.items()}
+
+
+def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
+    """Return correlations of the similarities of vectors [E, D] with people's scores [E].
+
+    They are `pearson_cosine`, `spearman_cosine` and so on for each of `SIMILARITIES`, then `pearson_max` and `spearman_max`; None
+    where the vectors, the similarities or the labels are constant; `constants` says which.
+
+    Source: sentence-transformers, `EmbeddingSimilarityEvaluator`, whose figures these are.
+    """
+    same = _are_constant(a, b)
+    measured = {name: correlations(labels, None if same else values) for name, values in similarities(a, b).items()}
+    scores = {f"{kind}_{name}": found[kind] for name, found in measured.items() for kind in CORRELATIONS}
+    for kind in CORRELATIONS:
+        defined = [value for found in measured.values() if (value := found[kind]) is not None]
+        scores[f"{kind}_max"] = max(defined, default=None)
+    return scores
+
+
+def correlations(labels: np.ndarray, values: np.ndarray | None) -> dict[str, float | None]:
+    """`pearson` and `spearman` of one similarity; equal values share the mean of their ranks. None where not defined."""
+    if values is None or _is_constant(values) or len(labels) < 2:
+        return dict.fromkeys(CORRELATIONS)
+    scores = regression_scores(labels, values)
+    return {kind: scores[kind] if math.isfinite(scores[kind]) else None for kind in CORRELATIONS}
+
+
+def correlation_intervals(labels: np.ndarray, values: np.ndarray, seed: int = 0) -> dict[str, tuple[float, float]]:
+    """95 % intervals of `correlations`, by bootstrap over the pairs; only where they are defined."""
+    defined = [kind for kind, value in correlations(labels, values).items() if value is not None]
+    if not defined:
+        return {}
+    intervals = bootstrap_intervals(regression_scores_of(labels, values), len(labels), seed=seed)
+    return {kind: intervals[kind] for kind in defined if all(map(math.isfinite, intervals[kind]))}
+
+
+def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[str, float]:
+    """Return F1 of calling pairs alike (bool [E]) whose similarity [E] reaches a threshold.
+
+    `official` is with the one given; `best` with the one, `best_threshold`, that gives most on these very pairs, because
+    cosines of many models are all high: it is an upper bound.
+
+    Source: KLUE's `klue_sts_f1`; sentence-transformers' `BinaryClassificationEvaluator`.
+    """
+    from sklearn.metrics import f1_score, precision_recall_curve
+
+    precision, recall, thresholds = precision_recall_curve(alike, values)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    best = int(np.argmax(f1[:-1]))
+    official = f1_score(alike, values >= threshold, zero_division=0.0)
+    return {"official": float(official), "best": float(f1[best]), "best_threshold": float(thresholds[best])}
+
+
+def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) -> list[str]:
+    """In words what is constant, so that nothing can correlate with it; mostly nothing."""
+    found = []
+    if len(a) < 2:
+        return ["one pair: there is nothing to compare"]
+    if labels is not None and np.ptp(labels) == 0:
+        found.append(f"all {len(labels):,} pairs have the score {labels[0]:g}: nothing correlates with a constant")
+    if _are_constant(a, b):
+        found.append("the vectors are constant, the same for every text: they say nothing")
+    elif alike := [name for name, values in similarities(a, b).items() if _is_constant(values)]:
+        found.append(f"every pair has the same similarity: {', '.join(alike)}")
+    return found
+
+
+def mean_random_cosine(vectors: np.ndarray) -> float | None:
+    """Return the mean cosine over all pairs of different rows of [E, D]: near 0 where vectors use their space, near 1 where all
+    are alike; None for fewer than two rows.
+
+    The sum of all products is the squared length of the sum of the unit vectors, so that no pair need be drawn.
+
+    Source: Ethayarajh 2019, "How Contextual are Contextualized Word Representations?", section 4.1.
+    """
+    if len(vectors) < 2:
+        return None
+    units = unit_vectors(vectors)
+    total = units.sum(0, dtype=np.float64)
+    own = np.square(units, dtype=np.float64).sum()
+    return float((total @ total - own) / (len(units) * (len(units) - 1)))
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Rows divided by their lengths, fp32; a row of zeros stays."""
+    lengths = np.linalg.norm(vectors.astype(np.float32, copy=False), axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32, copy=False)
+
+
+def _are_constant(a: np.ndarray, b: np.ndarray) -> bool:
+    return all(np.ptp(side, axis=0).max() <= _SAME_VECTORS * np.linalg.norm(side, axis=1).mean() for side in (a, b))
+
+
+def _is_constant(values: np.ndarray) -> bool:
+    return bool(np.ptp(values) <= _SAME_SIMILARITIES * np.abs(values).max())
+
+
+_BLOCK = 1024  # queries compared at once with all candidates
+_TIE = 1e-6  # cosines closer than this are equal: products of fp32 unit vectors are known to no more
+
+
+def retrieval_accuracy(
+    a: np.ndarray, b: np.ndarray, texts: Sequence[str] | None = None, pairs: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Return the share of rows of fp32 [E, D] whose nearest row on the other side, by cosine, is their own.
+
+    `forward` is from a to b, `backward` from b to a. With the texts of both sides an equal text is no rival: to find it is right.
+    Where k rivals tie with a row's own, it counts 1 / (k + 1): constant vectors score 1 / E.
+    """
+    figures = retrieval_figures(unit_vectors(a), unit_vectors(b), texts, pairs)
+    return {"forward": figures["forward"], "backward": figures["backward"]}
+
+
+def retrieval_figures(
+    a: Any, b: Any, texts: Sequence[str] | None = None, pairs: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Return `retrieval_accuracy` of unit vectors, numpy's or scipy's sparse ones, and the mean reciprocal ranks.
+
+    The ranks are `forward_mrr` and `backward_mrr`. Rivals that tie with a row's own stand half before it.
+    """
+    figures = {}
+    for name, queries, candidates, names in (("forward", a, b, pairs), ("backward", b, a, texts)):
+        nearer, tied = _rivals(queries, candidates, names)
+        figures[name] = float(np.mean((nearer == 0) / (1 + tied)))
+        figures[f"{name}_mrr"] = float(np.mean(1 / (1 + nearer + tied / 2)))
+    return {name: figures[name] for name in ("forward", "backward", "forward_mrr", "backward_mrr")}
+
+
+def _rivals(queries: Any, candidates: Any, names: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
+    """How many candidates are nearer to a query than its own, and how many are as near; int64 [E] each."""
+    own = np.arange(queries.shape[0])
+    if names is not None:
+        _, first, own = np.unique(np.asarray(names, object), return_index=True, return_inverse=True)
+        candidates = candidates[first]
+    nearer, tied = np.empty(len(own), np.int64), np.empty(len(own), np.int64)
+    for start in range(0, len(own), _BLOCK):
+        rows = slice(start, min(start + _BLOCK, len(own)))
+        cosines = queries[rows] @ candidates.T
+        cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
+        mine = cosines[np.arange(len(cosines)), own[rows]][:, None]
+        nearer[rows] = (cosines > mine + _TIE).sum(1)
+        tied[rows] = (np.abs(cosines - mine) <= _TIE).sum(1) - 1
+    return nearer, tied
+
+
+# --- the baseline ---------------------------------------------------------------------------------------------------------
+
+
+def bag_of_tokens(ids: RaggedIds) -> "csr_matrix":
+    """Return TF-IDF vectors of E texts over the tokens that occur in them, of length 1: fp64 [E, different tokens].
+
+    They are scikit-learn's with its defaults; a text without a token is zeros. Tokens suit every language that the tokenizer
+    suits: Korean words seldom repeat with their particles, their tokens do.
+    """
+    from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    tokens, places = np.unique(ids.ids, return_inverse=True)
+    counts = csr_matrix((np.ones(len(places)), places, ids.offsets), shape=(ids.num_texts, len(tokens)))
+    counts.sum_duplicates()
+    return TfidfTransformer().fit_transform(counts)
+
+
+def pair_cosines(a: "csr_matrix", b: "csr_matrix") -> np.ndarray:
+    """Return the cosine of each pair of rows of length 1, fp64 [E]."""
+    return np.asarray(a.multiply(b).sum(1)).ravel()

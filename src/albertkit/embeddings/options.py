@@ -1,0 +1,309 @@
+"""Options of the commands `albertkit embed …`; without torch, so that `--help` is quick."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from albertkit.data.columns import Columns
+from albertkit.embeddings.settings import DistillSettings, EmbedSettings
+from albertkit.errors import ConfigError
+from albertkit.frame.command import SEVERAL
+
+OnError = Literal["stop", "skip"]
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+
+
+@dataclass(frozen=True)
+class EmbedTrainOptions:
+    """Train sentence embeddings on scored pairs, inference, pairs or texts.
+
+    Attributes:
+        kind: stsb korsts klue-sts, or scores for a table; mnli klue-nli kornli, or nli for a table; pairs: two texts that mean
+            the same (a table, without named columns one of two columns without a header); texts: a text a line (SimCSE).
+        model: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
+        data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst).
+        out: Folder of the run. The model to use comes to stand in OUT/best.
+        settings: How to train.
+        dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples.
+        dev_kind: Kind of the dev file, where it is another than that of the training data. Pairs with scores choose by
+            Spearman's correlation, all others by how often a text finds its own among those of all dev examples.
+        silver: Table of further scored pairs, as `albertkit embed augment` writes it.
+        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
+        on_error: Rows that cannot be used: stop, or skip and count them.
+        columns: Of a table.
+    """
+
+    kind: str
+    model: str | Path
+    data: str | Path
+    out: str | Path
+    settings: EmbedSettings = field(default_factory=EmbedSettings)
+    _: KW_ONLY
+    dev: str | Path | None = None
+    dev_kind: str | None = None
+    silver: str | Path | None = None
+    resume: bool = False
+    on_error: OnError = "stop"
+    columns: Columns = field(default_factory=Columns)
+
+
+@dataclass(frozen=True)
+class EmbedDistillOptions:
+    """Teach a student the vectors of a teacher, in one language or, from parallel texts, in several.
+
+    Attributes:
+        student: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
+        data: A text a line; or a table of texts that mean the same, the first of which the teacher reads: all columns of one
+            without a header, or those named with --text and --pair.
+        out: Folder of the run. The model to use comes to stand in OUT/best, the teacher's vectors in OUT/teacher.
+        settings: How to train.
+        teacher: Folder of sentence embeddings, ALBERT checkpoint (mean pooling) or `org/name` of the hub; the name of an
+            installed package that carries a model; or a .npy file of vectors, row n for text n.
+        teacher_prompt_name: Name of the teacher's prompt that is put before every text it reads, such as query. Default: its
+            own default.
+        teacher_prompt: The prompt itself, such as 'query: '.
+        dev: A file like DATA. Default: a share of DATA.
+        sts: Scored pairs, a file or a folder that has a dev file; they then choose the best model.
+        sts_kind: stsb, korsts or klue-sts.
+        force: Train although much of the texts is unknown to the student's tokenizer.
+        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
+        on_error: Rows that cannot be used: stop, or skip and count them.
+        columns: Of a table.
+    """
+
+    student: str | Path
+    data: str | Path
+    out: str | Path
+    settings: DistillSettings = field(default_factory=DistillSettings)
+    _: KW_ONLY
+    teacher: str | Path
+    teacher_prompt_name: str | None = None
+    teacher_prompt: str | None = None
+    dev: str | Path | None = None
+    sts: str | Path | None = None
+    sts_kind: str = "stsb"
+    force: bool = False
+    resume: bool = False
+    on_error: OnError = "stop"
+    columns: Columns = field(default_factory=Columns)
+
+
+@dataclass(frozen=True)
+class AugmentOptions:
+    """Make silver pairs: find texts that may be alike, let a cross-encoder score them, balance the scores.
+
+    Attributes:
+        kind: Of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
+        gold: Folder in that layout, or the training file.
+        out: Table to write (.tsv): score, text, pair, sampler, rank. Its report comes beside it, as .json.
+        cross_encoder: Run of `albertkit finetune` on such pairs. It must agree with the gold dev pairs (Spearman 0.5).
+        bi_encoder: In place of a cross-encoder any model that makes vectors, as for `embed evaluate`: the score is their cosine,
+            on a line fitted to the gold training pairs.
+        dev: Gold dev file. Default: that of the folder, else a tenth of the training pairs, the same that `finetune` holds out.
+        texts: Texts to pair, one a line. Default: those of the gold training pairs.
+        sampler: bm25: common tokens, best with few gold pairs; semantic: near vectors; random; mixed: all three.
+        encoder: Model whose vectors say what is near: as for `embed evaluate`.
+        top_k: Neighbours of each text, of each sampler.
+        balance: Most pairs of a fifth of the scale, as a multiple of the median of the fifths that have any. 0: no limit.
+        force: Use a cross-encoder that agrees with gold too little.
+        on_error: Gold rows that cannot be used: stop, or skip and count them.
+        seed: Of what is drawn.
+        batch_tokens: Most tokens computed at once.
+        precision: Of the cross-encoder. auto: bf16 where the hardware multiplies it faster.
+        device: auto, cpu, cuda or cuda:N.
+        overwrite: Replace a table that exists.
+        columns: Of a table.
+        progress: Show it on stderr.
+    """
+
+    kind: str
+    gold: str | Path
+    out: Path
+    _: KW_ONLY
+    cross_encoder: str | Path | None = None
+    bi_encoder: str | Path | None = None
+    dev: Path | None = None
+    texts: Path | None = None
+    sampler: Literal["bm25", "semantic", "random", "mixed"] = "bm25"
+    encoder: str | Path | None = None
+    top_k: int = 3
+    balance: float = 2.0
+    force: bool = False
+    on_error: OnError = "stop"
+    seed: int = 0
+    batch_tokens: int = 8192
+    precision: Literal["fp32", "bf16", "auto"] = "auto"
+    device: str = "auto"
+    overwrite: bool = False
+    columns: Columns = field(default_factory=Columns)
+    progress: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot work."""
+        if self.encoder is None and self.sampler in ("semantic", "mixed"):
+            raise ConfigError(
+                "bad-value",
+                f"--sampler {self.sampler} needs a model that says what is near, and there is no --encoder",
+                "name one: --encoder RUN (of `albertkit embed train`, or any sentence-transformers folder)",
+            )
+        if self.encoder is not None and self.sampler in ("bm25", "random"):
+            raise ConfigError("bad-value", f"--sampler {self.sampler} uses no encoder", "leave --encoder out")
+        if self.top_k < 1:
+            raise ConfigError("bad-value", f"--top-k {self.top_k}", "use 1 or more")
+        if self.balance < 0:
+            raise ConfigError("bad-value", f"--balance {self.balance}", "use 0 for no limit, or a number above it")
+        if (self.cross_encoder is None) == (self.bi_encoder is None):
+            raise ConfigError(
+                "bad-value",
+                f"{'no' if self.cross_encoder is None else 'two'} models are named to score pairs",
+                "name a cross-encoder (--cross-encoder RUN of finetune) or a sentence encoder (--bi-encoder MODEL)",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """How models are measured.
+
+    Attributes:
+        dimensions: Measure again with only the first so many numbers of the vectors, as Matryoshka training allows. May
+            be repeated.
+        precision: Of an ALBERT. fp32 gives sentence-transformers' own figures; with the others one sees what speed
+            costs.
+        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
+        prompt: The prompt itself, such as 'query: '.
+        on_error: Rows that cannot be used: stop, or skip and count them.
+        seed: Of the bootstrap intervals.
+        columns: Of the tables.
+    """
+
+    dimensions: Annotated[tuple[int, ...], Parameter(name="--dimension")] = ()
+    precision: Precision = "fp32"
+    prompt_name: str | None = None
+    prompt: str | None = None
+    on_error: OnError = "stop"
+    seed: int = 0
+    columns: Columns = field(default_factory=Columns)
+
+
+@dataclass(frozen=True)
+class EvaluateEmbeddingsOptions(MeasureOptions):
+    """Measure a model on files of pairs, as `MeasureOptions` say.
+
+    Attributes:
+        model: Anything that makes vectors: see `load_embedding_model`.
+        files: Name to kind and path. Kinds stsb, korsts, klue-sts and scores (a table) have people's scores: correlations;
+            `pairs` (a table) are texts that mean the same: retrieval both ways.
+    """
+
+    model: str | Path
+    files: Mapping[str, tuple[str, str | Path]]
+
+
+@dataclass(frozen=True)
+class EmbedEvaluateOptions(MeasureOptions):
+    """Measure sentence embeddings: correlation with people's scores, retrieval both ways, beside a bag of tokens.
+
+    Attributes:
+        models_and_files: One or more models: runs of `embed train`, sentence-transformers folders of any model, ALBERT
+            checkpoints (mean pooling), or `org/name` of the hub. Then KIND=PATH, one or more. stsb, korsts, klue-sts: official
+            files, or their folder; scores: a table of two texts and a score; pairs: a table of two texts that mean the same.
+            Several models give a table with models in rows and data sets in columns.
+        out: Folder for results.json and similarity.csv; of several models a folder for each.
+        table: Write the table of models and data sets: FILE.md or FILE.html.
+    """
+
+    models_and_files: Annotated[tuple[str, ...], SEVERAL]
+    _: KW_ONLY
+    out: Path | None = None
+    table: Path | None = None
+
+
+EmbedEvaluateOptions.__doc__ = (
+    f"{EmbedEvaluateOptions.__doc__}{str(MeasureOptions.__doc__).partition('Attributes:')[2]}"
+)
+
+
+@dataclass(frozen=True)
+class EncodeOptions:
+    """Turn every text of a file into a vector, in the order of the file. Interrupted, the same command goes on.
+
+    Until it is finished the work lies beside `out`, in `.NAME.encoding/`; `out` appears whole. `NAME.json` beside it records
+    what the vectors were made with: a finished file is not computed again by the same call, and not replaced by another one.
+
+    Attributes:
+        model: A sentence-transformers folder, a run of `embed train`, any ALBERT checkpoint (then with mean pooling), `org/name`
+            of the hub, or an installed package that carries a model. What is no ALBERT is run by sentence-transformers.
+        input: Lines of text; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are unpacked.
+        out: vectors.npy, or vectors.parquet with the columns id, text and vector.
+        text: Column of the texts in a table. Default: `text`.
+        id: Column of their names, for Parquet. Default: the place in the file, from 0.
+        columns: Names of all columns, with commas between, of a file without a header.
+        quoted: Whether fields are in quotes. Default: with commas between them they may be, with tabs not.
+        on_error: Rows that cannot be used: stop before anything is computed, or skip, count and name them.
+        dimension: Numbers to keep at the start of each vector. Default: as the model says, or all.
+        normalize: Divide what is kept by its length.
+        dtype: Of the numbers in the file.
+        batch_tokens: Most tokens computed at once.
+        precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
+        device: auto, cpu, cuda or cuda:N.
+        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
+        prompt: The prompt itself, such as 'query: '.
+        length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
+        overwrite: Replace a finished file, and unfinished work with other texts, model or settings.
+        progress: Show it on stderr.
+    """
+
+    model: Any
+    input: str | Path
+    out: Path
+    _: KW_ONLY
+    text: str | None = None
+    id: str | None = None
+    columns: str | None = None
+    quoted: Annotated[bool | None, Parameter(negative="--no-quoted")] = None
+    on_error: OnError = "stop"
+    dimension: int | None = None
+    normalize: bool = False
+    dtype: Literal["float32", "float16"] = "float32"
+    batch_tokens: int = 8192
+    precision: Precision = "auto"
+    device: str = "auto"
+    prompt_name: str | None = None
+    prompt: str | None = None
+    length: int | None = None
+    overwrite: bool = False
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens < 1:
+            raise ConfigError(
+                "bad-value", f"batch_tokens is {self.batch_tokens}, it must be at least 1", "leave it out for 8192"
+            )
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """Draw a map of texts: one HTML page to explore, with each text's nearest neighbours.
+
+    Attributes:
+        model: As for `embed evaluate`.
+        input: A text a line; or a table: --text names the column, --pair a second one, --label the names that colour
+            the points. Of more than 5,000 different texts a sample is drawn.
+        out: HTML file; it needs no server and no network.
+        prompt_name: Name of the model's prompt that is put before every text. Default: its own default.
+        prompt: The prompt itself, such as 'query: '.
+        on_error: Rows that cannot be used: stop, or skip and count them.
+        columns: Of a table.
+    """
+
+    model: str | Path
+    input: str | Path
+    out: Path
+    _: KW_ONLY
+    prompt_name: str | None = None
+    prompt: str | None = None
+    on_error: OnError = "stop"
+    columns: Columns = field(default_factory=Columns)

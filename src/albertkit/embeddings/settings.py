@@ -1,0 +1,223 @@
+"""Everything that decides a training of sentence embeddings, that the command line shows without loading torch."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
+from albertkit.tasks.presets import LARGE_HIDDEN_SIZE, LARGE_LR
+from albertkit.training.settings import EpochSettings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained with where nothing is said.
+
+    Attributes:
+        losses: Those that fit, the default first.
+        epochs, batch_size, lr: As the settings of these names.
+        source: Of the numbers.
+        dropout: None: the model's own.
+    """
+
+    losses: tuple[str, ...]
+    epochs: float
+    batch_size: int
+    lr: float
+    source: str
+    dropout: float | None = None
+
+
+_KOREAN = "the recipe of the Korean ALBERT sentence models"
+RECIPES = {
+    "scores": Recipe(("cosent", "cosine", "angle"), 10, 32, 1e-4, _KOREAN),
+    "nli": Recipe(("mnrl", "softmax"), 3, 64, 3e-5, _KOREAN),
+    "pairs": Recipe(("mnrl",), 3, 64, 3e-5, "as for nli"),
+    "texts": Recipe(("mnrl",), 1, 64, 3e-5, "SimCSE's, table A.1", dropout=0.1),
+    "distil": Recipe(("mse", "cosine"), 10, 128, 5e-5, _KOREAN),
+}
+_WARMUP = 0.1
+_SCALED = ("mnrl", "cosent", "angle")  # losses that multiply cosines
+_ALBERT_DROPS_NOTHING = "a text is told from itself by dropout alone, and ALBERT's own is {own:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings(EpochSettings):
+    """What training and distillation have in common. What is None follows from the data and the model, and is said.
+
+    Attributes:
+        pooling: How states of tokens become one vector: mean, cls, max, weightedmean, lasttoken, mean_sqrt_len_tokens.
+            Default: the model's, mean for a checkpoint that has none.
+        matryoshka: How many leading components are trained to be vectors by themselves: several numbers with commas between.
+            The whole vector is trained only if its own length is among them. Default: the whole vector alone.
+        length: Longest text, in tokens. Default: the model's. Longer texts are cut and counted.
+        prompt_name: Name of one of the model's prompts, which is put before every text, in training and by the saved model.
+            Default: the model's own default.
+        held_out: Share of the training examples kept as dev where the data have none.
+        batch_size: Examples an update, over all processes. They are computed together, because in-batch losses compare them;
+            of several processes each compares its own share.
+        dropout: In the encoder. Default: the model's own, mostly 0; 0.1 for single texts, which need it.
+        language: Codes of the texts' languages for the model card, with commas between: ko or en,ko.
+        license: Licence of the model for its card, as the hub names it: apache-2.0.
+    """
+
+    pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
+    matryoshka: str | None = None
+    length: int | None = None
+    prompt_name: str | None = None
+    held_out: float = 0.1
+    warmup: float = _WARMUP
+    language: str | None = None
+    license: str | None = None
+
+    @property
+    def languages(self) -> list[str]:
+        """The codes in `language`."""
+        return [code.strip() for code in (self.language or "").split(",") if code.strip()]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The numbers in `matryoshka`."""
+        try:
+            found = tuple(int(part) for part in (self.matryoshka or "").split(",") if part.strip())
+        except ValueError:
+            found = (0,)
+        if any(d < 1 for d in found):
+            raise ConfigError(
+                "bad-value",
+                f"matryoshka must be whole numbers above 0 with commas between, it is {self.matryoshka}",
+                "for example --matryoshka 256,128,64",
+            )
+        return found
+
+    def problems(self) -> list[str]:
+        """List what is impossible."""
+        return [*super().problems(), *self.out_of_range({"length": 3}, ("held_out",))]
+
+    def check(self) -> None:
+        """Raise one error that lists everything impossible."""
+        super().check()
+        _ = self.dims
+
+    def _resolved(
+        self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return what was left open, as numbers, and where each is from; `length` is what the model is used with."""
+        changes: dict[str, Any] = {"epochs": None}
+        reasons = []
+        batch_size = self.batch_size or recipe.batch_size
+        if self.batch_size is None:
+            changes["batch_size"] = batch_size
+            reasons.append(f"batch_size: {batch_size} ({recipe.source})")
+        if batch_size > num_examples:
+            reasons.append(
+                f"batch_size: {batch_size:,} is more than the {num_examples:,} examples: an update has them all"
+            )
+        if self.steps is None:
+            epochs = self.epochs or recipe.epochs
+            steps = max(1, math.ceil(epochs * num_examples / batch_size))
+            source = "" if self.epochs else f" ({recipe.source})"
+            reasons.append(f"steps: {steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}")
+            changes["steps"] = steps
+        if self.lr is None:
+            changes["lr"] = recipe.lr
+            reasons.append(f"lr: {recipe.lr:g} ({recipe.source})")
+            if config.hidden_size >= LARGE_HIDDEN_SIZE and recipe.lr > LARGE_LR:
+                changes["lr"] = LARGE_LR
+                reasons[-1] = f"lr: {LARGE_LR:g} in place of {recipe.lr:g}: models this wide diverge at more"
+        if self.dropout is None:
+            own = config.hidden_dropout_prob
+            changes["dropout"] = own if recipe.dropout is None else recipe.dropout
+            reason = "the model's own" if recipe.dropout is None else _ALBERT_DROPS_NOTHING.format(own=own)
+            reasons.append(f"dropout: {changes['dropout']:g} ({reason})")
+        if self.length is None:
+            changes["length"] = min(length, config.max_position_embeddings)
+            reasons.append(f"length: {changes['length']} (the model's; longer texts are cut)")
+        elif self.length > config.max_position_embeddings:
+            raise ConfigError(
+                "bad-value",
+                f"length {self.length} exceeds the model's {config.max_position_embeddings} positions",
+                f"use --length {config.max_position_embeddings}",
+            )
+        if self.eval_every is None:
+            changes["eval_every"] = max(1, math.ceil((self.steps or changes["steps"]) / 10))
+        return changes, reasons
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedSettings(EncoderSettings):
+    """Settings of a training on scores, inference, pairs or texts.
+
+    Attributes:
+        loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, with hard ones where there are) or softmax for
+            inference; mnrl for pairs and texts. Default: the first.
+        scale: What cosines are multiplied by in mnrl, cosent and angle: 1 / temperature. Default: 20, sentence-transformers'.
+        projection: Numbers of a fresh tanh layer after the pooling; 0 for none, or the model's own.
+    """
+
+    loss: Literal["cosine", "cosent", "angle", "mnrl", "softmax"] | None = None
+    scale: float | None = None
+    projection: int = 0
+
+    def problems(self) -> list[str]:
+        """List what is impossible."""
+        found = [*super().problems(), *self.out_of_range({"projection": 0})]
+        if self.scale is not None and not 0 < self.scale < math.inf:
+            found.append(f"scale must be above 0, it is {self.scale:g}")
+        return found
+
+    def loss_for(self, kind: str) -> str:
+        """Return the loss for a kind of data; refuse one that is for another."""
+        losses = RECIPES[kind].losses
+        if self.loss is None or self.loss in losses:
+            loss = self.loss or losses[0]
+            if self.scale is not None and loss not in _SCALED:
+                raise ConfigError(
+                    "bad-value",
+                    f"the loss {loss} has no scale",
+                    f"leave --scale out, or use --loss {' or '.join(_SCALED)}",
+                )
+            return loss
+        raise ConfigError(
+            "bad-value", f"the loss {self.loss} cannot learn from {kind}", f"use --loss {' or '.join(losses)}"
+        )
+
+    def resolve(
+        self, kind: str, config: AlbertConfig, length: int, num_examples: int
+    ) -> tuple["EmbedSettings", list[str]]:
+        """Fill in what was left open; arguments as `_resolved`.
+
+        Returns:
+            The settings with every default a number, and a line for each that says where it is from.
+        """
+        changes, reasons = self._resolved(RECIPES[kind], config, length, num_examples)
+        loss = self.loss_for(kind)
+        if self.loss is None:
+            changes["loss"] = loss
+            reasons.insert(0, f"loss: {loss} (for {kind})")
+        return dataclasses.replace(self, **changes), reasons
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillSettings(EncoderSettings):
+    """Settings of a distillation.
+
+    Attributes:
+        loss: mse: squared distance from the teacher's vectors (the mean squared difference times their numbers), or cosine:
+            1 - cosine.
+        select: What chooses the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs. Default:
+            spearman if there is such a file, else retrieval for parallel texts, else mse.
+        teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where dimensions
+            differ. Default: the student's linear layer goes to the teacher's dimension.
+    """
+
+    loss: Literal["mse", "cosine"] = "mse"
+    select: Literal["mse", "retrieval", "spearman"] | None = None
+    teacher_pca: bool = False
+
+    def resolve(self, config: AlbertConfig, length: int, num_examples: int) -> tuple["DistillSettings", list[str]]:
+        """As `EmbedSettings.resolve`."""
+        changes, reasons = self._resolved(RECIPES["distil"], config, length, num_examples)
+        return dataclasses.replace(self, **changes), reasons

@@ -1,0 +1,1 @@
+"""The frames that every package fills in: commands, resumable jobs, sections to show."""

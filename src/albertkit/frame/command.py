@@ -1,0 +1,237 @@
+"""A command is a dataclass of options and a function that takes it.
+
+The dataclass is the only place where an option is named, typed and documented: its fields before `KW_ONLY` are arguments
+(`out` is `--out`), those after it are flags, its docstring is the help. It lies in a module that imports no torch, so that
+`--help` answers in 0.3 s; the function is imported when the command runs. `--json`, `--config-file` and the exit code belong
+to this file.
+
+    @dataclass(frozen=True)
+    class CountOptions:
+        '''Count the lines of a file.
+
+        Attributes:
+            file: Text, UTF-8.
+            blank: Count blank lines, too.
+        '''
+
+        file: Path
+        _: KW_ONLY
+        blank: bool = True
+
+    @takes(CountOptions)
+    def count_lines(options: CountOptions) -> Counted: ...
+
+    Command("count", "package.options:CountOptions", "package.counting:count_lines")  # a line of the table in `albertkit.cli`
+
+In Python the same function is called with the fields of the dataclass: `count_lines("text.txt", blank=False)`.
+"""
+
+import dataclasses
+import functools
+import inspect
+import json as json_module
+import sys
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
+
+from cyclopts import Parameter
+
+Given = ParamSpec("Given")
+Options = TypeVar("Options")
+Returned = TypeVar("Returned")
+Taken = TypeVar("Taken", contravariant=True)
+Gives = TypeVar("Gives", covariant=True)
+
+SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
+_FLATTENED = Parameter(name="*", negative_bool="no-")
+_CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags win over it."
+_JSON = "Print the result as one JSON object, and no progress."
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of the table of commands.
+
+    Attributes:
+        name: As it is typed, with the name of its group: "corpus build".
+        options: `module:Dataclass` of its options; the module imports no torch.
+        run: `module:function` that takes them.
+        show: `module:function` that prints the result for people. Default: the result's own sections.
+        json: Whether there is `--json`.
+    """
+
+    name: str
+    options: str
+    run: str
+    _: KW_ONLY
+    show: str | None = None
+    json: bool = True
+
+    @property
+    def identifier(self) -> str:
+        """The name as Python can write it."""
+        return self.name.replace(" ", "_").replace("-", "_")
+
+    @property
+    def settings(self) -> type | None:
+        """The class of the settings that a `--config-file` holds; None if the command has none."""
+        return settings_of(_find(self.options))
+
+    def function(self) -> Callable[..., int]:
+        """Make the function that the command line calls, with one parameter for each option."""
+        options = _find(self.options)
+        parameters = sorted(self._parameters(options), key=lambda one: one.kind)
+        signature = inspect.Signature(parameters)
+
+        def call(*arguments: Any, **named: Any) -> int:
+            values = signature.bind(*arguments, **named).arguments
+            json = values.pop("json", False)
+            values.pop("config_file", None)  # read by `albertkit.cli.main`, as defaults of the flags
+            names = {field.name for field in dataclasses.fields(options)}
+            if "progress" in names:
+                values["progress"] = not json
+            if "json" in names:
+                values["json"] = json
+            result = _find(self.run)(options(**values))
+            return present(result, json, _find(self.show) if self.show else None)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = self._help(options)
+        call.__name__ = call.__qualname__ = self.identifier
+        return call
+
+    def _parameters(self, options: type) -> list[inspect.Parameter]:
+        """List the options as parameters of a function."""
+        found, is_argument = [], True
+        for field, kind in sorted(
+            _typed_fields(options), key=lambda one: bool(one[0].kw_only)
+        ):  # a base's flags come first
+            found.append(_parameter(field, kind, is_argument))
+            is_argument = is_argument and SEVERAL not in get_args(kind)  # behind one that takes all the rest: flags
+        kinds = [one.kind for one in found]
+        if inspect.Parameter.POSITIONAL_ONLY in kinds:  # what stands before the one that takes all further arguments
+            before = kinds.index(inspect.Parameter.POSITIONAL_ONLY)
+            found[:before] = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in found[:before]]
+        if settings_of(options) is not None:
+            found.append(_flag("config_file", Path | None, None))
+        return [*found, _flag("json", bool, False)] if self.json else found
+
+    def _help(self, options: type) -> str:
+        """Write the docstring that the command line shows: that of the options, and the frame's own flags."""
+        documents = [inspect.getdoc(kind) or "" for kind in options.__mro__[:-1]]  # of the class, then of its bases
+        summary = documents[0].partition("\nAttributes:\n")[0]
+        said = "\n".join(document.partition("\nAttributes:\n")[2] for document in documents)
+        known = {field.name for field, _ in _typed_fields(options)}
+        lines = [f"    config_file: {_CONFIG_FILE}"] if settings_of(options) is not None else []
+        lines += [f"    json: {_JSON}"] if self.json else []
+        name = ""
+        for line in said.splitlines():
+            if line.startswith("    ") and not line.startswith("     "):
+                name = line.strip().partition(":")[0]
+            if name in known:
+                lines.append(line)
+        return f"{summary.strip()}\n\nArgs:\n" + "\n".join(lines)
+
+
+class Taking(Protocol[Given, Taken, Gives]):
+    """A function that is called with the fields of a dataclass of options, or with the dataclass itself."""
+
+    @overload
+    def __call__(self, options: Taken, /) -> Gives: ...
+    @overload
+    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Gives: ...
+
+
+def takes(
+    options: Callable[Given, Options],
+) -> Callable[[Callable[[Options], Returned]], Taking[Given, Options, Returned]]:
+    """Let a function of one dataclass of options be called with its fields, or with the dataclass itself.
+
+    Type checkers see the dataclass's own signature. `function.takes` is the dataclass.
+    """
+
+    def wrap(function: Callable[[Options], Returned]) -> Taking[Given, Options, Returned]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Returned:
+            if len(args) == 1 and not kwargs and isinstance(args[0], options):  # type: ignore[arg-type]
+                return function(args[0])
+            return function(options(*args, **kwargs))
+
+        returned = inspect.signature(function).return_annotation
+        call.__signature__ = inspect.signature(options).replace(return_annotation=returned)  # type: ignore[attr-defined]
+        call.takes = options  # type: ignore[attr-defined]
+        return cast(Taking[Given, Options, Returned], call)
+
+    return wrap
+
+
+def settings_of(options: type) -> type | None:
+    """Return the class of the settings within a command's options, which a file can hold too; None if it has none."""
+    kinds = get_type_hints(options).values()
+    return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k) and hasattr(k, "read")), None)
+
+
+def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) -> int:
+    """Print what a command returned and return its exit status.
+
+    Args:
+        result: None if the command has printed all itself; else a `Result`.
+        json: One JSON object on one line, instead of sections.
+        show: Prints the result in place of its sections.
+    """
+    if result is None:
+        return 0
+    if json:
+        print(json_module.dumps(result.to_dict(), default=str, ensure_ascii=False))
+    else:
+        if show is not None:
+            show(result)
+        else:
+            from albertkit.frame.rendering import to_terminal
+
+            to_terminal(result.sections())
+        for warning in getattr(result, "warnings", ()):
+            print(f"warning: {warning}", file=sys.stderr)
+    return getattr(result, "exit_status", 0)
+
+
+def _find(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _flag(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _typed_fields(options: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+    """List the fields that are options, with their types; `progress` and `json` are the frame's."""
+    hints = get_type_hints(options, include_extras=True)
+    return [
+        (field, hints[field.name]) for field in dataclasses.fields(options) if field.name not in ("progress", "json")
+    ]
+
+
+def _parameter(field: dataclasses.Field[Any], kind: Any, is_argument: bool) -> inspect.Parameter:
+    """Return the parameter of an option: an argument, a flag, or settings that are flags of their own."""
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    if default is dataclasses.MISSING:
+        default = inspect.Parameter.empty
+    place: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if field.kw_only or field.name == "out" or not is_argument:
+        place = inspect.Parameter.KEYWORD_ONLY
+    elif get_origin(kind) is Annotated and SEVERAL in get_args(kind):
+        place = inspect.Parameter.POSITIONAL_ONLY
+    if dataclasses.is_dataclass(kind):
+        kind = Annotated[kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))]
+    elif kind is Any or get_args(kind) == (str, Path):
+        kind = str | None if default is None else str
+    elif get_args(kind) == (str, Path, NoneType):
+        kind = str | None
+    return inspect.Parameter(field.name, place, default=default, annotation=kind)

@@ -1,0 +1,328 @@
+"""Compare a faster form of a model (an engine, an export) with the model in fp32, before anything is saved or served in int8.
+
+T tokens of N sequences, P masked positions.
+Why it is needed: ALBERT in int8 with one scale a tensor fell from F1 0.8 to 0.05 (onnxruntime issue 11701).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertkit.config import AlbertConfig
+from albertkit.conversion.classes import load_model
+from albertkit.corpus.builtin import builtin_documents
+from albertkit.data.bad_rows import Faults
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.engines import load_engine, on_engine
+from albertkit.engines.onnx_model import REPORT, OnnxModel, is_onnx_folder, load_onnx, tokenizer_of
+from albertkit.errors import CheckpointError
+from albertkit.files import read_json
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
+from albertkit.inference.options import ComparePrecisionOptions
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertModel,
+    PackedBatch,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_folder import local_folder
+from albertkit.tasks.data import file_of, read_split
+from albertkit.tasks.loading import load_task_model
+from albertkit.tasks.prediction import run_model
+from albertkit.tokenizer import AlbertTokenizer
+
+Outputs = dict[str, Tensor]  # by the name in the graph: [T, ...], [P, ...] or [N, ...]; int64 for places
+Form = PretrainedAlbert | SentenceEncoder
+
+MOST_LOSS = 0.5  # points of the task's metric
+LEAST_COSINE = 0.99  # mean over tokens, where there are no labels
+LEAST_TOP1 = 0.97
+_LEAST_LOGIT = -1e29  # logits below this only say that a place is not allowed
+_NARROW = 16  # rows of fewer numbers say little by their direction: those of a batch are one vector
+_SEQUENCES, _AT_ONCE = (
+    64,
+    8,
+)  # sequences whose outputs are compared number by number; of all lengths, so rows are padded
+_LONGEST = 128  # tokens of a sequence of the sample
+_MASKED = 7  # every seventh token, as in pretraining
+_BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Comparison(Result):
+    """Comparison of a form of a model with the model in fp32.
+
+    Attributes:
+        precision: Precision of the form.
+        source: What was read: a file, or the built-in sample.
+        texts: Number of texts.
+        cosine_mean: Mean cosine of tokens' last states, or of the outputs' logits where there are no states.
+        cosine_min: The worst token's.
+        top1: Share of the head's first choices that are the same: masked tokens, labels, tags, answers; None without a head.
+        metric: Metric of the task, where labels were given.
+        reference: Its value in fp32, in points.
+        found: Its value in this form, in points.
+        notes: What the engine fell back from.
+    """
+
+    precision: str
+    source: str
+    texts: int
+    cosine_mean: float
+    cosine_min: float
+    top1: float | None = None
+    metric: str | None = None
+    reference: float | None = None
+    found: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float | None:
+        """Points that the metric loses; negative if it gains."""
+        return None if self.reference is None or self.found is None else self.reference - self.found
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it should not be used; empty if it may."""
+        if self.loss is not None:
+            if not math.isfinite(self.loss):
+                return [f"{self.metric} is {self.found}, in fp32 {self.reference}"]
+            too_much = f"{self.metric} falls by {self.loss:.2f} points, allowed are {MOST_LOSS}"
+            return [too_much] if self.loss > MOST_LOSS else []
+        found = [f"mean cosine {self.cosine_mean:.4f}, wanted {LEAST_COSINE}"] * (self.cosine_mean < LEAST_COSINE)
+        if self.top1 is not None and self.top1 < LEAST_TOP1:
+            found.append(f"{self.top1:.1%} of the first choices are the same, wanted {LEAST_TOP1:.0%}")
+        return found
+
+    @property
+    def exit_status(self) -> int:
+        """1 if the form should not be used."""
+        return 1 if self.problems else 0
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a person reads, name to text; without `problems` and `notes`."""
+        shown = {
+            "compared on": f"{self.source}, {self.texts:,} texts",
+            "cosine": f"{self.cosine_mean:.5f} on average, {self.cosine_min:.5f} at worst",
+        }
+        if self.top1 is not None:
+            shown["same choice"] = f"{self.top1:.1%}"
+        if self.metric is not None:
+            shown[self.metric] = f"{self.found:.2f}, in fp32 {self.reference:.2f}"
+        return shown
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field, and `loss` and `problems`."""
+        return {**super().to_dict(), "loss": self.loss, "problems": self.problems}
+
+    def sections(self) -> list[Section]:
+        """Return the facts and the verdict."""
+        verdict = {"same as fp32": not self.problems, "because": self.problems, "notes": list(self.notes)}
+        return [Facts({"precision": self.precision, **self.facts(), **verdict})]
+
+    def require(self, force: bool, remedy: str) -> None:
+        """Raise `doubtful` if there are problems, unless forced; `remedy` is what the command offers instead."""
+        if self.problems and not force:
+            reasons = "; ".join(self.problems)
+            fact = f"in {self.precision} the model is no longer the same: {reasons}"
+            raise CheckpointError("doubtful", fact, f"{remedy}, or take it as it is with --force")
+
+
+@takes(ComparePrecisionOptions)
+def compare_precision(options: ComparePrecisionOptions) -> Comparison:
+    """Compare an engine with fp32; see `ComparePrecisionOptions`.
+
+    Raises:
+        CheckpointError: wrong-model if there are examples and no task; missing-file. And what reading and loading raise.
+    """
+    folder = local_folder(options.model)
+    if is_onnx_folder(folder):
+        return _compare_export(folder, options.data, options.split)
+    model = SentenceEncoder.from_pretrained(folder).albert if is_encoder_folder(folder) else load_model(folder)
+    engine = load_engine(model, options.precision)
+    found = compare(folder, model, on_engine(model, engine), engine.precision, options.data, options.split)
+    return replace(found, notes=engine.notes)
+
+
+def _compare_export(folder: Path, data: str | Path | None, split: str) -> Comparison:
+    """Compare an exported model with the folder that it was exported from, which its report names."""
+    report = read_json(folder / REPORT, "report of the export") if (folder / REPORT).exists() else {}
+    source = report.get("source")
+    if not source or not Path(source).is_dir():
+        missing = f"`{source}`" if source else f"there is no {REPORT}"
+        raise CheckpointError(
+            "missing-file",
+            f"`{folder}` is an exported model, and the folder that it was exported from is not there: {missing}",
+            f"{REPORT} has the comparison that was made then; name the model's own folder to compare an engine",
+        )
+    origin, form = local_folder(source), load_onnx(folder)
+    model = SentenceEncoder.from_pretrained(origin) if is_encoder_folder(origin) else load_model(origin)
+    found = compare(origin, model, form, form.precision, data, split)
+    return replace(found, notes=(f"{folder} was compared with {origin}, which it was exported from",))
+
+
+def compare(
+    folder: Path, model: Form, form: PretrainedAlbert, precision: str, data: str | Path | None, split: str = "dev"
+) -> Comparison:
+    """Compare any form of a model with the model: on labelled examples, or on a sample of text.
+
+    The folder holds the model's tokenizer and task.
+    """
+    if data is None:
+        batches, source = sample_batches(tokenizer_of(folder), model.config)
+        likeness = compare_outputs(*([outputs_of(one, batch) for batch in batches] for one in (model, form)))
+        return Comparison(precision, source, sum(batch.num_sequences for batch in batches), *likeness)
+    if isinstance(model, SentenceEncoder):
+        raise CheckpointError("wrong-model", f"`{folder}` makes vectors: there is no task to score", "leave --data out")
+    task, _, tokenizer = load_task_model(folder)
+    file, split = file_of(task, Path(data), split)
+    examples = read_split(task, file, split, Faults())
+    features = task.features(examples, tokenizer, labelled=False)
+    points, choices = [], []
+    for one in (model, form):
+        predictions = task.predictions(examples, features, run_model(one, task, features, _BATCH_TOKENS))
+        points.append((1 if task.kind == "answers" else 100) * task.score(examples, predictions)[task.metric])
+        choices.append([first_choice(record) for record in predictions])
+    same = None if choices[0][0] is None else float(np.mean([a == b for a, b in zip(*choices, strict=True)]))
+    numbers = np.arange(min(features.num_sequences, _SEQUENCES))
+    batches = [features.batch(some).packed for some in np.split(numbers, range(_AT_ONCE, len(numbers), _AT_ONCE))]
+    likeness = compare_outputs(*([outputs_of(one, batch) for batch in batches] for one in (model, form)))
+    states = (likeness.cosine_mean, likeness.cosine_min)
+    return Comparison(precision, str(file), len(examples), *states, same, task.metric, points[0], points[1])
+
+
+def first_choice(prediction: dict[str, Any]) -> Any:
+    """Return what a prediction says, for comparing; None for a number."""
+    return next((prediction[name] for name in ("label", "labels", "tags", "answer") if name in prediction), None)
+
+
+# --- outputs, number by number ----------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def outputs_of(model: Form, batch: PackedBatch) -> Outputs:
+    """Return the outputs for a batch, at real tokens only: the same names for a model and for its export."""
+    if isinstance(model, SentenceEncoder):
+        return {"last_hidden_state": model.albert.encode(batch).hidden, "sentence_embedding": model(batch)}
+    if isinstance(model, OnnxModel) and isinstance(model, AlbertModel):
+        return {**model.run(batch), "last_hidden_state": model.encode(batch).hidden}
+    if isinstance(model, AlbertModel):
+        hidden, pooled = model.encode(batch)
+        return {"last_hidden_state": hidden} | ({} if pooled is None else {"pooler_output": pooled})
+    if isinstance(model, AlbertForBeamQuestionAnswering):
+        return dict(model.packed_beams(batch))
+    found = model.packed_logits(batch)  # type: ignore[operator]
+    if isinstance(model, AlbertForPreTraining):
+        return {"prediction_logits": found[0], "sop_logits": found[1]}
+    if isinstance(model, AlbertForQuestionAnswering):
+        return {"start_logits": found[0], "end_logits": found[1]}
+    return {"logits": found}
+
+
+class Likeness(NamedTuple):
+    """Mean and least cosine of vectors, and the share of first choices that are the same; None where there is no choice."""
+
+    cosine_mean: float
+    cosine_min: float
+    top1: float | None
+
+
+def compare_outputs(reference: Sequence[Outputs], found: Sequence[Outputs]) -> Likeness:
+    """Compare states, logits and first choices of each batch.
+
+    A vector is a row of an output; an output of one number a row is one vector. Choices are the largest logits, and the
+    first places of beams.
+    """
+    cosines, same = [], []
+    for name, expected, given in _pairs(reference, found):
+        if not expected.is_floating_point():
+            same.append(expected[:, 0] == given[:, 0])
+            continue
+        if name.endswith("logits") and expected.dim() == 2 and expected.shape[1] > 1:
+            same.append(expected.argmax(1) == given.argmax(1))
+        cosines.append(F.cosine_similarity(_vectors(given), _vectors(expected), dim=1).nan_to_num(-1.0).clamp(max=1.0))
+    all_cosines = torch.cat(cosines)
+    top1 = float(torch.cat(same).float().mean()) if same else None
+    return Likeness(float(all_cosines.mean()), float(all_cosines.min()), top1)
+
+
+def largest_difference(reference: Sequence[Outputs], found: Sequence[Outputs]) -> tuple[float, float]:
+    """Return the largest absolute difference of two numbers, and the largest magnitude among those of the reference."""
+    pairs = [(_allowed(e), _allowed(g)) for _, e, g in _pairs(reference, found) if e.is_floating_point()]
+    differences = torch.stack([(expected - given).abs().max() for expected, given in pairs])
+    return float(differences.max()), max(float(expected.abs().max()) for expected, _ in pairs)
+
+
+def _pairs(reference: Sequence[Outputs], found: Sequence[Outputs]) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield name, reference and other of every output that has a number."""
+    for expected, given in zip(reference, found, strict=True):
+        for name, values in expected.items():
+            if values.numel():
+                yield name, values, given[name]
+
+
+def _allowed(values: Tensor) -> Tensor:
+    return values.where(~(values <= _LEAST_LOGIT), 0.0)  # NaN stays NaN
+
+
+def _vectors(values: Tensor) -> Tensor:
+    """Return rows [R, C], or all numbers as one row."""
+    return _allowed(values.flatten()[None] if values.dim() == 1 or values.shape[1] < _NARROW else values).float()
+
+
+# --- sample of text, which every machine has ------------------------------------------------------------------------------
+
+
+def sample_batches(tokenizer: AlbertTokenizer | None, config: AlbertConfig) -> tuple[list[PackedBatch], str]:
+    """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""
+    most = min(_LONGEST, config.max_position_embeddings)
+    if tokenizer is None:
+        return _batches(_random_pairs(config.vocab_size, most), config), "random pieces"
+    texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
+    encoded = [tokenizer.encode(text) for text in texts]
+    rows = []
+    for number, (one, other) in enumerate(zip(encoded[::2], encoded[1::2], strict=True)):
+        first = [tokenizer.cls_id, *one, tokenizer.sep_id][:most]
+        second = [*other, tokenizer.sep_id][: (most - len(first)) * (number % 2)]
+        rows.append((first, second))
+    return _batches(rows, config, tokenizer.mask_id), "built-in text"
+
+
+def _random_pairs(vocab_size: int, most: int) -> list[tuple[list[int], list[int]]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def ids(longest: int) -> list[int]:
+        length = int(torch.randint(1, max(longest, 1) + 1, (), generator=generator))
+        return torch.randint(0, vocab_size, (length,), generator=generator).tolist()
+
+    return [(ids(most // 2), ids(most - most // 2)) for _ in range(_SEQUENCES)]
+
+
+def _batches(
+    rows: list[tuple[list[int], list[int]]], config: AlbertConfig, mask_id: int | None = None
+) -> list[PackedBatch]:
+    batches = []
+    for start in range(0, len(rows), _AT_ONCE):
+        pairs = rows[start : start + _AT_ONCE]
+        ids = [[*first, *second] for first, second in pairs]
+        types = [[0] * len(first) + [min(1, config.type_vocab_size - 1)] * len(second) for first, second in pairs]
+        places = [list(range(_MASKED // 2, len(row), _MASKED)) for row in ids]
+        if mask_id is not None:
+            for row, masked in zip(ids, places, strict=True):
+                for place in masked:
+                    row[place] = mask_id
+        batches.append(PackedBatch.from_sequences(ids, types, masked_positions=places))
+    return batches

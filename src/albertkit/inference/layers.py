@@ -1,0 +1,239 @@
+"""Movement of a text through the layers: how far the states move, whether they settle, where the heads look.
+
+L layers (blocks run, so num_hidden_layers · inner_group_num), S tokens of a text, H hidden, A heads. State 0 is the projected
+embedding, state l the output of layer l. The paper draws the same movement in figure 1: with shared weights the states
+keep moving from layer to layer, they do not reach a fixed point.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from albertkit.conversion.own_tokenizer import check_vocabulary
+from albertkit.corpus import builtin_documents
+from albertkit.data.packing import PackedBatch
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.frame.result import Result
+from albertkit.model.padded import Trace
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tokenizer import AlbertTokenizer
+
+SAMPLE_TEXTS = 16  # of the built-in documents: 2,000 tokens, where the second decimal no longer moves
+SAMPLE_LENGTH = 128
+DIGITS = 4  # that a page draws
+TOP = 5  # predictions of a mask
+
+
+@dataclass(frozen=True)
+class LayerMovement(Result):
+    """Movement through L layers: means over all tokens of all texts, special ones included. Plain lists, ready for JSON.
+
+    Attributes:
+        texts: Number of texts.
+        tokens: Number of tokens in all of them.
+        unknown: Share of them that the tokenizer does not know.
+        cut: Texts that were longer than the length.
+        similarity: [L+1][L+1], cosine of a token's state i with its state j.
+        norm: [L+1], length of the state.
+        step: [L], length of what layer l adds, as a multiple of the length of the state it is added to.
+        turn: [L-1], cosine of the step of layer l with that of layer l + 1: 1 goes straight on, -1 goes back.
+        anisotropy: [L+1], cosine of two different tokens' states, over all pairs of tokens; 0 where directions are spread
+            evenly (Ethayarajh 2019).
+        entropy: [L][A], of a token's attention, in nats.
+        uniform: Entropy of attention to every token alike, in nats.
+    """
+
+    texts: int
+    tokens: int
+    unknown: float
+    cut: int
+    similarity: list[list[float]]
+    norm: list[float]
+    step: list[float]
+    turn: list[float]
+    anisotropy: list[float]
+    entropy: list[list[float]]
+    uniform: float
+
+
+def sample_texts(count: int = SAMPLE_TEXTS) -> list[str]:
+    """Return the first of the built-in documents: English that every Python carries."""
+    return [" ".join(sentences) for sentences in islice(builtin_documents(), count)]
+
+
+def trace_layers(
+    model: PretrainedAlbert, tokenizer: AlbertTokenizer, texts: Sequence[str], length: int = SAMPLE_LENGTH
+) -> LayerMovement:
+    """Run each text through a model, at most `length` tokens of it, and measure what each layer does.
+
+    The model computes in its `compute_dtype`, without dropout.
+    """
+    if not texts:
+        raise DataError("bad-input", "there is no text to look at", "name one: --text 'One layer, run twelve times.'")
+    encoded = [encode_text(model, tokenizer, text, length) for text in texts]
+    found = [_moved(*states_of(model, ids)) for ids, _ in encoded]
+    total = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
+    tokens = sum(len(ids) for ids, _ in encoded)
+    pairs = total["directions"].square().sum(-1) - total["with_itself"]  # |a + b|² is a·a + b·b and every pair, twice
+    return LayerMovement(
+        texts=len(encoded),
+        tokens=tokens,
+        unknown=sum(ids.count(tokenizer.unk_id) for ids, _ in encoded) / tokens,
+        cut=sum(left > 0 for _, left in encoded),
+        similarity=(total["similarity"] / tokens).tolist(),
+        norm=(total["norm"] / tokens).tolist(),
+        step=(total["step"] / tokens).tolist(),
+        turn=(total["turn"] / tokens).tolist(),
+        anisotropy=(pairs / (tokens * (tokens - 1))).tolist(),
+        entropy=(total["entropy"] / tokens).tolist(),
+        uniform=float(total["uniform"] / tokens),
+    )
+
+
+def look_inside(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, max_tokens: int = 64) -> dict[str, Any]:
+    """Return one text, token by token and layer by layer, as plain JSON values.
+
+    The text may hold `[MASK]`; of S at most `max_tokens` are read. The model computes in its `compute_dtype`, without dropout.
+
+    Returns:
+        - tokens: S tokens; left_out: how many more the text has; passes: L.
+        - attention: [L][A][S][S], what the token of a row attends to; rounded to 4 digits.
+        - similarity: [S][L], cosine of a token's state after layer l with its last state; the last is 1.
+        - step: [S][L], length of what layer l adds, as a multiple of the length of the state it is added to.
+        - states_2d: [S][L+1][2], all states in the plane of their two main axes (PCA); variance: [2], the shares that these
+          axes show.
+        - predictions: of each `[MASK]` its `position`, and `passes`: [L] lists of five {piece, probability}, best first, the
+          masked-LM head read after every layer. It was trained on layer L alone: what it says of earlier states is an
+          approximation (the "logit lens"). None for a model without that head.
+    """
+    ids, left_out = encode_text(model, tokenizer, text, max_tokens)
+    states, attention = states_of(model, ids)
+    change = states.diff(dim=0).norm(dim=-1) / length_of(states[:-1])
+    plane, variance = _plane(states)
+    return {
+        "tokens": [tokenizer.id_to_piece(i) for i in ids],
+        "left_out": left_out,
+        "passes": len(attention),
+        "attention": _rounded(attention),
+        "similarity": _rounded(cosine(states[1:], states[-1:]).T),
+        "step": _rounded(change.T),
+        "states_2d": _rounded(plane),
+        "variance": _rounded(variance),
+        "predictions": _predictions(model, tokenizer, ids, states),
+    }
+
+
+def _moved(states: Tensor, attention: Tensor) -> dict[str, Tensor]:
+    """Return what `LayerMovement` holds, summed over the S tokens of one text."""
+    change = states.diff(dim=0)
+    directions = direction(states)
+    return {
+        "similarity": torch.einsum("ish,jsh->ij", directions, directions),
+        "norm": states.norm(dim=-1).sum(1),
+        "step": (change.norm(dim=-1) / length_of(states[:-1])).sum(1),
+        "turn": cosine(change[1:], change[:-1]).sum(1),
+        "directions": directions.sum(1),
+        "with_itself": directions.square().sum((1, 2)),
+        "entropy": torch.special.entr(attention).sum((-1, -2)),
+        "uniform": torch.tensor(states.shape[1]).double().log() * states.shape[1],
+    }
+
+
+def _predictions(
+    model: PretrainedAlbert, tokenizer: AlbertTokenizer, ids: list[int], states: Tensor
+) -> list[dict[str, Any]] | None:
+    head = getattr(model, "predictions", None)
+    if head is None:
+        return None
+    places = [place for place, number in enumerate(ids) if number == tokenizer.mask_id]
+    if not places:
+        return []
+    with torch.inference_mode():
+        logits = head(states[1:, places].to(model.device, model.dtype)).double().cpu()
+    best = logits[..., : tokenizer.vocab_size].softmax(-1).topk(min(TOP, tokenizer.vocab_size))
+    return [
+        {
+            "position": place,
+            "passes": [
+                [
+                    {"piece": tokenizer.id_to_piece(i), "probability": round(p, DIGITS)}
+                    for i, p in zip(*of_layer, strict=True)
+                ]
+                for of_layer in zip(best.indices[:, n].tolist(), best.values[:, n].tolist(), strict=True)
+            ],
+        }
+        for n, place in enumerate(places)
+    ]
+
+
+def _plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return [S, L+1, 2] and the shares of the variance, 0 where nothing moves."""
+    from sklearn.decomposition import PCA
+
+    passes, tokens, width = states.shape
+    pca = PCA(n_components=2, svd_solver="full")
+    with np.errstate(invalid="ignore"):
+        points = pca.fit_transform(states.reshape(-1, width).numpy())
+    return points.reshape(passes, tokens, 2).swapaxes(0, 1), np.nan_to_num(pca.explained_variance_ratio_)
+
+
+def _rounded(values: Tensor | np.ndarray) -> Any:
+    return np.round(np.asarray(values, np.float64), DIGITS).tolist()
+
+
+# --- states of one text -------------------------------------------------------------------------------------------------
+
+
+def encode_text(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, length: int) -> tuple[list[int], int]:
+    """Return ids with special tokens, at most `length` and what the model reads, and how many did not fit."""
+    if length < 3:
+        raise ConfigError("bad-value", f"a length of {length} tokens", "use at least 3: [CLS], a token, [SEP]")
+    check_vocabulary(tokenizer.vocab_size, model.config.vocab_size)
+    ids = tokenizer.encode(text, mask_literal=True)
+    if not ids:
+        raise DataError("bad-input", f"there is nothing to read in {text[:60]!r}", "give a sentence")
+    kept = ids[: min(length, model.config.max_position_embeddings) - 2]
+    return [tokenizer.cls_id, *kept, tokenizer.sep_id], len(ids) - len(kept)
+
+
+@torch.inference_mode()
+def states_of(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Tensor]:
+    """Return fp64 [L+1, S, H], the projected embedding and the output of every layer; and attention fp64 [L, A, S, S]."""
+    trace = Trace(hidden_states=True, attentions=True)
+    training = model.training
+    if training:  # a model that serves is not touched: others compute with it at the same time
+        model.eval()
+    try:
+        model.encoder_model.encode(PackedBatch.from_sequences([ids]).to(model.device), trace)
+    finally:
+        if training:
+            model.train()
+    assert trace.hidden_states is not None
+    assert trace.attentions is not None
+    states = torch.stack(trace.hidden_states).double().cpu()
+    attention = torch.stack([of_layer[0] for of_layer in trace.attentions]).double().cpu()
+    if not (states.isfinite().all() and attention.isfinite().all()):
+        raise CheckpointError(
+            "not-finite", "the model's hidden states are not finite", "its weights are broken: copy them again"
+        )
+    return states, attention
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Return the cosines [...] of vectors [..., H]."""
+    return (direction(a) * direction(b)).sum(-1)
+
+
+def direction(vectors: Tensor) -> Tensor:
+    """Scale vectors to length 1; a vector that is exactly 0 stays 0, and has the cosine 0 with every other."""
+    return vectors / length_of(vectors)[..., None]
+
+
+def length_of(vectors: Tensor) -> Tensor:
+    """Return lengths that are never 0, so that one can divide by them."""
+    return vectors.norm(dim=-1).clamp_min(torch.finfo(vectors.dtype).tiny)

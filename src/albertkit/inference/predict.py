@@ -1,0 +1,365 @@
+"""`predict`: answer every example of a task's file, or every line of any file, in its order, however large it is.
+
+Rows come from a task's table or from lines; both are answered a chunk at a time, and written as soon as they are known.
+"""
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from albertkit.captioning.folder import is_captioner_folder
+from albertkit.data.bad_rows import Fault, Faults
+from albertkit.data.given import STANDARD_INPUT, as_files, is_standard_output
+from albertkit.data.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
+from albertkit.data.tables import EXTENSIONS
+from albertkit.engines.engine import Precision
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.files import atomic_file, check_new_file, check_new_folder
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result as CommandResult
+from albertkit.frame.section import Facts, Section
+from albertkit.inference.loading import load_pipeline
+from albertkit.inference.pipeline import Pipeline, Result
+from albertkit.model_folder import local_folder
+from albertkit.tasks.data import file_of
+from albertkit.tasks.evaluation import predict_examples, ready_model, truncation_line
+from albertkit.tasks.loading import check_not_swapped, is_task_model
+from albertkit.tasks.options import PredictOptions
+from albertkit.tasks.registry import with_columns
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import TextTask
+
+CHUNK = 4096  # examples read, computed and written at a time: enough to sort by length, little enough to hold
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_FILES = {".json", ".txt", ".parquet"}  # names that nobody gives to a folder
+_JSON = ("jsonl", "ndjson", "json")
+_TABLES = ("csv", "tsv", "parquet", "pq")
+
+
+@dataclass(frozen=True)
+class PredictReport(CommandResult):
+    """The outcome of `predict`.
+
+    Attributes:
+        written: Where the predictions are; empty for standard output.
+        examples: Examples predicted.
+        left_out: Rows that could not be used.
+        notes: How the file was read, where that was not plain; what the engine fell back from.
+        truncated: Examples whose texts were longer than the model reads.
+    """
+
+    written: tuple[Path, ...]
+    examples: int
+    left_out: tuple[Fault, ...]
+    notes: tuple[str, ...] = ()
+    truncated: int = 0
+
+    @property
+    def left_out_lines(self) -> list[str]:
+        """A line for each row that could not be used."""
+        return [f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.left_out]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "written": [str(path) for path in self.written],
+            "examples": self.examples,
+            "truncated": self.truncated,
+            "left_out": self.left_out_lines,
+            "notes": self.notes,
+        }
+
+    def sections(self) -> list[Section]:
+        """Return the facts, with the number of rows left out."""
+        return [Facts(self.to_dict() | {"left_out": len(self.left_out) or None})]
+
+
+class Row(NamedTuple):
+    """One thing to answer.
+
+    Attributes:
+        line: Number of its line, from 1.
+        value: The pipeline's input, or the task's example.
+        columns: Of a task on texts, for a table as output: the values of its row.
+    """
+
+    line: int
+    value: Any
+    columns: dict[str, str]
+
+
+Answer = Callable[[Sequence[Any]], list[Result]]
+
+
+@takes(PredictOptions)
+def predict(options: PredictOptions) -> PredictReport:
+    """Predict every example of a file, in its order; see `PredictOptions`.
+
+    Of a fine-tuned model a record has the example's `id` first, of other models, or with `kind`, the number of its `line`.
+
+    Raises:
+        CheckpointError: wrong-model, exists, and what loading raises. DataError: bad-row, exists, missing-file, and what
+            reading raises. ConfigError: bad-value, conflicting-options, no-device, unknown-name.
+    """
+    check_not_swapped(options.model, options.input)
+    if options.kind is None and is_task_model(options.model):
+        return _predict_task(options)
+    return _predict(options)
+
+
+def _predict_task(options: PredictOptions) -> PredictReport:
+    out, top = options.out, options.top
+    target = None if out is None or is_standard_output(out) else Path(out)
+    kind = "" if target is None else target.suffix.lower()
+    if kind in _FILES:
+        hint = "predictions go into a .jsonl, .csv or .tsv file, or into a folder with the task's own"
+        raise ConfigError("bad-value", f"`{out}` would be a folder", hint)
+    folder = target if kind not in (".jsonl", *_SEPARATORS) else None
+    if target is not None:
+        check_new_file(target) if folder is None else check_new_folder(folder)
+    if top is not None and top < 1:
+        raise ConfigError("bad-value", f"top is {top}, it must be at least 1", "leave --top out for all probabilities")
+    faults = Faults(options.on_error)
+    loaded = ready_model(options.model, options.precision, options.device, faults, options.input)
+    loaded = loaded._replace(task=with_columns(loaded.task, options.columns))
+    task = loaded.task
+    if kind in _SEPARATORS and not isinstance(task, TextTask):
+        hint = "predictions go into a .jsonl file, or into a folder with the task's own"
+        raise ConfigError(
+            "bad-value", f"`{out}` is a table, and `{task.name}` does not have one prediction a row", hint
+        )
+    if top is not None and task.kind in ("regression", "tagging"):
+        raise ConfigError("bad-value", f"a {task.kind} has no probabilities to choose from", "leave --top out")
+    records = target if folder is None else folder / "predictions.jsonl"
+    kept: list[Result] = []  # the task's own files are written as a whole
+    with as_files(options.input) as given, _writer(records) as stream:
+        file, split = file_of(task, given, options.split)
+        rows = _rows_of(task, file, split, faults, with_columns=kind in _SEPARATORS)
+        answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
+        write = _table_writer(stream, _SEPARATORS[kind], task) if kind in _SEPARATORS else _line_writer(stream)
+        counts = _Counts()
+        for row, result in counts.of(answer_rows(rows, answer, str(file), faults)):
+            write(with_top(result, top), row)
+            if folder is not None:
+                kept.append(with_top(result, top))
+        if counts.examples == 0 and not faults.found:
+            raise DataError("too-little-data", f"`{file}` has nothing to predict", "name a file with examples")
+    written = [] if records is None else [records]
+    if folder is not None:
+        written += [path for path in task.write(folder, kept, split=split) if path != records]
+    if counts.truncated:
+        faults.note(truncation_line(counts.truncated, counts.examples, task))
+    return counts.report(written, faults)
+
+
+def _predict(options: PredictOptions) -> PredictReport:
+    local_folder(options.model)  # a model that is not there is reported before the name of the output
+    out = None if options.out is None or is_standard_output(options.out) else Path(options.out)
+    if out is not None and out.suffix != ".jsonl":
+        hint = "answers to lines go into a file such as answers.jsonl"
+        raise ConfigError("bad-value", f"`{out}` is no .jsonl file", hint)
+    if out is not None:
+        check_new_file(out)
+    with ExitStack() as stack:
+        given = options.input
+        if not isinstance(given, str | os.PathLike):
+            given = stack.enter_context(as_files(given))
+        file = _only_file(STANDARD_INPUT if given == "-" else given)
+        pipeline = text_pipeline(options.model, options.kind, options.precision, options.device)
+        faults, asked = Faults(options.on_error), top_options(pipeline, options.top)
+        for note in pipeline.notes:
+            faults.note(note)
+        counts = _Counts()
+        stream = stack.enter_context(_writer(out))
+
+        def answer(inputs: Sequence[Any]) -> list[Result]:
+            return pipeline.answer(inputs, options.batch_tokens, **asked)
+
+        rows = _parsed(pipeline, read_values(file, faults), file.path, faults)
+        for row, result in counts.of(answer_rows(rows, answer, file.path, faults)):
+            record = {"line": row.line, **plain(with_top(result, options.top))}
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    if counts.truncated:
+        texts = f"{counts.truncated:,} of {counts.examples:,} texts"
+        faults.note(f"{texts} are longer than the model reads; the end was not read")
+    return counts.report([] if out is None else [out], faults)
+
+
+@dataclass
+class _Counts:
+    """How many rows were answered, and how many of them were not read to their end."""
+
+    examples: int = 0
+    truncated: int = 0
+
+    def of(self, answered: Iterable[tuple[Row, Result]]) -> Iterator[tuple[Row, Result]]:
+        for row, result in answered:
+            self.examples += 1
+            self.truncated += bool(result.get("truncated"))
+            yield row, result
+
+    def report(self, written: Iterable[Path], faults: Faults) -> PredictReport:
+        found, notes = tuple(faults.found), tuple(faults.notes)
+        return PredictReport(tuple(written), self.examples, found, notes, self.truncated)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def answer_rows(rows: Iterator[Row], answer: Answer, path: str, faults: Faults) -> Iterator[tuple[Row, Result]]:
+    """Answer rows of any number, a chunk at a time; those that cannot be answered are bad rows of the file `path`."""
+    while chunk := list(islice(rows, CHUNK)):
+        yield from _answered(chunk, answer, path, faults)
+
+
+def _answered(chunk: list[Row], answer: Answer, path: str, faults: Faults) -> list[tuple[Row, Result]]:
+    """Halve a chunk whose features cannot be made, until the row is found."""
+    try:
+        return list(zip(chunk, answer([row.value for row in chunk]), strict=True))
+    except DataError as error:
+        if len(chunk) == 1:
+            _add(faults, path, chunk[0].line, error)
+            return []
+        half = len(chunk) // 2
+        parts = (_answered(part, answer, path, faults) for part in (chunk[:half], chunk[half:]))
+        return [answered for part in parts for answered in part]
+
+
+def _add(faults: Faults, path: str, line: int, error: DataError) -> None:
+    faults.add(path, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip")
+
+
+def with_top(result: Result, top: int | None) -> Result:
+    """Return a result with the `top` largest probabilities, or first candidates of an answer."""
+    if top is None:
+        return result
+    if isinstance(result.get("probabilities"), dict):
+        best = sorted(result["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+        return {**result, "probabilities": dict(best)}
+    return {**result, "nbest": result["nbest"][:top]} if "nbest" in result else result
+
+
+def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:
+    """Return the options of a pipeline for `top`; probabilities of labels and choices are cut afterwards, by `with_top`."""
+    if top is None:
+        return {}
+    if top < 1:
+        raise ConfigError("bad-value", f"top is {top}, it must be at least 1", "leave it out")
+    if "top" in pipeline.options:
+        return {"top": top}
+    if pipeline.kind not in ("classify", "choose"):
+        raise ConfigError("bad-value", f"{pipeline.kind} has nothing to choose from", "leave --top out")
+    return {}
+
+
+def text_pipeline(model: str | Path, kind: str | None, precision: Precision, device: str) -> Pipeline[Any]:
+    """Load a pipeline as `load_pipeline`, of a model that answers text."""
+    if kind == "caption" or (kind is None and is_captioner_folder(local_folder(model))):
+        fact = f"`{model}` is to caption videos, and was asked about text"
+        raise ConfigError("bad-value", fact, f"albertkit caption predict {model} VIDEO")
+    return load_pipeline(model, kind, precision=precision, device=device)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _rows_of(task: Task, file: Path, split: str, faults: Faults, with_columns: bool) -> Iterator[Row]:
+    """The examples of a task's file; if wanted, with the values of all columns."""
+    if with_columns and isinstance(task, TextTask):
+        pairs = task.rows(file, split=split, labelled=False, faults=faults, whole=True)
+        return (Row(number, example, columns) for number, (example, columns) in enumerate(pairs, 1))
+    examples = task.examples(file, split=split, labelled=False, faults=faults)
+    return (Row(number, example, {}) for number, example in enumerate(examples, 1))
+
+
+def read_values(file: InputFile, faults: Faults) -> Iterator[Row]:
+    """Yield the values of the lines of a file; lines that hold none are bad rows."""
+    extension = next((part for part in reversed(file.name.lower().split(".")) if part in EXTENSIONS), "txt")
+    if extension in _TABLES:
+        fact = f"`{file.path}` is a table, and there is no task that says what its columns mean"
+        raise CheckpointError("wrong-model", fact, "put a value on every line: text (.txt), or JSON (.jsonl)")
+    with ByteStream(file) as stream:
+        for number, line in lines(stream):
+            if has_half_characters(line):
+                faults.add(file.path, number, NOT_UTF8, not_utf8(file.path))
+            elif extension not in _JSON:
+                yield Row(number, line, {})
+            elif line and not line.isspace():
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    faults.add(file.path, number, not_json(error))
+                else:
+                    yield Row(number, value, {})
+
+
+def _parsed(pipeline: Pipeline[Any], rows: Iterator[Row], path: str, faults: Faults) -> Iterator[Row]:
+    for row in rows:
+        try:
+            yield row._replace(value=pipeline.parse(row.value))
+        except DataError as error:
+            _add(faults, path, row.line, error)
+
+
+def _only_file(input: str | os.PathLike[str]) -> InputFile:
+    if os.path.isdir(input):
+        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{input}`", "name the file")
+    files = find_inputs([input])
+    if len(files) > 1:
+        raise DataError("ambiguous", f"`{input}` names {len(files)} files", "answer them one by one")
+    return files[0]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def plain(result: Result) -> Result:
+    """Return a result with lists where it had arrays, for JSON."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in result.items()}
+
+
+def _line_writer(stream: IO[str]) -> Callable[[Result, Row], None]:
+    return lambda result, _: print(json.dumps(result, ensure_ascii=False), file=stream)
+
+
+def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Result, Row], None]:
+    """A function that writes the columns of a row, `prediction`, and for one class a text its `probability`."""
+    assert isinstance(task, TextTask)
+    table = csv.writer(stream, delimiter=separator, lineterminator="\n")
+    added = ["prediction", *(["probability"] if task.kind == "classification" else [])]
+    columns: list[str] = []
+
+    def write(result: Result, row: Row) -> None:
+        if not columns:
+            columns.extend(row.columns)
+            if taken := [name for name in added if name in row.columns]:
+                fact = f"the input has a column `{taken[0]}`, which the output adds"
+                hint = "rename the column, or write the predictions alone: --out predictions.jsonl"
+                raise DataError("ambiguous", fact, hint)
+            table.writerow([*columns, *added])
+        own = [task.answer_of(result)]
+        own += [f"{result['probabilities'][result['label']]:.6f}"] * (task.kind == "classification")
+        table.writerow([*(row.columns.get(name, "") for name in columns), *own])
+
+    return write
+
+
+@contextmanager
+def _writer(path: Path | None) -> Iterator[IO[str]]:
+    """A file that appears whole at the end, or standard output."""
+    if path is None:
+        yield sys.stdout
+    else:
+        with atomic_file(path, "w") as stream:
+            yield stream

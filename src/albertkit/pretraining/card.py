@@ -1,0 +1,218 @@
+"""The four numbers of ALBERT's pretraining, and the card of a pretrained model: only what was configured or measured."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from albertkit.errors import ConfigError
+from albertkit.frame.card import Card, code, hub_fields, literal, settings_sections
+from albertkit.frame.section import Facts, Section, Table, Text
+from albertkit.frame.values import nats, percent
+from albertkit.training.metrics import number_or_nan, wilson_interval
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One of the four numbers, as text ready to be shown and as a number.
+
+    Attributes:
+        key: The name in `metrics.jsonl`.
+        name: For people.
+        number: Nats, or a share.
+        baseline: The same for a model without learning; NaN where none is known.
+        baseline_name: Which one that is.
+        interval: 95 % interval of a share; None for losses and where the number of predictions is not known.
+    """
+
+    key: str
+    name: str
+    number: float
+    baseline: float
+    baseline_name: str
+    interval: tuple[float, float] | None = None
+
+    @property
+    def value_text(self) -> str:
+        """The number: nats with three decimals, a share in per cent with one."""
+        return self._text(self.number)
+
+    @property
+    def baseline_text(self) -> str:
+        """The baseline, likewise; empty where none is known."""
+        return self._text(self.baseline)
+
+    @property
+    def interval_text(self) -> str:
+        """Low to high; empty without an interval."""
+        return f"{percent(self.interval[0])} to {percent(self.interval[1])}" if self.interval else ""
+
+    def _text(self, number: float) -> str:
+        return nats(number) if self.key.endswith("_loss") else percent(number)
+
+
+# (task, name, key and name of the loss's baseline, key and name of the accuracy's baseline)
+_TASKS = (
+    ("masked_lm", "Masked-LM", "unigram_loss", "unigram", "most_frequent_accuracy", "most frequent token"),
+    ("sentence_order", "Sentence-order", "", "coin toss", "", "coin toss"),
+)
+
+
+def measures(results: Mapping[str, Any], baselines: Mapping[str, Any] | None = None) -> list[Measure]:
+    """Return rows for the numbers that were measured.
+
+    `results` and `baselines` are named as in `Evaluation`; any may be absent. Accuracies get their 95 % interval where the
+    counts of predictions are known. A coin's baselines are known anyway.
+    """
+    baselines = baselines or {}
+    rows = []
+    for task, name, loss_key, loss_name, accuracy_key, accuracy_name in _TASKS:
+        coin = task == "sentence_order"
+        loss, accuracy = (number_or_nan(results.get(f"{task}_{what}")) for what in ("loss", "accuracy"))
+        if math.isfinite(loss):
+            baseline = math.log(2) if coin else number_or_nan(baselines.get(loss_key))
+            rows.append(Measure(f"{task}_loss", f"{name} loss", loss, baseline, loss_name))
+        if math.isfinite(accuracy):
+            baseline = 0.5 if coin else number_or_nan(baselines.get(accuracy_key))
+            interval = _interval(results, task)
+            rows.append(Measure(f"{task}_accuracy", f"{name} accuracy", accuracy, baseline, accuracy_name, interval))
+    return rows
+
+
+def _interval(results: Mapping[str, Any], task: str) -> tuple[float, float] | None:
+    total = results.get(f"{task}_count")
+    if not total:
+        return None
+    correct = results.get(f"{task}_correct")
+    if correct is None:
+        correct = round(results[f"{task}_accuracy"] * total)
+    return wilson_interval(int(correct), int(total))
+
+
+def times_more_probable(masked_lm_loss: Any, unigram_loss: Any) -> float | None:
+    """Return how many times more probable the model makes a hidden token than its bare frequency does (geometric mean).
+
+    Both are nats on the same tokens. It is below 1 if the model is worse, None if either is not known.
+    """
+    gain = number_or_nan(unigram_loss) - number_or_nan(masked_lm_loss)
+    return math.exp(min(gain, 700.0)) if math.isfinite(gain) else None
+
+
+TASKS = {"masked_lm": "hidden tokens", "sentence_order": "pairs of segments"}
+
+# What makes one ALBERT differ from another; the rest is in config.json.
+ARCHITECTURE = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "inner_group_num",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "parameter_sharing",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+)
+
+_ALBERTKIT = """import torch
+from albertkit import AlbertForMaskedLM, AlbertTokenizer
+
+tokenizer = AlbertTokenizer.from_pretrained({place})
+model = AlbertForMaskedLM.from_pretrained({place}).eval()
+ids = tokenizer.encode("Paris is the [MASK] of France.", special_tokens=True, mask_literal=True)
+with torch.inference_mode():
+    logits = model(input_ids=torch.tensor([ids])).logits[0, ids.index(tokenizer.mask_id)]
+print([tokenizer.id_to_piece(i) for i in logits.topk(5).indices.tolist()])"""
+_TRANSFORMERS = """from transformers import AutoTokenizer, pipeline
+
+tokenizer = AutoTokenizer.from_pretrained({place})
+fill_mask = pipeline("fill-mask", model={place}, tokenizer=tokenizer)
+print(fill_mask("Paris is the [MASK] of France."))"""
+_SHARED = """The layers share their {part}. transformers cannot express that, so the weights file holds it once for each of the
+{layers} layers: transformers computes the same, but would train the copies apart. albertkit shares them again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingFacts:
+    """Facts of a pretrained model, for its card.
+
+    Attributes:
+        config: `AlbertConfig.to_dict()`.
+        place: Folder in the loading examples. Default: the card's name.
+        parameters: Number of parameters, heads included.
+        corpus: Counts of the token store and the `tokenizer_fingerprint`, as they are to be named.
+        settings: Settings of the run; may be nested.
+        results: The four numbers and their counts, as for `measures`.
+        baselines: `unigram_loss` and `most_frequent_accuracy`, if known.
+        versions: Package to version.
+        language: One or several BCP 47 codes; left out unless given.
+        license: SPDX identifier in lower case, as the hub has them; left out unless given.
+    """
+
+    config: Mapping[str, Any]
+    place: str | None = None
+    parameters: int | None = None
+    corpus: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    results: Mapping[str, Any] = field(default_factory=dict)
+    baselines: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    language: str | Sequence[str] | None = None
+    license: str | None = None
+
+
+def model_card(name: str, facts: PretrainingFacts) -> Card:
+    """Return the card of a pretrained model; sections without numbers are left out."""
+    if not name.strip():
+        raise ConfigError("bad-value", "the model card has an empty name", "give the model a name")
+    rows = measures(facts.results, facts.baselines)
+    order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
+    place = {"place": literal(facts.place or " ".join(name.split()))}
+    sections: list[Section] = [
+        Text(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
+        *(_results(facts, rows) if rows else []),
+        code(_ALBERTKIT.format_map(place), title="Loading it"),
+        code(_TRANSFORMERS.format_map(place)),
+        Text("Use the path of this folder, or the model's name once it is on a hub."),
+        *_architecture(facts),
+        Facts(facts.corpus, "Training data"),
+        *settings_sections(facts.settings, facts.versions),
+    ]
+    return Card(name, hub_fields("fill-mask", language=facts.language, license=facts.license), sections)
+
+
+def measures_table(rows: Sequence[Measure], title: str = "") -> Table:
+    """Return the four numbers, their intervals, and what a model without learning would score."""
+    cells = []
+    for row in rows:
+        baseline = f"{row.baseline_text} ({row.baseline_name})" if row.baseline_text else None
+        cells.append([row.name, row.value_text, row.interval_text, baseline])
+    return Table(["", "this model", "95% interval", "without learning"], cells, title)
+
+
+def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
+    counts = [f"{int(count):,} {what}" for task, what in TASKS.items() if (count := facts.results.get(f"{task}_count"))]
+    listed = ", ".join(counts)
+    on = f"On held-out documents ({listed})." if counts else "On held-out documents."
+    note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
+    sections: list[Section] = [Text(f"{on} {note}", "Results"), measures_table(rows)]
+    times = times_more_probable(facts.results.get("masked_lm_loss"), facts.baselines.get("unigram_loss"))
+    if times is not None:
+        factor = f"{times:.1f}" if times >= 1 else f"{times:.3f}"
+        sections.append(
+            Text(f"A hidden token is on average {factor} times as probable to the model as by its bare frequency.")
+        )
+    return sections
+
+
+def _architecture(facts: PretrainingFacts) -> list[Section]:
+    values = {key: facts.config[key] for key in ARCHITECTURE if key in facts.config}
+    part = {"attention": "attention", "ffn": "feed-forward"}.get(facts.config.get("parameter_sharing", "all"))
+    said = [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
+    said += [_SHARED.format(part=part, layers=facts.config["num_hidden_layers"])] if part else []
+    if not said:
+        return [Facts(values, "Architecture", exact=True)]
+    return [Text(" ".join(said), "Architecture"), Facts(values, exact=True)]

@@ -1,0 +1,292 @@
+"""`albertkit report`: one page about any run, as far as it has come."""
+
+import math
+import re
+import shlex
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from albertkit.errors import AlbertKitError, MissingExtraError
+from albertkit.files import check_page_file
+from albertkit.frame.command import takes
+from albertkit.frame.rendering import write_page
+from albertkit.frame.result import Result
+from albertkit.frame.section import Commands, Facts, Figure, Highlight, Highlights, Section, Text
+from albertkit.frame.values import bytes_text, count_text, duration_text
+from albertkit.pretraining.card import Measure, measures, measures_table, times_more_probable
+from albertkit.report.examples import dev_examples
+from albertkit.report.inspect import inspect_folder
+from albertkit.report.options import ReportOptions
+from albertkit.report.run_folder import RunFolder, numbers, read_run
+from albertkit.training.curves import is_drawable, run_svgs
+from albertkit.training.metrics import RunMetrics
+from albertkit.training.results import Details, class_table, confusion_table, number, scatter, score_table, scores_of
+
+REPORT = "report.html"
+MEASURED = (
+    "Measured on held-out documents. Losses are in nats; intervals are Wilson's at 95%, "
+    "with predictions taken as independent."
+)
+SCORED = "Scores on dev examples, which also chose the best of the run's models; intervals are 95%."
+_SHARES = ("masked_lm_accuracy", "sentence_order_accuracy")
+_LOSSES = ("masked_lm_loss", "sentence_order_loss")
+_VERSIONS = re.compile(r"^## Versions\n+(\S.{0,400})$", re.MULTILINE)
+_LEFT_OUT = ("configuration", "model")  # of what `albertkit inspect` shows: in the settings, or in the title
+
+
+@dataclass(frozen=True)
+class RunReport(Result):
+    """What was written.
+
+    Attributes:
+        report: The page.
+        kind: Of training.
+        finished: Whether the run came to its end.
+        step: The last one that was recorded.
+        notes: What could not be read.
+    """
+
+    report: Path
+    kind: str
+    finished: bool
+    step: int
+    notes: tuple[str, ...]
+
+
+@takes(ReportOptions)
+def write_run_report(options: ReportOptions) -> RunReport:
+    """Write the page of a run: curves, results, examples, sizes, settings, provenance, versions."""
+    run = read_run(options.run)
+    out = check_page_file(options.out if options.out is not None else run.folder / REPORT)
+    parameters, model = _model_sections(run)
+    results, wrong, footer = _results(run)
+    metric = run.results.get("metric")
+    curve = curve_sections(run.metrics, _four_numbers(run), metric if isinstance(metric, str) else None)
+    sections = [
+        *results[:1],
+        *curve,
+        *dev_examples(run),
+        *results[1:],
+        Facts(_training(run), "Training"),
+        *model,
+        Facts(_files(run), "Files"),
+        Facts(_made_with(run), "Made with"),
+        Facts(run.settings, "Settings", exact=True),
+        Commands(_next_commands(run), "What to try next"),
+        Text(run.card, "The model card", form="source"),
+    ]
+    subtitle = [run.kind, f"{parameters:,} parameters" if parameters else "", run.metrics.extent if curve else ""]
+    warnings = [*_unfinished(run), *run.notes, *wrong]
+    write_page(out, run.folder.resolve().name, sections, " · ".join(filter(None, subtitle)), warnings, footer)
+    return RunReport(out, run.kind, run.finished, run.metrics.last_step, tuple(run.notes))
+
+
+def curve_sections(metrics: RunMetrics, baselines: Mapping[str, Any], metric: str | None = None) -> list[Section]:
+    """Return the curve of a run; nothing without records. Without matplotlib they say how to get it.
+
+    Args:
+        metrics: Of the run.
+        baselines: `unigram_loss`, if known.
+        metric: Of a run that is no pretraining, the score whose curve is drawn.
+    """
+    if not is_drawable(metrics):
+        return []
+    torn = metrics.unreadable_lines
+    lines = "1 line of the metrics was" if torn == 1 else f"{torn} lines of the metrics were"
+    caption = f"{lines} left incomplete by a killed process, and not drawn." if torn else ""
+    try:
+        wide, narrow = run_svgs(metrics, baselines, metric)
+    except MissingExtraError as error:
+        missing = f"There is no picture: {error.message}. Install it and write the report again:"
+        return [Text(missing, "Curve"), Text(error.hint, form="code")]
+    return [Figure(wide, "Curve", caption, narrow)]
+
+
+def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, Any]) -> Highlights:
+    """Return the numbers of a pretraining, compared with a model without any learning."""
+    shown = []
+    times = times_more_probable(results.get("masked_lm_loss"), baselines.get("unigram_loss"))
+    against = ""
+    if times is not None:
+        better = times >= 1
+        factor = times if better else 1 / times
+        text = f"{factor:,.0f}" if factor >= 100 else f"{factor:.1f}" if factor >= 2 else f"{factor:.2f}"
+        note = "is the right token behind a mask than by its bare frequency, per hidden token (geometric mean)"
+        unit = f"times {'more' if better else 'less'} probable"
+        shown.append(Highlight("Against guessing by frequency", text, unit, note))
+        against = f"; {abs(math.log(times)):.3f} nats {'below' if better else 'above'} it"
+    for row in measures(results, baselines):
+        if row.key == "masked_lm_loss":
+            note = f"unigram baseline {row.baseline_text}{against}" if row.baseline_text else "no baseline was measured"
+            shown.append(Highlight(row.name, row.value_text, "nats", note))
+        elif row.key != "sentence_order_loss":
+            shown.append(_share(row))
+    return Highlights(shown)
+
+
+def _share(row: Measure) -> Highlight:
+    notes = [f"95%: {row.interval_text}"] if row.interval_text else []
+    notes += [f"{row.baseline_name} {row.baseline_text}"] if row.baseline_text else []
+    baseline = row.baseline if row.baseline_text else None
+    return Highlight(row.name, row.value_text, note="; ".join(notes), share=row.number, baseline=baseline)
+
+
+def _results(run: RunFolder) -> tuple[list[Section], list[str], str]:
+    """Return what the run scored, the highlights first; what went wrong; and the line that explains the numbers."""
+    if run.kind == "pretraining":
+        found = _four_numbers(run)
+        rows = measures(found, found)
+        return [pretraining_highlights(found, found), measures_table(rows, "All numbers")], [], MEASURED if rows else ""
+    try:
+        details = msgspec.convert(run.results, Details)
+    except msgspec.ValidationError as error:
+        run.notes.append(f"results.json is not as a run writes it: {error}")
+        return [Highlights([])], [], ""
+    wrong = [f"Nothing learned: {line}" for line in (*filter(None, [details.collapsed]), *details.constant)]
+    wrong += [f"Begun again: {line}" for line in details.retries]
+    known = numbers(run.results)
+    counts = {name: int(value) for name, value in known.items() if type(run.results[name]) is int and value == value}
+    scores = scores_of(known | counts)
+    sections = [_task_highlights(run, details, scores), *_task_sections(run, details, scores)]
+    return sections, wrong, SCORED if details.intervals else ""
+
+
+def _task_highlights(run: RunFolder, details: Details, scores: Mapping[str, float]) -> Highlights:
+    """Return the score that chose the model, and two more, of those with an interval if there are such."""
+    names = sorted(scores, key=lambda name: name != details.metric)
+    names = [*names[:1], *[name for name in names[1:] if name in details.intervals or not details.intervals][:2]]
+    shown = []
+    for place, name in enumerate(names):
+        notes = [f"95%: {' to '.join(map(number, details.intervals[name]))}"] if name in details.intervals else []
+        notes += ["of the best seed"] if run.seeds and place == 0 else []
+        shown.append(Highlight(f"{name.replace('_', ' ')}, dev", number(scores[name]), note="; ".join(notes)))
+    return Highlights(shown)
+
+
+def _task_sections(run: RunFolder, details: Details, scores: Mapping[str, float]) -> list[Section]:
+    """Return the rest of the results of a task."""
+    sections: list[Section] = []
+    if scores:
+        sections.append(score_table(scores, details.intervals, details.metric, "Results on dev"))
+    seeds = {name: "unfinished" if value is None else number(value) for name, value in run.seeds.items()}
+    sections += [Facts(seeds, "Seeds")] if seeds else []
+    for kind, rows in (("class", details.classes), ("type", details.types)):
+        sections += [class_table(rows, kind)] if rows else []
+    if details.confusion and details.confusion.names:
+        sections.append(confusion_table(details.confusion))
+    return sections + scatter(details.pairs)
+
+
+def _unfinished(run: RunFolder) -> list[str]:
+    """State of a run that has not come to its end."""
+    if run.finished:
+        return []
+    planned = numbers(run.settings).get("steps", math.nan)
+    of = "" if math.isnan(planned) else f" of {planned:,.0f}"
+    saved = numbers(run.state).get("step", math.nan)
+    goes_on = "there is no checkpoint yet"
+    if not math.isnan(saved):
+        goes_on = f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
+    reached = f"recorded up to step {run.metrics.last_step:,}{of}"
+    return [f"Unfinished: {reached}. It is still running, or was stopped; {goes_on}."]
+
+
+def _four_numbers(run: RunFolder) -> dict[str, Any]:
+    """The last evaluation, without what cannot be."""
+    last = numbers(run.metrics.evaluations[-1]) if run.metrics.evaluations else {}
+    known = {name: value for name, value in last.items() if math.isfinite(value)}
+    for name in _SHARES:
+        if not 0 <= known.get(name, 0.0) <= 1:
+            del known[name]
+    return {name: int(value) if name.endswith("_count") else value for name, value in known.items()}
+
+
+def _training(run: RunFolder) -> dict[str, Any]:
+    metrics, state = run.metrics, numbers(run.state)
+    last = numbers(metrics.steps[-1]) if metrics.steps else {}
+    facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best(run)}
+    for name, text in (("tokens", count_text), ("seconds", duration_text)):
+        if math.isfinite(value := last.get(name, math.nan)):
+            facts[{"seconds": "time in updates"}.get(name, name)] = text(value)
+    for name in ("tokens_per_second", "mfu"):
+        values = [value for value in metrics.series("step", name)[1] if math.isfinite(value)]
+        if values:
+            median = statistics.median(values)
+            facts[f"{name.replace('_', ' ')}, median"] = f"{median:.1%}" if name == "mfu" else f"{median:,.0f}"
+    facts["updates skipped"] = state.get("skipped") or None
+    facts["records of work done again after a stop"] = metrics.superseded or None
+    facts["evaluations"] = len(metrics.evaluations)
+    if run.attempt != run.folder:
+        facts["curves and settings of"] = run.attempt.name
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _best(run: RunFolder) -> str | None:
+    """The step whose model is in `best/`: it has the least loss of a pretraining, the largest metric of any other training."""
+    metric = run.results.get("metric")
+    scores = [(metric, -1)] if isinstance(metric, str) else [(name, 1) for name in _LOSSES]
+    for name, sign in scores:
+        steps, values = run.metrics.series("eval", name)
+        known = [(sign * value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+        if known:
+            value, step = min(known)
+            return f"step {step:,}: {name.replace('_', ' ')} {number(sign * value)}"
+    return None
+
+
+def _model_sections(run: RunFolder) -> tuple[int | None, list[Section]]:
+    """Return the number of parameters, and what `albertkit inspect` shows of the model."""
+    if run.model is None:
+        return None, []
+    try:
+        inspection = inspect_folder(run.model)
+    except (AlbertKitError, ValueError, RecursionError) as error:  # the latter: numbers too long, nested too deep
+        run.notes.append(f"{run.model.name}/ cannot be inspected: {getattr(error, 'message', error)}")
+        return None, []
+    run.notes += inspection.problems
+    sections: list[Section] = []
+    for section in inspection.sections():
+        if isinstance(section, Facts) and section.title not in _LEFT_OUT:
+            sections.append(replace(section, title=section.title[:1].upper() + section.title[1:]))
+    return inspection.parameters["total"], sections
+
+
+def _files(run: RunFolder) -> dict[str, str]:
+    """List the files of the folder with their sizes; links are not followed."""
+    sizes = {}
+    for path in sorted(run.folder.iterdir()):
+        inside = [] if path.is_symlink() else [path] if path.is_file() else path.rglob("*")
+        size = sum(file.stat().st_size for file in inside if file.is_file() and not file.is_symlink())
+        if not path.name.startswith(".") and path.name != REPORT:
+            sizes[f"{path.name}{'/' * path.is_dir()}"] = bytes_text(size)
+    return sizes
+
+
+def _made_with(run: RunFolder) -> dict[str, str]:
+    """The versions that the card names, and the machine's threads."""
+    found = _VERSIONS.search(run.card)
+    facts = {"versions": found[1].rstrip(".")} if found else {}
+    threads = numbers(run.state).get("threads", 0.0)
+    if threads > 0:
+        facts["threads"] = f"{threads:,.0f}"
+    return facts
+
+
+def _next_commands(run: RunFolder) -> list[tuple[str, str]]:
+    """List commands for the model of this run."""
+    if run.model is None:
+        return []
+    folder, model = (shlex.quote(str(path)) for path in (run.folder, run.model))
+    inspect = (f"albertkit inspect {model} --layers layers.html", "see what each application of the layer does")
+    use = {
+        "pretraining": (f"albertkit evaluate {model} STORE", "measure it on held-out documents of a store"),
+        "fine-tuning": (f"albertkit predict {folder} INPUT --out predictions.jsonl", "predict a file of any size"),
+        "sentence embeddings": (f"albertkit embed encode {folder} TEXTS --out vectors.npy", "texts to vectors"),
+        "captioning": (f"albertkit caption predict {folder} VIDEO", "caption a video"),
+    }
+    return [use[run.kind], inspect] if run.kind in use else [inspect]

@@ -1,0 +1,236 @@
+"""Refuse before anything is read or computed: strangers, bodies that are too large, requests that take too long.
+
+Web pages of strangers may do nothing through a visitor's browser. A page can send a form anywhere, and can let its own name
+point to 127.0.0.1 (DNS rebinding). The first is seen from `Origin` and `Sec-Fetch-Site`, the second from `Host`.
+"""
+
+import asyncio
+import hmac
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS
+from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
+from albertkit.serve.refusals import ServiceError, refusal
+
+OPEN = {"/", "/health", "/ready", "/docs", "/openapi.json"}  # without a key: they say nothing of models and texts
+PAGE = "/page/"  # the page's own files; it asks a person for the key
+UPLOAD = "/caption"
+PROBES = {"/health", "/ready"}  # balancers ask by address
+ANY = "*"
+_READING = {"GET", "HEAD", "OPTIONS"}
+# Seconds in which the rest of a body is read after it was refused: a client that is cut off never sees why.
+_LINGER = 2.0
+
+
+class Gate:
+    """Middleware: who asks, how much, for how long.
+
+    It puts the `deadline` of a request into its state, in seconds of the loop's clock. A request whose client has gone is
+    cancelled.
+    """
+
+    def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
+        self._app, self._timeout, self._visitors = app, options.timeout, Visitors(options)
+        self._key = None if options.api_key is None else f"bearer {options.api_key}".encode()
+        self._most = int(options.max_megabytes * MEGABYTE)
+        self._most_upload = int(options.max_upload_megabytes * MEGABYTE)
+        self._open, self._held = 0, _Held(MOST_HELD * self._most)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, or refuse it."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        path, headers = scope["path"], dict(scope["headers"])
+        is_upload = path == UPLOAD
+        most = self._most_upload if is_upload else self._most
+        body = _Body(receive, most, None if is_upload else self._held, _has_body(headers))
+        scope.setdefault("state", {})["deadline"] = asyncio.get_running_loop().time() + self._timeout
+
+        async def send_noted(message: Message) -> None:
+            """Send; where the body was not read to its end, read on after the answer, and end the connection."""
+            if message["type"] == "http.response.start":
+                body.is_answered = True
+                if not body.is_read:
+                    message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+            elif not body.is_read and not message.get("more_body"):
+                await send({**message, "more_body": True})
+                if b"expect" not in headers:  # who asks first, sends nothing
+                    await body.let_go()
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        self._open += scope["method"] == "POST"
+        try:
+            async with asyncio.timeout(self._timeout):
+                error = self._refused(scope["method"], path, headers) or _too_long(headers, most)
+                if error is None:
+                    await self._app(scope, body.receive, send_noted)
+                else:
+                    await refusal(path, error.status, error, error.retry_after)(scope, receive, send_noted)
+        except TimeoutError:
+            if not body.is_answered:
+                error = self._too_late(body)
+                await refusal(path, error.status, error)(scope, receive, send_noted)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not body.is_gone or task is None or task.uncancel():
+                raise
+        finally:
+            self._open -= scope["method"] == "POST"
+            body.forget()
+
+    def _refused(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in the body
+            fact = "the request has both Content-Length and Transfer-Encoding"
+            return ServiceError("bad-input", fact, "send one of them", status=400)
+        if self._open > MOST_REQUESTS:
+            fact = f"{MOST_REQUESTS:,} requests are being answered"
+            return ServiceError("busy", fact, "send it again later", status=429, retry_after=1)
+        return self._visitors.refuse(method, path, headers) or self._stranger(path, headers)
+
+    def _stranger(self, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+        if self._key is None or path in OPEN or path.startswith(PAGE):
+            return None
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        if hmac.compare_digest(scheme.lower() + b" " + key.strip(), self._key):
+            return None
+        fact = "the API key is not the right one" if key else "this service asks for an API key"
+        return ServiceError("not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401)
+
+    def _too_late(self, body: "_Body") -> ServiceError:
+        if not body.is_read:
+            fact = f"the body had not come after {self._timeout:g} seconds"
+            return ServiceError("busy", fact, "send it faster, or less", status=408)
+        fact = f"there is no answer after {self._timeout:g} seconds; the request is dropped"
+        return ServiceError("busy", fact, "send fewer texts in a request, or fewer requests at once", status=504)
+
+
+class Visitors:
+    """Who may ask, by the names in a request's headers.
+
+    Without `allow_host` only a service that listens on loopback without a key looks at `Host`: a key cannot be guessed, and
+    behind other addresses something else decides.
+    """
+
+    def __init__(self, options: ServeOptions) -> None:
+        self._hosts, self._origins = options.allow_host, options.allow_origin
+        self._looks_at_host = bool(self._hosts) or (is_loopback(options.host) and options.api_key is None)
+
+    def refuse(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+        """Return the error for a request that a stranger's page may have sent; None for all others."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self._looks_at_host and path not in PROBES and not self._is_known(host):
+            hint = f"albertkit serve … --allow-host {_name(host)[:80] or 'NAME'}"
+            return ServiceError("not-allowed", f"the service is not known as `{host[:80]}`", hint, status=403)
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        site = headers.get(b"sec-fetch-site", b"").decode("latin-1").lower()
+        if method in _READING or self._is_own(origin, site, host):
+            return None
+        fact = f"a page of `{origin[:80] or site[:80]}` sent this request"
+        hint = f"albertkit serve … --allow-origin {origin[:80] or 'https://HOST'}"
+        return ServiceError("not-allowed", fact, hint, status=403)
+
+    def _is_known(self, host: str) -> bool:
+        name = _name(host)
+        return ANY in self._hosts or name in self._hosts or is_loopback(name) or name.endswith(".localhost")
+
+    def _is_own(self, origin: str, site: str, host: str) -> bool:
+        if origin in self._origins or ANY in self._origins:
+            return True
+        if site:  # the browser's own word, right behind proxies, too
+            return site in ("same-origin", "none")
+        return not origin or urlsplit(origin).netloc == host
+
+
+class _Held:
+    """Bytes of bodies in memory, of all requests."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.bytes = most, 0
+
+    def add(self, count: int) -> None:
+        """Hold more; HTTP 429 beyond the limit."""
+        self.bytes += count
+        if self.bytes > self._most:
+            raise HTTPException(429, "too many large bodies at once", {"Retry-After": "1"})
+
+
+class _Body:
+    """A request's body, counted as it comes; `held` counts the bytes that stay in memory.
+
+    Attributes:
+        is_read: Whether all of it has come.
+        is_answered: Whether the answer has begun.
+        is_gone: Whether the client has closed the connection before the answer.
+    """
+
+    def __init__(self, receive: Receive, most: int, held: _Held | None, is_expected: bool) -> None:
+        self._receive, self._most, self._held, self._bytes, self._kept = receive, most, held, 0, 0
+        self.is_read, self.is_answered, self.is_gone = not is_expected, False, False
+        self._end: asyncio.Future[Message] | None = None
+        self._reader = asyncio.current_task()
+
+    async def receive(self) -> Message:
+        """Return the next part; HTTP 413 beyond the limit. After the last one, wait for the end of the connection."""
+        if self._end is not None:
+            return await asyncio.shield(self._end)
+        message = await self._part()
+        if self._bytes > self._most:
+            raise HTTPException(413, f"the body is larger than {self._most:,} bytes")
+        if self._held is not None:
+            self._kept += len(message.get("body", b""))
+            self._held.add(len(message.get("body", b"")))
+        if not message.get("more_body", False):
+            self._end = asyncio.ensure_future(self._receive())
+            self._end.add_done_callback(self._notice_end)
+        return message
+
+    async def let_go(self) -> None:
+        """Read on for a while, up to three times the limit, and forget it."""
+        try:
+            async with asyncio.timeout(_LINGER):
+                while not self.is_read and self._bytes < 3 * self._most:
+                    await self._part()
+        except TimeoutError:
+            pass
+
+    def forget(self) -> None:
+        """End everything that waits for this request."""
+        if self._end is not None:
+            self._end.cancel()
+        if self._held is not None:
+            self._held.bytes -= self._kept
+
+    async def _part(self) -> Message:
+        message = await self._receive()
+        self._bytes += len(message.get("body", b""))
+        self.is_read = self.is_read or not message.get("more_body", False)
+        return message
+
+    def _notice_end(self, end: "asyncio.Future[Message]") -> None:
+        if not end.cancelled() and not self.is_answered and self._reader is not None:
+            self.is_gone = True
+            self._reader.cancel()
+
+
+def _has_body(headers: dict[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+
+def _too_long(headers: dict[bytes, bytes], most: int) -> ServiceError | None:
+    """Check the length that the client gives; a body without one is counted as it comes."""
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or int(length[:20]) <= most:
+        return None
+    fact = f"the body has {int(length[:20]):,} bytes, at most {most:,} are read"
+    return ServiceError("too-large", fact, "send fewer texts in a request, or a smaller video", status=413)
+
+
+def _name(host: str) -> str:
+    """Return a host without its port, brackets, and final dot."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name.rstrip(".")

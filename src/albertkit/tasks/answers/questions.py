@@ -1,0 +1,294 @@
+"""Questions about paragraphs: the official JSON of SQuAD 1.1 and 2.0, and records of one question each."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albertkit.data.bad_rows import Faults, Unusable, counted
+from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.lines import NOT_UTF8, not_json, not_utf8
+from albertkit.errors import DataError
+from albertkit.tokenizer.rules import encodable
+
+_SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+_SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl") for packed in ("", ".gz", ".xz", ".zst"))
+_VERSION_SIGNS = {1: "v1.", 2: "v2."}
+_NO_LABELS_HINT = "without answers, questions can only be predicted (`albertkit predict`)"
+
+
+class Answer(NamedTuple):
+    """An answer and the character of the context where it starts; -1 if the context does not hold it."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class QuestionExample:
+    """A question about a text.
+
+    Attributes:
+        id: The file's; of records without one the number of the record, from 0.
+        question: The question.
+        context: The text with the answer.
+        answers: The right ones. The model is trained on `target`.
+        impossible: Whether the text has no answer; then there are no `answers`.
+        article: Title of the article that the text is from; questions of one article should not be both trained and
+            scored on. Without titles the number of the article, or the text itself.
+        repaired: Whether an answer was not where the file said, and was moved to where the text has it nearest.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    impossible: bool = False
+    article: str = ""
+    repaired: bool = False
+
+    @property
+    def target(self) -> Answer | None:
+        """The first answer that the text holds: what a model is trained on. Google accepts exactly one answer."""
+        return next((answer for answer in self.answers if answer.start >= 0), None)
+
+
+def find_files(data: Path, version: int) -> dict[str, Path]:
+    """Return the files with "train", "dev" (or "validation") and "test" in their names, such as `train-v1.1.json.gz`."""
+    if data.is_file():
+        return {"train": data}
+    if not data.is_dir():
+        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
+    foreign = _VERSION_SIGNS[3 - version]
+    names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
+    found: dict[str, Path] = {}
+    for split, words in _SPLIT_NAMES.items():
+        fitting = [n for n in names if any(word in n.lower() for word in words) and foreign not in n]
+        if len(fitting) > 1:
+            raise DataError(
+                "missing-file",
+                f"`{data}` has several files for `{split}`: {', '.join(fitting)}",
+                "leave one of them there, or name the file itself",
+            )
+        if fitting:
+            found[split] = data / fitting[0]
+    if not found:
+        raise DataError(
+            "missing-file",
+            f"`{data}` has no file for SQuAD {version}: {', '.join(names[:10]) or 'no .json or .jsonl at all'}",
+            "name the file, or a folder with train-v1.1.json and dev-v1.1.json, or their v2.0 (may be .gz)",
+        )
+    return found
+
+
+def read_questions(file: Path, *, version: int, labelled: bool, faults: Faults) -> Iterator[QuestionExample]:
+    """Read questions in the order of the file.
+
+    The file may be compressed, and in any form that `forms.records` knows. Answers are `[{"text", "answer_start"}]` or
+    transformers' `{"text": […], "answer_start": […]}`.
+    """
+    seen: set[str] = set()
+    repaired = 0
+    for record in records(file):
+        try:
+            example = _example(record.content, record.number, version, labelled)
+            if example.id in seen:
+                raise Unusable(f"a second question with the id `{example.id}`")
+        except Unusable as fault:
+            reason, hint = fault.args
+            hint = not_utf8(str(file)) if reason == NOT_UTF8 else hint
+            faults.add(file, record.number, reason, hint, record.where)
+            continue
+        seen.add(example.id)
+        repaired += example.repaired
+        yield example
+    if repaired:
+        many = counted(repaired, "question")
+        faults.note(f"`{file}`: {many} with an answer at another place than it says; the nearest is taken")
+
+
+def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
+    if isinstance(record, Broken):
+        raise Unusable(record.reason)
+    if not isinstance(record, dict):
+        raise Unusable("this is no question: an object with `question` and `context` is wanted")
+    question, context = _text(record, "question"), _text(record, "context")
+    name = record.get("id")
+    answers, impossible, repaired = _labels(record, context, version) if labelled else ((), False, False)
+    title = record.get("title")
+    return QuestionExample(
+        id=str(number - 1 if name is None else name),
+        question=question,
+        context=context,
+        answers=answers,
+        impossible=impossible,
+        article=title if isinstance(title, str) and title else context,
+        repaired=repaired,
+    )
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise Unusable(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
+    if not value.strip():
+        raise Unusable(f"`{key}` is empty")
+    return encodable(value)
+
+
+def _labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[Answer, ...], bool, bool]:
+    given = _answers(record.get("answers"))
+    impossible = record.get("is_impossible", "answers" in record and not given)
+    if not isinstance(impossible, bool):
+        raise Unusable("`is_impossible` is neither true nor false")
+    if impossible:
+        if version == 1:
+            raise Unusable("the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2")
+        return (), True, False
+    if not given:
+        raise Unusable("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
+    placed = tuple(Answer(text, _nearest(context, text, start)) for text, start in given)
+    if all(answer.start < 0 for answer in placed):
+        raise Unusable(f"the context does not hold the answer `{placed[0].text}`")
+    moved = any(answer.start not in (-1, start) for answer, (_, start) in zip(placed, given, strict=True))
+    return placed, False, moved
+
+
+def _answers(given: Any) -> list[tuple[str, int | None]]:
+    """Return texts and starts of all answers that are not empty."""
+    if isinstance(given, dict):
+        columns = as_list(given.get("text", [])), as_list(given.get("answer_start", []))
+        given = [{"text": text, "answer_start": start} for text, start in zip_longest(*columns)]
+    found = []
+    for answer in as_list([] if given is None else given):
+        text = answer.get("text") if isinstance(answer, dict) else answer
+        start = answer.get("answer_start") if isinstance(answer, dict) else None
+        if not isinstance(text, str) or not isinstance(start, int | None):
+            raise Unusable("`answers` is not a list of objects with `text` and `answer_start`")
+        if text.strip():
+            found.append((encodable(text), start))
+    return found
+
+
+def _nearest(context: str, text: str, start: int | None) -> int:
+    """Return where the text has an answer, as near as can be to where it should be; -1 if nowhere."""
+    wanted = max(start or 0, 0)
+    if start is not None and context.startswith(text, wanted):
+        return wanted
+    before, after = context.rfind(text, 0, wanted + len(text)), context.find(text, wanted)
+    if before < 0 or after < 0:
+        return max(before, after)
+    return before if wanted - before <= after - wanted else after
+
+
+class Broken(NamedTuple):
+    """A text that is no JSON: why, as a line and as a whole file."""
+
+    reason: str
+    whole: str
+
+
+class Record(NamedTuple):
+    """Question as a file has it.
+
+    Attributes:
+        number: Of the line, or of the question in the file, from 1.
+        content: A dictionary if all is well. What the official form says of a paragraph is part of it.
+        is_line: Whether it is a line of its own.
+    """
+
+    number: int
+    content: Any
+    is_line: bool
+
+    @property
+    def where(self) -> str:
+        """How a person finds it."""
+        if self.is_line:
+            return f"line {self.number:,}"
+        name = self.content.get("id") if isinstance(self.content, dict) else None
+        return f"question {self.number:,}" if name is None else f"question `{name}`"
+
+
+def records(file: Path) -> Iterator[Record]:
+    """Yield the records of a file, each one question, whatever the form:
+
+    - SQuAD's `{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers", "is_impossible"}]}]}]}`;
+    - `{"question", "context", "id"?, "answers"?, "is_impossible"?, "title"?}`, one a line, streamed;
+    - such records as a list, or as a list under "data", as transformers' examples have it.
+    """
+    with ByteStream(find_inputs([file])[0]) as stream:
+        lines = _lines(stream)
+        first = next(lines, b"")
+        head = _parsed(first)
+        if not isinstance(head, dict) or "data" in head:
+            whole = [first, *lines]
+            document = head if len(whole) == 1 else _parsed(b"\n".join(whole))
+            # The first line may be the broken one of a file of lines.
+            if not (isinstance(document, Broken) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
+                yield from (
+                    Record(number, item, False) for number, item in enumerate(_of_document(file, document, first), 1)
+                )
+                return
+            lines = iter(whole[1:])
+        yield Record(1, head, True)
+        for number, line in enumerate(lines, 2):
+            if line.strip():
+                yield Record(number, _parsed(line), True)
+
+
+def _lines(stream: ByteStream) -> Iterator[bytes]:
+    begun: list[bytes] = []
+    while chunk := stream.read():
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            yield b"".join([*begun, whole[0]])
+            yield from whole[1:]
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Broken(not_json(error), f"not JSON: {error}")
+
+
+def _hint(file: Path, start: bytes, reason: str) -> str:
+    if not start.lstrip().startswith((b"{", b"[")):
+        return "SQuAD is JSON, or JSONL records of question, context and answers"
+    return not_utf8(str(file)) if reason == NOT_UTF8 else "restore it, or fetch it again"
+
+
+def _of_document(file: Path, document: Any, start: bytes) -> Iterator[Any]:
+    if isinstance(document, Broken):
+        raise DataError("bad-file", f"`{file}` is {document.whole}", _hint(file, start, document.reason))
+    articles = document.get("data") if isinstance(document, dict) else document
+    if not isinstance(articles, list):
+        raise DataError(
+            "missing-file",
+            f'`{file}` has no list of articles or questions under "data"',
+            'give SQuAD\'s JSON, or lines such as {"question": "…", "context": "…"}',
+        )
+    for number, article in enumerate(articles):
+        if not isinstance(article, dict) or "paragraphs" not in article:
+            yield article
+            continue
+        title = article.get("title") or str(number)
+        for paragraph in as_list(article["paragraphs"]):
+            if not isinstance(paragraph, dict):
+                yield paragraph
+                continue
+            for question in as_list(paragraph.get("qas")):
+                given = {"context": paragraph.get("context"), "title": title}
+                yield {**given, **question} if isinstance(question, dict) else question
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, anything else as a list of it alone."""
+    return value if isinstance(value, list) else [value]

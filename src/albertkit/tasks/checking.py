@@ -1,0 +1,276 @@
+"""A look at the data of a task before training: labels, lengths, what is cut, what is twice, what leaks into dev.
+
+Source of what is looked for: what went wrong for others, google-research/albert issues 7 and 9 of the specification among
+them: columns swapped, labels in the wrong column, texts cut, the tokenizer of another language.
+"""
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from albertkit.config import AlbertConfig
+from albertkit.data.bad_rows import Fault, Faults, counted
+from albertkit.data.columns import Columns
+from albertkit.data.features import Features
+from albertkit.data.given import Data
+from albertkit.errors import ConfigError
+from albertkit.model_folder import local_folder
+from albertkit.tasks.check_report import CheckReport, SplitCheck
+from albertkit.tasks.data import read_given
+from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
+from albertkit.tasks.finetune import FinetuneResult, configured, finetune
+from albertkit.tasks.loading import check_length, check_not_swapped
+from albertkit.tasks.metrics.regression import regression_scores
+from albertkit.tasks.options import FinetuneCommandOptions
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts.task import TextExample
+from albertkit.tokenizer import AlbertTokenizer
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+Key = tuple[str, ...]
+
+WHOLE = 1 << 20  # a length that cuts nothing
+LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
+MOST_SHOWN = 5  # rows or ids in a finding
+MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1  # of the examples, or pieces
+
+MUCH_LONGER = 16  # times the tokens that are read: a whole file in one field, perhaps
+
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+def check_task(
+    task: str | Task,
+    model: str | Path,
+    data: Data,
+    settings: FinetuneSettings | None = None,
+    *,
+    columns: Columns | None = None,
+    dev: Data = None,
+    on_error: Literal["stop", "skip"] = "skip",
+) -> CheckReport:
+    """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
+    check_not_swapped(model, data)
+    settings, faults, folder = settings or FinetuneSettings(), Faults(on_error), local_folder(model)
+    settings.check()
+    found = task if isinstance(task, Task) else find_task(task, columns)
+    read = read_given(found, data, dev, settings.held_out, False, faults)
+    config = AlbertConfig.from_pretrained(folder)
+    resolved, _ = settings.resolve(read.task.name, config, len(read.train))
+    ready = configured(read.task, resolved)
+    check_length(ready, config, model)
+    examples = {"train": read.train, "dev": read.dev}
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    report = check_data(ready, examples, tokenizer)
+    counting = counting_baseline(ready.kind, read.train, read.dev, tokenizer) if ready.kind in KINDS else {}
+    return replace(report, findings=(*_unusable(faults.found), *report.findings), counting=counting)
+
+
+def run_finetune(options: FinetuneCommandOptions) -> CheckReport | FinetuneResult:
+    """Run `albertkit finetune`: train, or look at the data."""
+    if options.check:
+        return check_task(
+            options.task, options.model, options.data, options.settings, columns=options.columns, dev=options.dev
+        )
+    if options.out is None:
+        raise ConfigError("bad-value", "--out is not given", "name the folder of the run: --out RUN")
+    return finetune(options)
+
+
+def _unusable(found: Sequence[Fault]) -> Iterator[str]:
+    """Yield a finding about rows that cannot be used."""
+    if found:
+        listed = "; ".join(f"`{Path(fault.file).name}`, {fault.where}: {fault.reason}" for fault in found[:MOST_SHOWN])
+        more = f"; and {len(found) - MOST_SHOWN:,} more" if len(found) > MOST_SHOWN else ""
+        rows, them = counted(len(found), "row"), "it" if len(found) == 1 else "the first of them"
+        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listed}{more}"
+
+
+def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> CheckReport:
+    """Look at labelled examples.
+
+    Returns:
+        The report; `report.task_check.print_check` shows it.
+    """
+    features = {
+        split: task.features(rows, tokenizer, labelled=task.kind == "answers") for split, rows in examples.items()
+    }
+    keys = {split: [_key(texts_of(task.kind, example)) for example in rows] for split, rows in examples.items()}
+    splits = {}
+    for split, rows in examples.items():
+        whole = task.with_changes(length=WHOLE).features(rows, tokenizer, labelled=False)
+        splits[split] = SplitCheck(
+            examples=len(rows),
+            labels=(labels := balance(task.kind, rows)),
+            labelled=int(sum(labels.values())) if task.kind == "tagging" else len(rows),
+            **_lengths(whole, features[split], len(rows), task.length),
+            unknown=float(np.mean(whole.input_ids == tokenizer.unk_id)),
+            empty=sum(not all(key) for key in keys[split]),
+            wordless=sum(not _LETTER.search(key[0]) for key in keys[split]),
+            **_repetitions(keys[split], [label_of(task.kind, example) for example in rows]),
+            **({} if split == "train" else _overlap(keys["train"], keys[split])),
+        )
+    found = [
+        *label_findings(
+            task.kind, {split: check.labels for split, check in splits.items()}, getattr(task, "labels", ())
+        ),
+        *_repeated_ids(examples),
+        *pair_findings(task.kind, examples),
+        *_split_findings(splits, task.length),
+        *(answer_findings(examples, features) if task.kind == "answers" else ()),
+        *_without_unanswerable(task, examples["train"]),
+    ]
+    _plain.cache_clear()
+    _words.cache_clear()
+    return CheckReport(task.name, task.length, splits, tuple(found))
+
+
+def _without_unanswerable(task: Task, train: Sequence[Any]) -> Iterator[str]:
+    if getattr(task, "version", 1) == 2 and not any(example.impossible for example in train):
+        yield "no training question is unanswerable, so nothing is learned about that: are these data SQuAD 1.1 (`squad1`)?"
+
+
+@lru_cache(maxsize=1 << 16)  # a text may stand in many examples
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+@lru_cache(maxsize=1 << 16)
+def _words(plain: str) -> str:
+    return " ".join(re.findall(r"\w+", plain))
+
+
+def _key(texts: tuple[str, ...]) -> Key:
+    """Return texts as they are compared: compatibility forms, upper case and white space make no difference."""
+    return tuple(map(_plain, texts))
+
+
+def _lengths(whole: Features, real: Features, num_examples: int, length: int) -> dict[str, Any]:
+    """Return lengths of examples, and how many of them are cut or read in windows."""
+    longest = np.maximum.reduceat(whole.lengths, whole.sequences_of(num_examples)[:-1])
+    sequences, windows = (np.diff(features.sequences_of(num_examples)) for features in (whole, real))
+    quantiles = np.quantile(longest, [0.5, 0.9, 0.99, 1], method="inverted_cdf").tolist()
+    bounds = [16 << number for number in range(max(1, int(np.ceil(np.log2(longest.max() / 16))) + 1))]
+    counts = np.bincount(np.searchsorted(bounds, longest), minlength=len(bounds)).tolist()
+    return {
+        "tokens": dict(zip(("median", "p90", "p99", "longest"), quantiles, strict=True)),
+        "histogram": list(zip(bounds, counts, strict=True)),
+        "cut": int(((longest > length) & (windows == sequences)).sum()),
+        "windowed": int((windows > sequences).sum()),
+        "windows": real.num_sequences,
+    }
+
+
+def _repetitions(keys: Sequence[Key], labels: Sequence[Any]) -> dict[str, Any]:
+    labels_of = defaultdict(list)
+    for key, label in zip(keys, labels, strict=True):
+        labels_of[key].append(label)
+    differing = (len(same) for same in labels_of.values() if any(label != same[0] for label in same))
+    return {"repeated": len(keys) - len(labels_of), "contradictory": sum(differing)}
+
+
+def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    for split, rows in examples.items():
+        repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
+        if repeated:
+            listed = ", ".join(f"`{name}`" for name in repeated[:MOST_SHOWN])
+            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {listed}"
+
+
+def _overlap(train: Sequence[Key], other: Sequence[Key]) -> dict[str, Any]:
+    known, known_words = set(train), {tuple(map(_words, key)) for key in train}
+    same = [key in known for key in other]
+    nearly = sum(tuple(map(_words, key)) in known_words for key, found in zip(other, same, strict=True) if not found)
+    return {"in_train": sum(same), "nearly_in_train": nearly}
+
+
+def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:
+    for split, check in splits.items():
+        of = f"of {check.examples:,} {split} examples"
+        if check.in_train:
+            yield f"{check.in_train:,} {of} are in train, too: they say nothing about new texts"
+        if check.nearly_in_train:
+            yield f"{check.nearly_in_train:,} {of} are in train but for punctuation"
+        if check.contradictory:
+            yield f"{check.contradictory:,} {of} have texts that occur with different labels"
+        if check.repeated > MUCH_REPEATED * check.examples:
+            yield f"{check.repeated:,} {of} are repetitions: is it the right column?"
+        if check.wordless > MUCH_WORDLESS * check.examples:
+            yield f"{check.wordless:,} {of} have no letter in their text: is it the right column?"
+        if check.empty:
+            yield f"{check.empty:,} {of} have an empty text"
+        if check.unknown > MUCH_UNKNOWN:
+            yield f"{check.unknown:.1%} of the pieces of {split} are unknown: is the tokenizer of another language?"
+        if check.cut > MUCH_CUT * check.examples:
+            within = {bound: sum(count for upto, count in check.histogram if upto <= bound) for bound in LENGTHS}
+            longer = [bound for bound in LENGTHS if bound > length and within[bound] > within.get(length, 0)]
+            enough = next((bound for bound in longer if within[bound] >= 0.99 * check.examples), max(longer, default=0))
+            hint = f": --length {enough} holds {within[enough] / check.examples:.1%}" if enough else ""
+            yield f"{check.cut:,} {of} are longer than {length} tokens, and are cut{hint}"
+        elif check.cut and check.tokens["longest"] > MUCH_LONGER * length:
+            yield f"the longest of {check.examples:,} {split} examples has {check.tokens['longest']:,} tokens; {length} are read"
+
+
+MOST = 20_000  # training examples: half a minute of fitting at most
+KINDS = ("classification", "regression")
+
+
+def counting_baseline(
+    kind: str, train: Sequence[TextExample], dev: Sequence[TextExample], tokenizer: AlbertTokenizer
+) -> dict[str, float]:
+    """Train a linear model on TF-IDF of tokens, and score it on dev.
+
+    Of pairs it sees both texts, what they share and where they differ.
+
+    Returns:
+        accuracy and majority, the share of the most frequent class of dev; or pearson and spearman. Empty if there is but
+        one class to learn.
+    """
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    features = _Counts(train[:MOST], tokenizer)
+    seen, asked = features(train[:MOST]), features(dev)
+    labels, wanted = ([example.label for example in rows] for rows in (train[:MOST], dev))
+    if kind == "regression":
+        scores = regression_scores(np.array(wanted, np.float64), Ridge().fit(seen, labels).predict(asked))
+        return {name: scores[name] for name in ("pearson", "spearman")}
+    if len(set(labels)) < 2:
+        return {}
+    predicted = LogisticRegression(max_iter=1000).fit(seen, labels).predict(asked)
+    largest = max(Counter(wanted).values())
+    return {"accuracy": float(np.mean(predicted == np.array(wanted))), "majority": largest / len(wanted)}
+
+
+class _Counts:
+    """Examples as rows of TF-IDF; of a pair four blocks."""
+
+    def __init__(self, train: Sequence[TextExample], tokenizer: AlbertTokenizer) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self._tokenizer = tokenizer
+        texts = [text for example in train for text in (example.text, example.pair) if text is not None]
+        self._weights = TfidfVectorizer(analyzer=list, sublinear_tf=True).fit(self._pieces(texts))
+
+    def __call__(self, examples: Sequence[TextExample]) -> "csr_matrix":
+        from scipy.sparse import hstack
+
+        first = self._weights.transform(self._pieces([example.text for example in examples]))
+        if all(example.pair is None for example in examples):
+            return first
+        second = self._weights.transform(self._pieces([example.pair or "" for example in examples]))
+        return hstack([first, second, first.multiply(second), abs(first - second)]).tocsr()
+
+    def _pieces(self, texts: Sequence[str]) -> list[list[int]]:
+        return [ids.tolist() for ids in self._tokenizer.encode_batch(texts).texts()]

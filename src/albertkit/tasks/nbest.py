@@ -1,0 +1,256 @@
+"""From scores of starts and ends to the best answers of a question, for both heads, and to the record that is written of them.
+
+N sequences, W windows of a question, C candidates of a window. Sources: `accumulate_predictions_*` and `write_predictions_*` of
+google-research/albert `squad_utils.py`; for "no answer" of the span head transformers' `utils_qa.py`
+(`postprocess_qa_predictions`), which is BERT's `run_squad.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from albertkit.data.features import Features
+from albertkit.tasks.task import Prediction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.outputs import BeamQuestionAnsweringOutput
+
+NO_CANDIDATE = 1e6  # null odds of a question without any candidate; Google's value
+
+
+class TextWindow(NamedTuple):
+    """The part of a text that a sequence shows.
+
+    Attributes:
+        first: Place in the sequence of the first token of the text.
+        starts: int32 [P], first character of each of them.
+        ends: int32 [P], one past the last.
+        is_best: bool [P], whether no other window shows more around the token.
+    """
+
+    first: int
+    starts: np.ndarray
+    ends: np.ndarray
+    is_best: np.ndarray
+
+
+class TopPositions(NamedTuple):
+    """The best starts and ends of a sequence, best first.
+
+    Attributes:
+        starts: int32 [K], places in the sequence.
+        start_scores: fp32 [K], logits; log-probabilities of the beam head.
+        ends: int32: [K], which go with every start; of the beam head [K·M], M of each start.
+        end_scores: fp32, of these.
+        null: Score of "no answer": logit of start and of end at the first token, added; of the beam head its own logit.
+    """
+
+    starts: np.ndarray
+    start_scores: np.ndarray
+    ends: np.ndarray
+    end_scores: np.ndarray
+    null: float
+
+
+class Candidate(NamedTuple):
+    """One of the best answers.
+
+    Attributes:
+        text: The answer, cut from the text; "" for none.
+        start: Its first character; -1 if there is none.
+        end: One past its last; -1.
+        start_score: Logit or log-probability of the start.
+        end_score: Of the end.
+    """
+
+    text: str
+    start: int
+    end: int
+    start_score: float
+    end_score: float
+
+    @property
+    def score(self) -> float:
+        """Sort key of candidates."""
+        return self.start_score + self.end_score
+
+
+class Verdict(NamedTuple):
+    """The answers of a head to a question.
+
+    Attributes:
+        candidates: The best answers, best first; of SQuAD 2 and the span head "no answer", with an empty text, among them.
+        null_odds: How much rather there is no answer, of any sign; None if that is not asked (SQuAD 1.1).
+    """
+
+    candidates: list[Candidate]
+    null_odds: float | None = None
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best answer with a text."""
+        return next((candidate for candidate in self.candidates if candidate.text), None)
+
+
+def text_window(features: Features, sequence: int) -> TextWindow:
+    """Return the text of a sequence of `answer_features`."""
+    first = int(features.per_sequence["text_starts"][sequence])
+    tokens = slice(int(features.offsets[sequence]) + first, int(features.offsets[sequence + 1]) - 1)
+    starts, ends, is_best = (features.per_token[name][tokens] for name in ("char_starts", "char_ends", "max_context"))
+    return TextWindow(first, starts, ends, is_best)
+
+
+def top_spans(start_logits: Tensor, end_logits: Tensor, count: int) -> list[TopPositions]:
+    """Return the best `count` starts and ends of each sequence, of logits [N, S]; of equals the earlier first."""
+    (start_values, starts), (end_values, ends) = (_best(logits, count) for logits in (start_logits, end_logits))
+    nulls = start_logits[:, 0].double() + end_logits[:, 0].double()
+    columns = [column.cpu().numpy() for column in (starts.int(), start_values, ends.int(), end_values)]
+    return [TopPositions(a, b, c, d, null) for a, b, c, d, null in zip(*columns, nulls.tolist(), strict=True)]
+
+
+def _best(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    values, places = logits.float().sort(dim=-1, descending=True, stable=True)
+    return values[:, :count], places[:, :count]
+
+
+def top_beams(output: BeamQuestionAnsweringOutput) -> list[TopPositions]:
+    """Return the beams of each sequence, on the host."""
+    places = (output.start_top_index, output.end_top_index)
+    log_probs = (output.start_top_log_probs, output.end_top_log_probs)
+    starts, ends = (tensor.int().cpu().numpy() for tensor in places if tensor is not None)
+    start_values, end_values = (tensor.float().cpu().numpy() for tensor in log_probs if tensor is not None)
+    rows = zip(starts, start_values, ends, end_values, output.cls_logits.tolist(), strict=True)
+    return [TopPositions(*row) for row in rows]
+
+
+def judge_spans(
+    context: str,
+    windows: Sequence[TextWindow],
+    tops: Sequence[TopPositions],
+    *,
+    version: int,
+    n_best_size: int,
+    max_answer_length: int,
+) -> Verdict:
+    """Return the best answers of the span head to a question; every start is tried with every end.
+
+    In version 2 "no answer" takes part in the n-best with its lowest score over the windows, and the null odds are that
+    score less the score of the best answer. `n_best_size` also limits the starts and the ends of a window that are tried.
+    """
+    pairs = []
+    for starts, start_scores, ends, end_scores, _ in tops:
+        firsts = [np.repeat(column[:n_best_size], len(ends[:n_best_size])) for column in (starts, start_scores)]
+        lasts = [np.tile(column[:n_best_size], len(starts[:n_best_size])) for column in (ends, end_scores)]
+        pairs.append((firsts[0], lasts[0], firsts[1], lasts[1]))
+    best = _best_candidates(context, windows, pairs, n_best_size, max_answer_length)
+    if version == 1:
+        return Verdict(best)
+    null = min(top.null for top in tops)
+    nothing = Candidate("", -1, -1, null, 0.0)
+    odds = null - best[0].score if best else NO_CANDIDATE
+    place = sum(candidate.score >= null for candidate in best)
+    kept = [*best[:place], nothing, *best[place:]][:n_best_size]
+    return Verdict(kept if nothing in kept else [*kept, nothing], odds)
+
+
+def judge_beams(
+    context: str,
+    windows: Sequence[TextWindow],
+    tops: Sequence[TopPositions],
+    *,
+    version: int,
+    n_best_size: int,
+    max_answer_length: int,
+) -> Verdict:
+    """Return the best answers of Google's beam head; the null odds are the lowest logit of "no answer" over its windows.
+
+    Arguments as of `judge_spans`.
+    """
+    pairs = []
+    for starts, start_scores, ends, end_scores, _ in tops:
+        each = len(ends) // len(starts)
+        pairs.append((np.repeat(starts, each), ends, np.repeat(start_scores, each), end_scores))
+    best = _best_candidates(context, windows, pairs, n_best_size, max_answer_length)
+    return Verdict(best, min(top.null for top in tops) if version == 2 else None)
+
+
+def _best_candidates(
+    context: str,
+    windows: Sequence[TextWindow],
+    pairs: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
+    n_best_size: int,
+    max_answer_length: int,
+) -> list[Candidate]:
+    """Return up to `n_best_size` answers, best first, no two with the same text.
+
+    A candidate counts if both its ends are in the text, its start is in the window that shows most around it, and it is at
+    most `max_answer_length` tokens long. Of equal scores the earlier stays in front: of the earlier window, then of the
+    better start, then of the better end. `pairs` are start, end and their scores, [C] each, of every window.
+    """
+    kept: list[np.ndarray] = []
+    for window, (starts, ends, start_scores, end_scores) in zip(windows, pairs, strict=True):
+        first, last = starts.astype(np.int64) - window.first, ends.astype(np.int64) - window.first
+        fits = (first >= 0) & (first <= last) & (last < len(window.starts)) & (last - first < max_answer_length)
+        fits[fits] = window.is_best[first[fits]]
+        scores = [values[fits].astype(np.float64) for values in (start_scores, end_scores)]
+        kept.append(np.stack([window.starts[first[fits]], window.ends[last[fits]], *scores]))
+    from_, to, start_scores, end_scores = np.concatenate(kept, axis=1)
+    best: dict[str, Candidate] = {}
+    for place in np.argsort(-(start_scores + end_scores), kind="stable"):
+        if len(best) == n_best_size:
+            break
+        start, end = int(from_[place]), int(to[place])
+        text = context[start:end].strip()
+        if text and text not in best:
+            start += len(context[start:end]) - len(context[start:end].lstrip())
+            own = float(start_scores[place]), float(end_scores[place])
+            best[text] = Candidate(text, start, start + len(text), *own)
+    return list(best.values())
+
+
+def probabilities(candidates: Sequence[Candidate]) -> list[float]:
+    """Return the softmax over the scores of the best answers: how likely each is if one of them is right."""
+    if not candidates:
+        return []
+    scores = np.array([candidate.score for candidate in candidates])
+    grown = np.exp(scores - scores.max())
+    return (grown / grown.sum()).tolist()
+
+
+def answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
+    """Return the record of a question, see `AnswerTask.predictions`."""
+    odds, chances = verdict.null_odds, probabilities(verdict.candidates)
+    likelihood = dict(zip((c.text for c in verdict.candidates), chances, strict=True))
+    chosen = verdict.best if odds is None or odds <= threshold else None
+    if chosen is not None:
+        score = likelihood[chosen.text]
+    elif odds is None:
+        score = 0.0
+    else:
+        score = likelihood.get("", 1 / (1 + float(np.exp(-odds))))
+    return {
+        "id": name,
+        "answer": "" if chosen is None else chosen.text,
+        "score": score,
+        "start": None if chosen is None else chosen.start,
+        "end": None if chosen is None else chosen.end,
+        **({} if odds is None else {"null_odds": odds}),
+        "nbest": [_entry(c, chance) for c, chance in zip(verdict.candidates, chances, strict=True)],
+    }
+
+
+def _entry(candidate: Candidate, probability: float) -> dict[str, Any]:
+    text, start, end, start_score, end_score = candidate
+    place = {"start": start, "end": end} if text else {"start": None, "end": None}
+    return {"text": text, "probability": probability, **place, "start_score": start_score, "end_score": end_score}
+
+
+def official_nbest(record: Prediction) -> list[dict[str, Any]]:
+    """Return the entries of a question in `nbest_predictions.json`; Google's names also for the span head's logits."""
+    names = {"text": "text", "probability": "probability", "start_log_prob": "start_score", "end_log_prob": "end_score"}
+    return [{name: entry[own] for name, own in names.items()} for entry in record["nbest"]]

@@ -1,0 +1,112 @@
+"""Predictions out of files (submissions, records of `albertkit predict`), and how they are joined to examples."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from albertkit.data.bad_rows import counted
+from albertkit.data.columns import IDS
+from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.tables import Table
+from albertkit.errors import DataError
+from albertkit.tasks.label_names import named_counts
+
+File = str | os.PathLike[str]
+SAME_FILE = "predict the very file that is scored"
+
+
+class Predicted(NamedTuple):
+    """A prediction as the file has it.
+
+    Attributes:
+        id: Of the example; None if the file has no ids.
+        value: A label, a number, or a list in JSON.
+        line: Of the file.
+    """
+
+    id: str | None
+    value: str
+    line: int
+
+
+def read_predictions(
+    file: File, value_columns: Sequence[str], id_columns: Sequence[str] = IDS, bare: bool = False
+) -> list[Predicted]:
+    """Read the predictions of a table with a header, or of JSON records."""
+    with Table(file, quoted="look") as table:
+        value = next((name for name in value_columns if name in table.columns), None)
+        if value is None and bare and not table.has_own_names and len(table.columns) <= 2:
+            table.without_header(("id", value_columns[0])[-len(table.columns) :])
+            value = value_columns[0]
+        if value is None:
+            listed = ", ".join(f"`{name}`" for name in table.columns[:8])
+            hint = f"call it `{value_columns[0]}`; a file of predictions begins with the names of its columns"
+            raise DataError("missing-column", f"`{file}` has no column of predictions, only {listed}", hint)
+        name = next((name for name in id_columns if name in table.columns and name != value), None)
+        rows = table.rows([value, *([name] if name else [])])
+        return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
+
+
+def by_id(given: Sequence[Predicted], file: File) -> dict[str, str]:
+    """Return predictions by id, each of which may occur once."""
+    found: dict[str, str] = {}
+    for name, value, line in given:
+        if name in found:
+            raise DataError("bad-row", f"`{file}`, line {line:,}: id `{name}` again", "leave one of them")
+        found[name or ""] = value
+    return found
+
+
+def join(names: Sequence[str], given: Sequence[Predicted], file: File) -> list[str]:
+    """Return predictions in the order of the examples: by id if the ids are theirs, else by position."""
+    values = [prediction.value for prediction in given]
+    if given and given[0].id is not None:
+        found = by_id(given, file)
+        if found.keys() == set(names):
+            return [found[name] for name in names]
+        if list(found) != [str(number) for number in range(len(found))]:
+            missing, strange = [n for n in names if n not in found], list(found.keys() - set(names))
+            parts = []
+            if missing:
+                parts.append(f"{counted(len(missing), 'example')} without a prediction, for example `{missing[0]}`")
+            if strange:
+                parts.append(f"{counted(len(strange), 'prediction')} of no example, for example `{strange[0]}`")
+            raise DataError("predictions-mismatch", f"`{file}`: {'; '.join(parts)}", SAME_FILE)
+    if len(values) != len(names):
+        fact = f"`{file}` has {counted(len(values), 'prediction')}, for {counted(len(names), 'example')}"
+        raise DataError("predictions-mismatch", fact, SAME_FILE)
+    return values
+
+
+def list_of(value: str, file: File) -> list[str]:
+    """Return the names in a JSON list, or with commas between them."""
+    if not value.startswith("["):
+        return [name for part in value.split(",") if (name := part.strip())]
+    try:
+        return [str(name) for name in json.loads(value)]
+    except ValueError:
+        raise DataError("predictions-mismatch", f"`{file}`: `{value[:40]}` is no list", "write a JSON list") from None
+
+
+def wrong_label(file: File, strange: Iterable[str], known: Sequence[str]) -> DataError:
+    """Return the error for predicted labels that are none, each as often as it is predicted."""
+    fact = f"`{file}`: predicted, but no label: {named_counts(Counter(strange))}"
+    return DataError("bad-label", fact, f"the labels are {', '.join(known[:12])}{' …' * (len(known) > 12)}")
+
+
+def read_object(file: File) -> Any:
+    """Return the JSON of a file; None if it is JSON lines or another format. A broken object is an error."""
+    with ByteStream(find_inputs([file])[0]) as stream:
+        content = b"".join(iter(stream.read, b""))
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        try:
+            whole = isinstance(json.loads(content.split(b"\n", 1)[0]), dict)
+        except (ValueError, RecursionError):
+            whole = False
+        if whole or not content.lstrip().startswith(b"{"):
+            return None
+        raise DataError("bad-file", f"`{file}` is not valid JSON: {error}", "write or fetch it again") from None

@@ -1,0 +1,169 @@
+"""`score_file`: predictions of any origin against the labels, as the official scripts score them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from albertkit.data.bad_rows import Faults, Unusable
+from albertkit.data.columns import IDS
+from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.tables import Table
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import check_new_folder
+from albertkit.frame.command import takes
+from albertkit.frame.rendering import to_terminal
+from albertkit.frame.values import plain
+from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.answers.scoring import score_answers
+from albertkit.tasks.data import read_split
+from albertkit.tasks.label_names import NO_NUMBER, sorted_labels
+from albertkit.tasks.options import ScoreOptions
+from albertkit.tasks.prediction_files import File, list_of, wrong_label
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.tagging import TaggingTask
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextExample, TextRegression, TextTask
+from albertkit.training.results import result_sections, save_results
+
+TABLES: dict[str, type[TextTask]] = {
+    "classify": TextClassification,
+    "regress": TextRegression,
+    "multilabel": MultiLabelClassification,
+}
+
+
+class Scores(dict[str, Any]):
+    """Plain values for JSON: task, metric (the score that counts), the scores by name (of SQuAD `exact_match` and `f1`, in per
+    cent), examples, notes, and where the task has them intervals, classes, types, confusion.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values."""
+        return dict(self)
+
+
+def show(scores: Scores) -> None:
+    """Show scores with their intervals and tables."""
+    to_terminal(result_sections(scores, scores["metric"]))
+
+
+@takes(ScoreOptions)
+def score_file(options: ScoreOptions) -> Scores:
+    """Score a file of predictions; see `ScoreOptions`.
+
+    Raises:
+        ConfigError: unknown-name, missing-column, bad-label, conflicting-options, doubtful (Korean answers).
+        DataError: predictions-mismatch, bad-label, bad-row, too-little-data, and what reading raises.
+    """
+    task, predictions = options.task, options.predictions
+    gold: File | None = options.gold
+    if options.out is not None:
+        check_new_folder(options.out)
+    faults = Faults(options.on_error)
+    name = task if isinstance(task, str) else task.name
+    if (options.label or options.id) and name not in TABLES:
+        hint = "leave out --label-column and --id-column"
+        raise ConfigError("conflicting-options", f"`{name}` has a format of its own", hint)
+    found = None if name in TABLES else task if isinstance(task, Task) else _find(name, gold)
+    if options.null_odds is not None and not isinstance(found, AnswerTask):
+        raise ConfigError("conflicting-options", f"`{name}` has no null odds", "leave out --null-odds")
+    if isinstance(found, TaggingTask) and gold is None:
+        found, gold = found.with_changes(tag_column=-2), predictions
+    labelled = _needed(gold)
+    if found is None:
+        results = _score_table(name, predictions, labelled, options.label, options.id, faults)
+    else:
+        examples = read_split(found, Path(labelled), "dev", faults)
+        if isinstance(found, AnswerTask):
+            results = score_answers(
+                predictions,
+                examples,
+                found.version,
+                null_odds=options.null_odds,
+                null_threshold=options.null_threshold,
+                korean_words=options.f1_of == "words",
+            )
+        else:
+            results = _results(found, examples, found.read_predictions(predictions, examples))
+    results = {"task": name if found is None else found.name, **results}
+    if faults.found:
+        first = faults.found[0]
+        fact = f"rows of the gold file left out: {len(faults.found):,}, the first: {first.where}, {first.reason}"
+        results["notes"].append(fact)
+    if options.out is not None:
+        save_results(results, options.out, results["task"])
+    shown = plain({key: value for key, value in results.items() if key != "pairs"})
+    return Scores(shown)
+
+
+def _find(name: str, gold: File | None) -> Task:
+    if name.lower() != "squad":
+        return find_task(name)
+    with ByteStream(find_inputs([_needed(gold)])[0]) as stream:
+        content = b"".join(iter(stream.read, b""))
+    version_2 = re.search(rb'"version"\s*:\s*"v?2|"is_impossible"\s*:\s*true', content)
+    return find_task("squad2" if version_2 else "squad1")
+
+
+def _needed(gold: File | None) -> File:
+    if gold is None:
+        raise ConfigError("bad-label", "no file of labels to score against", "name it after the predictions")
+    return gold
+
+
+def _results(task: Task, examples: Sequence[Any], records: Sequence[dict[str, Any]], *notes: str) -> dict[str, Any]:
+    """Score records such as the task's own `predictions` returns."""
+    scores, details = task.score(examples, records), task.details(examples, records)
+    reported = [note for note in (*notes, task.collapsed(examples, records)) if note]
+    return {"metric": task.metric, **scores, "examples": len(examples), **details, "notes": reported}
+
+
+def _score_table(
+    name: str, file: File, gold: File, label: str | None, id: str | None, faults: Faults
+) -> dict[str, Any]:
+    """Score a table against another one: the texts play no part, and the labels are those that occur."""
+    if label is None:
+        fact = f"no column is named for the label of `{name}`"
+        raise ConfigError("missing-column", fact, "name it with --label-column")
+    examples = list(_labelled_rows(name, gold, label, id, faults))
+    if not examples:
+        raise DataError("too-little-data", f"`{gold}` has no row that can be used", "name the labelled file")
+    task = TABLES[name](name=name)
+    records = task.read_predictions(file, examples, label=label, ids=(id, *IDS) if id else IDS)
+    if name == "regress":
+        return _results(task, examples, records)
+    own = {label for example in examples for label in _several(example.label)}
+    predicted = [label for record in records for label in _several(record.get("labels", record.get("label")))]
+    if own.isdisjoint(predicted):
+        raise wrong_label(file, predicted, sorted(own))
+    strange = ", ".join(f"`{label}`" for label in sorted({*predicted} - own)[:12])
+    note = f"predicted, but the label of no example: {strange}" if strange else ""
+    return _results(task.with_changes(labels=sorted_labels({*own, *predicted})), examples, records, note)
+
+
+def _labelled_rows(name: str, gold: File, label: str, id: str | None, faults: Faults) -> Iterator[TextExample]:
+    with Table(gold, quoted="look", faults=faults) as table:
+        ids = [id] if id else [name for name in IDS if name in table.columns and name != label][:1]
+        for row in table.rows([label, *ids]):
+            try:
+                value = _label(name, row.values[label].strip(), label, gold)
+            except Unusable as error:
+                table.add_fault(row.line, *error.args)
+            else:
+                yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
+
+
+def _label(name: str, text: str, column: str, gold: File) -> str | float | tuple[str, ...]:
+    if name == "multilabel":
+        return tuple(list_of(text, gold))
+    if name == "classify":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise Unusable(f"`{column}` is `{text}`, not a number", NO_NUMBER) from None
+
+
+def _several(labels: Any) -> Sequence[str]:
+    return (labels,) if isinstance(labels, str) else labels

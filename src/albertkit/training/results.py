@@ -1,0 +1,183 @@
+"""The results of a training or an evaluation: kept in `results.json`, shown as sections.
+
+Results are one dictionary of plain values: the scores by name, and with them, where the task has them (`Task.details`):
+
+- intervals: score to low and high, 95 %, by bootstrap over the examples
+- classes, or types of entities: rows of name, precision, recall, f1, support
+- confusion: names of the classes, and counts[i][j]: how often class i was predicted as class j
+- pairs: [label, prediction] of a regression
+- notes: warnings
+- heading: what the scores are of: task, number of examples, file, step
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import MissingExtraError
+from albertkit.files import write_json
+from albertkit.frame.plots import plot_confusion, plot_regression, scatter_svgs
+from albertkit.frame.section import Cell, Figure, Section, Table, Text
+from albertkit.frame.values import plain
+
+MOST_CLASSES = 12  # a wider matrix cannot be read; the most frequent mistakes are listed instead
+MOST_MISTAKES = 10
+NAME_WIDTH = 12
+# Numbers of `results.json` that are no scores.
+_NO_SCORES = {"value", "steps", "seconds_of_updates", "collapsed", "model", "examples", "best_step"}
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Scores of one class, or of one type of entity; None where they are not defined."""
+
+    name: str = ""
+    precision: float | None = None
+    recall: float | None = None
+    f1: float | None = None
+    support: int | None = None
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often each class (a row) was predicted as each class (a column)."""
+
+    names: list[str] = field(default_factory=list)
+    counts: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Details:
+    """The parts of results that are no scores; `albertkit report` reads `results.json` as this, and its numbers as scores."""
+
+    metric: str = ""
+    heading: str = ""
+    intervals: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    classes: list[ClassScores] = field(default_factory=list)
+    types: list[ClassScores] = field(default_factory=list)
+    confusion: Confusion | None = None
+    pairs: list[tuple[float | None, float | None]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    collapsed: str | None = None
+    constant: list[str] = field(default_factory=list)
+    retries: list[str] = field(default_factory=list)
+    value: float | None = None
+
+
+def result_sections(results: Mapping[str, Any], metric: str | None = None) -> list[Section]:
+    """Return what is shown of results: scores with their intervals, classes, confusion matrix, notes.
+
+    Args:
+        results: As they are kept.
+        metric: The score that counts; shown first.
+    """
+    sections: list[Section] = [Text(results["heading"], tone="muted")] if results.get("heading") else []
+    sections.append(score_table(scores_of(results), results.get("intervals") or {}, metric))
+    for key, title in (("classes", "class"), ("types", "type")):
+        if results.get(key):
+            sections.append(class_table([ClassScores(**row) for row in results[key]], title))
+    if results.get("confusion"):
+        sections.append(confusion_table(Confusion(**results["confusion"])))
+    return sections + [Text(note, tone="warning") for note in results.get("notes") or ()]
+
+
+def scatter(pairs: Sequence[Sequence[float | None]]) -> list[Section]:
+    """Return the picture of predictions over labels for a page; nothing without numbers or without matplotlib."""
+    known = [(label, value) for label, value in pairs if label is not None and value is not None]
+    known = [pair for pair in known if abs(sum(pair)) < 1e12]
+    try:
+        svgs = scatter_svgs(known) if known else []
+    except MissingExtraError:
+        svgs = []
+    return [Figure(svgs[0], "Predictions over labels", narrow=svgs[1])] if svgs else []
+
+
+def scores_of(results: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores in results; names that differ in case alone are one score, written twice."""
+    found = {
+        name: math.nan if value is None else value
+        for name, value in results.items()
+        if name not in _NO_SCORES
+        and (value is None or (isinstance(value, int | float) and not isinstance(value, bool)))
+    }
+    return {name: value for name, value in found.items() if name == name.lower() or name.lower() not in found}
+
+
+def score_table(
+    scores: Mapping[str, float], intervals: Mapping[str, Any], metric: str | None = None, title: str = ""
+) -> Table:
+    """Return scores with their 95 % intervals, the one that counts first."""
+    names = sorted(scores, key=lambda name: name != metric)
+    columns = ["", "score", "95 % interval"] if intervals else ["", "score"]
+    rows = []
+    for name in names:
+        interval = [" to ".join(map(number, intervals[name])) if name in intervals else None] if intervals else []
+        rows.append([name.replace("_", " "), number(scores[name]), *interval])
+    return Table(columns, rows, title, strong=0 if metric in scores else None)
+
+
+def number(value: float | None) -> str:
+    """Return a score: four decimals, two if it is out of a hundred; counts whole."""
+    if value is None or not math.isfinite(value):
+        return "undefined"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{2 if abs(value) >= 10 else 4}f}"
+
+
+def class_table(rows: Sequence[ClassScores], kind: str) -> Table:
+    """Return precision, recall and F1 of every class, or of every type of entity."""
+    cells = [[row.name, number(row.precision), number(row.recall), number(row.f1), row.support] for row in rows]
+    return Table([kind, "precision", "recall", "f1", "examples"], cells, f"By {kind}")
+
+
+def confusion_table(confusion: Confusion) -> Table:
+    """Return labels down, predictions across; of more than `MOST_CLASSES` classes the most frequent mistakes."""
+    names, counts = confusion.names, confusion.counts
+    if len(names) > MOST_CLASSES:
+        wrong = [
+            (count, names[row], names[column])
+            for row, line in enumerate(counts)
+            for column, count in enumerate(line)
+            if count and row != column
+        ]
+        wrong.sort(key=lambda mistake: -mistake[0])
+        rows = [[label, predicted, count] for count, label, predicted in wrong[:MOST_MISTAKES]]
+        return Table(["label", "predicted as", "times"], rows, "Most frequent mistakes")
+    heads = labels = list(names)
+    if max(map(len, names), default=0) > NAME_WIDTH:  # long names go by numbers
+        heads = [str(place) for place in range(1, len(names) + 1)]
+        labels = [f"{place:>2} {name}" for place, name in enumerate(names, 1)]
+    rows = []
+    for row, (label, line) in enumerate(zip(labels, counts, strict=True)):
+        total = max(sum(line), 1)
+        tones = ["strong" if column == row else "" if count else "muted" for column, count in enumerate(line)]
+        cells = [Cell(count or "·", tone, count / total) for count, tone in zip(line, tones, strict=True)]  # type: ignore[arg-type]
+        rows.append([label, *cells])
+    note = "Stronger is a larger share of the label's examples."
+    return Table(["label ↓  predicted →", *heads], rows, "Labels and predictions", note)
+
+
+def save_results(results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = "") -> list[Path]:
+    """Write `results.json`, and with the extra `report` a picture: `confusion.png`, or `regression.png`.
+
+    Args:
+        results: As described above.
+        folder: Created if missing.
+        title: Of the picture.
+
+    Returns:
+        The files written. Without the extra there is no picture and no error.
+    """
+    folder = Path(folder)
+    write_json(folder / "results.json", plain(results))
+    written = [folder / "results.json"]
+    try:
+        if results.get("confusion"):
+            written.append(plot_confusion(**results["confusion"], out=folder / "confusion.png", title=title))
+        if results.get("pairs"):
+            written.append(plot_regression(results["pairs"], out=folder / "regression.png", title=title))
+    except MissingExtraError:
+        pass
+    return written

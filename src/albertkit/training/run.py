@@ -1,0 +1,337 @@
+"""A training from its settings to its results: the steps that every kind of training shares.
+
+    with open_run(out, settings, "fine-tuning", resume) as run:    # the folder's lock, the processes
+        return run.of_seeds(once)                                  # one seed or several, retries with a lower rate
+
+    def once(run):
+        run = run.resolved(settings)                               # every default a number
+        run.check_made_from({"model": …, "data": …})               # a new folder, or this very run
+        run.place(model)                                           # device, precision, gradient checkpointing
+        return run.fit(Recipe(model, objective, …), Best(load, score, write))
+
+Every process of a launch does the same; the first one writes.
+"""
+
+import dataclasses
+import math
+import os
+import shutil
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from albertkit.errors import CheckpointError, MachineError
+from albertkit.files import atomic_folder, load, only_writer, remove_leftovers
+from albertkit.frame.result import Result
+from albertkit.frame.values import plain
+from albertkit.model.folder import PROVENANCE
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.training.display import Display
+from albertkit.training.distributed import World, join_world
+from albertkit.training.feed import AnyBatch
+from albertkit.training.hardware import choose_precision, repeatable
+from albertkit.training.launch import resumes
+from albertkit.training.loop import Recipe, TrainingResult, train
+from albertkit.training.results import save_results
+from albertkit.training.settings import ComputeOptions, EpochSettings
+from albertkit.training.state import TrainingState, check_model, newest_checkpoint
+from albertkit.training.stopping import exit_status
+
+_LOWER = 1 / 3  # of the learning rate, for a retry
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Result):
+    """What a training left.
+
+    Attributes:
+        model: Folder of the best model; None if a signal stopped the run before its end.
+        metric: The score that chose the model.
+        value: Its value on the dev examples.
+        scores: All scores on the dev examples.
+        collapsed: How one sees that nothing was learned, for example that one class is all that is predicted.
+        steps: Updates made or skipped.
+        seconds: Time spent in updates.
+        retries: Why the run was begun again with a lower rate, each time.
+        seeds: With several seeds, the value of each; `value` is then their median, all else is of the best.
+    """
+
+    model: Path | None = None
+    metric: str = ""
+    value: float = math.nan
+    scores: dict[str, float] = field(default_factory=dict)
+    collapsed: str | None = None
+    steps: int = 0
+    seconds: float = 0.0
+    retries: tuple[str, ...] = ()
+    seeds: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def exit_status(self) -> int:
+        """Exit status of the command: that of the signal that stopped the run, else 0."""
+        return 0 if self.model else exit_status()
+
+    @property
+    def title(self) -> str:
+        """Title of the pictures of the results."""
+        return ""
+
+    def extras(self) -> dict[str, Any]:
+        """Return what only this kind of training has, as plain values by name."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; a score that is not defined is None."""
+        own = {"model": self.model and str(self.model), "metric": self.metric, "value": self.value}
+        rest: dict[str, Any] = {}
+        if self.steps:
+            rest |= {"steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
+        if self.retries:
+            rest["retries"] = list(self.retries)
+        if self.seeds:
+            rest["seeds"] = {str(seed): value for seed, value in self.seeds.items()}
+        return plain({**own, **self.scores, **self.extras(), **rest})
+
+    def saved(self) -> dict[str, Any]:
+        """Return the content of `results.json`."""
+        return self.to_dict()
+
+    def notes(self) -> list[str]:
+        """Return lines for a person about retries and seeds."""
+        notes = [f"begun again: {why}" for why in self.retries]
+        if self.seeds:
+            low, *_, high = sorted(self.seeds.values())
+            notes.append(f"{self.metric} of {len(self.seeds)} seeds: median {self.value:.4f}, {low:.4f} to {high:.4f}")
+        return notes
+
+
+AnySettings = TypeVar("AnySettings", bound=ComputeOptions)
+Other = TypeVar("Other", bound=ComputeOptions)
+AnyResult = TypeVar("AnyResult", bound=RunResult)
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True)
+class Best(Generic[Model, AnyResult]):
+    """How the best model of a run is measured once the training is over.
+
+    Attributes:
+        unfinished: The result of a run that a signal stopped: what is known of it without a model.
+        load: Reads the model from its folder.
+        score: Scores it, in all processes, and returns the result but for what the run knows itself.
+        write: Writes what a person looks at, such as predictions and the model card; in one process.
+    """
+
+    unfinished: AnyResult
+    load: Callable[[Path], Model]
+    score: Callable[[Model, TrainingState], AnyResult]
+    write: Callable[[Model, AnyResult], None]
+
+
+@dataclass(frozen=True)
+class Run(Generic[AnySettings]):
+    """A training with a folder; `open_run` makes it.
+
+    Attributes:
+        folder: Of the run.
+        settings: How to train.
+        title: Shown beside the progress bar.
+        world: The processes.
+        resume: Whether the run goes on from its newest checkpoint.
+        retries: Why it was begun again, each time.
+    """
+
+    folder: Path
+    settings: AnySettings
+    title: str
+    world: World
+    resume: bool
+    retries: tuple[str, ...] = ()
+
+    @cached_property
+    def display(self) -> Display:
+        """What a person sees of this process."""
+        main = self.world.is_main
+        return Display(self.folder if main else None, self.title, silent=not main)
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.resolve().name
+
+    def resolved(self, settings: Other) -> "Run[Other]":
+        """Return the run with resolved settings; their learning rate is lowered for a retry."""
+        if self.retries and isinstance(settings, EpochSettings) and settings.lr:
+            lr = float(f"{settings.lr * _LOWER ** len(self.retries):.3g}")
+            settings = dataclasses.replace(settings, lr=lr)
+        return dataclasses.replace(self, settings=settings)  # type: ignore[return-value, arg-type]
+
+    def place(self, model: PretrainedAlbert) -> None:
+        """Put a model where it is trained, and decide how it computes."""
+        place(model, self.settings, self.world)
+
+    def check_made_from(self, provenance: Mapping[str, Any]) -> bool:
+        """Refuse a folder that does not hold this very run, made from the same; return whether it holds it."""
+        continues = self.settings.continues(self.folder, self.resume)
+        checkpoint = newest_checkpoint(self.folder) if continues else None
+        if checkpoint is not None:
+            before = load(checkpoint / PROVENANCE, dict[str, Any], "provenance")
+            found = [_difference(n, before.get(n), now) for n, now in provenance.items() if before.get(n) != now]
+            if found:
+                raise CheckpointError(
+                    "changed",
+                    f"`{self.folder}` was trained on {'; '.join(found)}",
+                    "resume with what the run was started with, or start a new run with another --out",
+                )
+        return continues
+
+    def train(self, recipe: Recipe[AnyBatch], prepare: Callable[[], None] | None = None) -> TrainingResult:
+        """Begin the folder, show the notes and train.
+
+        Args:
+            recipe: What to train.
+            prepare: Writes what must lie in the folder before there is a run.
+        """
+        self.world.barrier()  # every process has checked the folder: none may find a run that another has just begun
+        if self.world.is_main:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.folder)
+            if prepare is not None:
+                prepare()
+            self.settings.save(self.folder / "run.toml")
+        for line in recipe.notes:
+            self.display.note(line)
+        for why in self.retries[-1:]:
+            self.display.note(f"begun again with a third of the learning rate; {why}")
+        with repeatable(self.world.device) if recipe.repeatable else nullcontext():
+            return train(recipe, self.folder, self.world, self.display, resume=self.resume)
+
+    def fit(self, recipe: Recipe[AnyBatch], best: Best[Model, AnyResult]) -> AnyResult:
+        """Train, then load the best model from its folder, score it, and write its results and card."""
+        trained = self.train(recipe)
+        extent: dict[str, Any] = {"steps": trained.state.step, "seconds": trained.state.seconds}
+        if not trained.finished:
+            return dataclasses.replace(best.unfinished, **extent)
+        folder = self.folder / "best"
+        try:
+            self.world.barrier()
+            check_model(folder)
+            model = best.load(folder)
+            result = dataclasses.replace(best.score(model, trained.state), model=folder, **extent)
+            if self.world.is_main:
+                save_results(result.saved(), self.folder, result.title)
+                best.write(model, result)
+            self.world.barrier()
+            return result
+        except (SystemExit, KeyboardInterrupt):
+            self.display.note(
+                f"stopped by a signal after the last update: `{folder}` is complete; --resume measures it"
+            )
+            raise
+
+    def of_seeds(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
+        """Train with one seed, or with several: then the value is their median, and the best model is in `best/`.
+
+        Args:
+            once: Trains once; the run it gets has the settings as they were given, but for the seed.
+        """
+        settings = self.settings
+        if settings.seeds == 1:
+            return self._with_retries(once)
+        results = {}
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            own = dataclasses.replace(settings, seed=seed, seeds=1)
+            results[seed] = self._inside(f"seed-{seed}", own)._with_retries(once)
+            if results[seed].model is None:  # a signal
+                return results[seed]
+        values = {seed: -math.inf if math.isnan(one.value) else one.value for seed, one in results.items()}
+        best = results[max(values, key=lambda seed: values[seed])]
+        summary = dataclasses.replace(
+            best,
+            value=statistics.median(values.values()),
+            seeds={seed: one.value for seed, one in results.items()},
+            steps=sum(one.steps for one in results.values()),
+            seconds=sum(one.seconds for one in results.values()),
+        )
+        spread = ", ".join(f"{value:.4f}" for value in sorted(values.values()))
+        self.display.note(f"{best.metric} of {len(values)} seeds: median {summary.value:.4f} ({spread})")
+        return self._promoted(summary, ("best",))
+
+    def _with_retries(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
+        """Train with one seed, again with a lower rate as often as `retries` allows where nothing is learned."""
+        whys: tuple[str, ...] = ()
+        while True:
+            attempt = self._inside(f"retry-{len(whys)}", self.settings, whys) if whys else self
+            last = len(whys) == self.settings.retries
+            try:
+                result = once(attempt)
+                why = result.collapsed
+            except MachineError as error:
+                if error.slug != "not-finite" or last:
+                    raise
+                why = error.message
+            if last or not why:
+                result = dataclasses.replace(result, retries=whys)
+                return result if attempt is self else self._promoted(result, ("best", "dev"))
+            rate = load(attempt.folder / "run.toml", dict[str, Any])["lr"]
+            whys = (*whys, f"learning rate {rate:g}: {why}")
+
+    def _inside(self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()) -> "Run[AnySettings]":
+        return dataclasses.replace(self, folder=self.folder / name, settings=settings, retries=retries)
+
+    def _promoted(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
+        """Copy the model of a run inside this one, and save its results, where a person looks for them."""
+        if result.model is None:
+            return result
+        promoted = dataclasses.replace(result, model=self.folder / "best")
+        if self.world.is_main:
+            for name in names:
+                if (found := result.model.parent / name).exists():
+                    with atomic_folder(self.folder / name) as folder:
+                        shutil.copytree(found, folder, dirs_exist_ok=True)
+            save_results(promoted.saved(), self.folder)
+        self.world.barrier()
+        return promoted
+
+
+Epochs = TypeVar("Epochs", bound=EpochSettings)
+
+
+@contextmanager
+def open_run(
+    out: str | Path, settings: AnySettings, title: str, resume: bool = False, *, check: bool = True
+) -> Iterator[Run[AnySettings]]:
+    """Open the folder of a training, in which no other process writes meanwhile, and join the processes of the launch.
+
+    Args:
+        out: Folder of the run, made if missing. It holds this run, or nothing that could be written over.
+        settings: As they were given.
+        title: Shown beside the progress bar.
+        resume: Go on with the run that is there.
+        check: Check the settings at once; False where the data decide some of them.
+    """
+    folder = Path(out)
+    with only_writer(folder, enabled=os.environ.get("RANK", "0") == "0"):  # the others of a launch are not kept out
+        if check:
+            settings.check()
+        world = join_world(settings.device)
+        resume = resumes(folder, resume)
+        if not resume:
+            settings.continues(folder, resume=False)  # before anything is read
+        yield Run(folder, settings, title, world, resume)
+
+
+def place(model: PretrainedAlbert, settings: ComputeOptions, world: World) -> None:
+    """Put a model where it is trained, and decide how it computes."""
+    model.to(world.device)
+    model.compute_dtype = choose_precision(settings.precision, world.device)
+    model.gradient_checkpointing = settings.gradient_checkpointing
+
+
+def _difference(name: str, before: object, now: object) -> str:
+    fingerprint = isinstance(now, str) and len(now) == 64  # SHA-256: means nothing to a person
+    return f"other {name} than now" if fingerprint else f"{before}, not on {now}"

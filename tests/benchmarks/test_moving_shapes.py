@@ -1,0 +1,98 @@
+"""Moving shapes: what is drawn is what is said, held-out combinations are held out, and they can be learned."""
+
+import json
+
+import numpy as np
+import pytest
+
+from albertkit.captioning.video import FrameSampling, probe, sample_frames
+from albertkit.errors import CheckpointError, ConfigError
+from benchmarks.learn_shapes import learn_shapes
+from benchmarks.moving_shapes import (
+    COLOURS,
+    DIRECTIONS,
+    SHAPES,
+    SPEEDS,
+    WORDS,
+    Motion,
+    draw_frames,
+    make_clips,
+    motions,
+)
+
+
+def _centre(frame, colour):
+    """Of the pixels near a colour: x, y."""
+    near = np.abs(frame.astype(int) - COLOURS[colour]).sum(-1) < 90
+    y, x = np.nonzero(near)
+    return np.array([x.mean(), y.mean()])
+
+
+def test_shapes_move_as_their_caption_says():
+    generator = np.random.default_rng(0)
+    for direction, way in DIRECTIONS.items():
+        for speed, pixels in SPEEDS.items():
+            frames = draw_frames(Motion("yellow", "square", direction, speed), generator)
+            moved = _centre(frames[-1], "yellow") - _centre(frames[0], "yellow")
+            np.testing.assert_allclose(moved, np.array(way) * pixels, atol=0.15 * pixels + 1)
+
+
+def test_captions_are_english():
+    assert Motion("orange", "ring", "left", "slowly").caption == "an orange ring moves slowly to the left"
+    assert Motion("red", "cross", "up", "quickly").caption == "a red cross moves quickly up"
+    words = {word for part in motions(0) for motion in part for word in motion.caption.split()}
+    assert words == set(WORDS)
+
+
+def test_shapes_differ_and_stay_in_the_picture():
+    for shape in SHAPES:
+        for seed in range(5):
+            frames = draw_frames(Motion("white", shape, "left", "quickly"), np.random.default_rng(seed))
+            bright = (frames.astype(int).sum(-1) > 500).sum((1, 2))
+            assert bright.min() > 60
+            assert bright.max() < 1.2 * bright.min() + 20  # nothing of it leaves the picture
+
+
+def test_held_out_combinations_are_never_trained_on(tmp_path):
+    trained, held_out = motions(0)
+    assert len(trained) == 256
+    assert len(held_out) == 64
+    assert not set(trained) & set(held_out)
+    for part in ("colour", "shape", "direction", "speed"):  # every word is known
+        assert {getattr(m, part) for m in trained} == {getattr(m, part) for m in held_out}
+    counts = make_clips(tmp_path / "clips", 30)
+    assert counts == {"train": 21, "dev": 3, "test": 6}
+    captions = {}
+    for split in counts:
+        lines = [json.loads(line) for line in (tmp_path / "clips" / f"{split}.jsonl").read_text().splitlines()]
+        captions[split] = {line["captions"][0] for line in lines}
+        info = probe(tmp_path / "clips" / lines[0]["video"])
+        assert (info.width, info.height, info.frames) == (96, 96, 16)
+    assert captions["test"] <= {motion.caption for motion in held_out}
+    assert captions["train"] | captions["dev"] <= {motion.caption for motion in trained}
+
+
+def test_videos_hold_what_was_drawn(tmp_path):
+    make_clips(tmp_path / "clips", 20)
+    generator = np.random.default_rng([0, 0, 3])
+    drawn = draw_frames(motions(0)[0][3], generator)
+    read = sample_frames(tmp_path / "clips" / "videos" / "train-0003.mp4", FrameSampling(num_frames=16, size=96))
+    assert np.abs(read.pixels.astype(int) - drawn).mean() < 6  # H.264, and a colour for every four pixels
+
+
+def test_few_clips_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="num_clips is 5"):
+        make_clips(tmp_path / "clips", 5)
+
+
+def test_a_stopped_comparison_goes_on(tmp_path):
+    first = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal",), steps=2)
+    both = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal", "full"), steps=2)
+    assert both[0] == first[0]
+    assert [result.video_attention for result in both] == ["diagonal", "full"]
+    assert all((result.model / "captioner.json").exists() for result in both)
+    # Other settings are never answered with the results of these.
+    for changes in ({"num_clips": 30}, {"seed": 3}, {"steps": 3}):
+        asked = {"num_clips": 20, "steps": 2, **changes}
+        with pytest.raises(CheckpointError, match=r"other settings: .*now 3"):
+            learn_shapes(tmp_path, objectives=("causal",), attentions=("diagonal",), **asked)

@@ -1,0 +1,100 @@
+"""Checkpoints and SavedModels of the TensorFlow Model Garden, converted, give the numbers that it printed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from albertkit.conversion.convert import convert
+from albertkit.model import AlbertForMaskedLM, AlbertModel
+
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+TOLERANCE = 2e-5
+CASES = [
+    "mg211_encoder", "mg211_model_e_eq_h", "mg211_converted_encoder", "mg211_converted_pretrainer", "mg211_saved_model",
+    "mg23_model", "mg23_saved_model", "mg23_converted", "mg22_model", "mg22_converted",
+]  # fmt: skip
+WITH_MASKED_LM = ("mg211_converted_pretrainer", "mg211_saved_model")
+
+
+def path_of(golden: Path, name: str) -> Path:
+    folder = golden / "tf2" / name
+    return folder / "saved_model.tar.gz" if (folder / "saved_model.tar.gz").exists() else folder
+
+
+def differences(golden: Path, name: str, folder: Path) -> dict[str, float]:
+    """Largest difference of everything that was printed, at real positions."""
+    own = golden / "tf2" / name / "inputs.npz"
+    given = np.load(own if own.exists() else golden / "tf1" / "pretrain_a" / "inputs.npz")
+    keys = (
+        ("input_word_ids", "input_mask", "input_type_ids")
+        if own.exists()
+        else ("input_ids", "input_mask", "segment_ids")
+    )
+    ids, real, segments = (torch.from_numpy(given[key]).long() for key in keys)
+    expected = {key: torch.from_numpy(value) for key, value in np.load(golden / "tf2" / name / "outputs.npz").items()}
+    at = real.bool()
+    with torch.no_grad():
+        output = AlbertModel.from_pretrained(folder)(ids, real, segments, output_hidden_states=True)
+        found = {
+            "sequence_output": (output.last_hidden_state[at], expected["sequence_output"][at]),
+            "pooled_output": (output.pooler_output, expected["pooled_output"]),
+        }
+        if "encoder_outputs" in expected:
+            found["encoder_outputs"] = (
+                torch.stack(output.hidden_states[1:])[:, at],
+                expected["encoder_outputs"][:, at],
+            )
+        if "mlm_logits" in expected:
+            logits = AlbertForMaskedLM.from_pretrained(folder)(ids, real, segments).logits
+            positions = (
+                torch.from_numpy(given["masked_lm_positions"]).long()[..., None].expand(-1, -1, logits.shape[-1])
+            )
+            found["mlm_logits"] = (logits.gather(1, positions), expected["mlm_logits"])
+    return {key: float((ours - theirs).abs().max()) for key, (ours, theirs) in found.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs(golden: Path, tmp_path: Path, name: str) -> None:
+    report = convert(path_of(golden, name), tmp_path / "out")
+    assert report.model_class == ("AlbertForMaskedLM" if name in WITH_MASKED_LM else "AlbertModel")
+    assert (report.missing, report.unused, report.max_abs_diff) == ([], [], 0)
+    assert report.skipped == ({} if "saved_model" in name else {"save_counter": 1})
+    found = differences(golden, name, tmp_path / "out")
+    assert ("mlm_logits" in found) == (name in WITH_MASKED_LM)
+    assert max(found.values()) < TOLERANCE, found
+
+
+@pytest.mark.parametrize("name", ["mg211_converted_pretrainer", "mg22_converted", "mg23_converted"])
+def test_what_google_converted_is_what_we_convert(golden: Path, tmp_path: Path, name: str) -> None:
+    """Their converter and ours, from one TensorFlow 1 checkpoint: the same bits."""
+    convert(golden / "tf1" / "pretrain_a", tmp_path / "tf1")
+    convert(path_of(golden, name), tmp_path / "tf2")
+    ours, theirs = (load_file(tmp_path / folder / "model.safetensors") for folder in ("tf1", "tf2"))
+    prefix = "" if name in WITH_MASKED_LM else "albert."
+    assert len(theirs) == (30 if name in WITH_MASKED_LM else 25)
+    for key, tensor in theirs.items():
+        assert torch.equal(tensor, ours[prefix + key]), key
+
+
+@pytest.mark.parametrize(
+    "part", ["attention.query.weight", "attention.value.bias", "attention.dense.weight", "ffn.weight"]
+)
+def test_heads_in_another_order_are_noticed(golden: Path, tmp_path: Path, part: str) -> None:
+    convert(path_of(golden, "mg211_encoder"), tmp_path / "out")
+    file = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(file)
+    name = next(key for key in tensors if key.endswith(part))
+    swapped = tensors[name].roll(7, 1 if part == "attention.dense.weight" else 0)  # heads are 7 wide
+    save_file({**tensors, name: swapped.contiguous()}, file)
+    assert max(differences(golden, "mg211_encoder", tmp_path / "out").values()) > 10 * TOLERANCE
+
+
+def test_the_tokenizer_of_a_saved_model_comes_along(golden: Path, tmp_path: Path) -> None:
+    from albertkit import AlbertTokenizer
+
+    report = convert(path_of(golden, "mg211_saved_model"), tmp_path / "out")
+    assert AlbertTokenizer.from_pretrained(tmp_path / "out").vocab_size == 211
+    assert "tokenizer: 211 tokens" in report.notes

@@ -1,0 +1,231 @@
+"""`convert` from addresses: archives on a local web server, in memory and in files; cut off, exchanged, damaged, out of reach."""
+
+import hashlib
+import tarfile
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fsspec
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.conversion import fetching
+from albertkit.conversion.convert import convert
+from albertkit.conversion.fetching import fetch_archive
+from albertkit.errors import AlbertKitError
+from albertkit.model import AlbertForPreTraining
+
+CONFIG = AlbertConfig(
+    vocab_size=500, embedding_size=64, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256,
+    max_position_embeddings=32,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(fetching, "_STEP", 1 << 14)
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of TensorFlow 1, packed as Google packs them."""
+    folder = tmp_path_factory.mktemp("published")
+    torch.manual_seed(0)
+    AlbertForPreTraining(CONFIG).save_pretrained(folder / "ours")
+    convert(folder / "ours", folder / "albert_tiny", to="tf1")
+    with tarfile.open(folder / "albert_tiny.tar.gz", "w:gz") as packed:
+        packed.add(folder / "albert_tiny", "albert_tiny")
+    return folder / "albert_tiny.tar.gz"
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one body under every path. `cut`: bytes after which answers break off; `ranges`: whether a part can be asked for."""
+
+    body, tag, md5, cut, ranges, asked = b"", "one", "", 0, True, ()
+
+    def handle_error(self, *_: object) -> None:
+        """Clients go where the connection was cut."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer(False)
+
+    def do_GET(self) -> None:
+        self.answer(True)
+
+    def answer(self, with_body: bool) -> None:
+        server, body = self.server, self.server.body
+        asked = self.headers.get("Range")
+        if server.ranges and asked:
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            begin, end = int(first), min(int(last or len(body)), len(body) - 1)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {begin}-{end}/{len(body)}")
+            body = body[begin : end + 1]
+        else:
+            begin = 0
+            self.send_response(200)
+        self.send_header("Accept-Ranges", "bytes" if server.ranges else "none")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{server.tag}"')
+        if server.md5:
+            self.send_header("Content-MD5", server.md5)
+        self.end_headers()
+        if with_body:
+            server.asked = (*server.asked, begin)
+            if server.cut and begin + len(body) > server.cut:
+                self.wfile.write(body[: max(server.cut - begin, 0)])
+                self.wfile.flush()
+                self.connection.close()
+            else:
+                self.wfile.write(body)
+
+
+@pytest.fixture
+def server(archive: Path) -> Iterator[Server]:
+    pytest.importorskip("aiohttp")
+    made = Server(("127.0.0.1", 0), Handler)
+    made.body = archive.read_bytes()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def url_of(server: Server, name: str = "albert_tiny.tar.gz") -> str:
+    return f"http://127.0.0.1:{server.server_port}/{name}"
+
+
+def refused(address: str, slug: str, said: str = "") -> AlbertKitError:
+    with pytest.raises(AlbertKitError) as caught:
+        fetch_archive(address)
+    assert caught.value.slug == slug, caught.value
+    assert said in f"{caught.value.message} {caught.value.hint}"
+    return caught.value
+
+
+def same(folder: Path, archive: Path) -> bool:
+    ours, theirs = (
+        AlbertForPreTraining.from_pretrained(place, strict=True).state_dict()
+        for place in (folder, archive.parent / "ours")
+    )
+    return all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_an_archive_is_converted_from_every_kind_of_address(archive: Path, server: Server, tmp_path: Path) -> None:
+    fsspec.filesystem("memory").pipe_file("/published/albert_tiny.tar.gz", archive.read_bytes())
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    for number, address in enumerate((url_of(server), "memory://published/albert_tiny.tar.gz", archive.as_uri())):
+        report = convert(f"{address}#sha256={sha256}", tmp_path / str(number))
+        assert same(tmp_path / str(number), archive)
+        assert report.kind == "TensorFlow 1 checkpoint"
+        (said,) = [note for note in report.notes if "sha256" in note]
+        assert sha256 in said
+        assert "downloaded" in said
+
+
+def test_what_was_downloaded_is_kept_and_used_where_the_address_is_out_of_reach(server: Server, cache: Path) -> None:
+    file, said = fetch_archive(url_of(server))
+    assert said.startswith("downloaded")
+    asked = server.asked
+    again, said = fetch_archive(url_of(server))
+    assert again == file
+    assert "the copy in" in said
+    assert server.asked == asked
+    server.shutdown()
+    server.server_close()
+    again, said = fetch_archive(url_of(server))
+    assert again == file
+    assert "cannot be reached: the copy of 20" in said
+    file.write_bytes(b"damaged")
+    refused(url_of(server), "unreachable")
+
+
+def test_an_interrupted_download_goes_on_where_it_ended(server: Server, archive: Path, cache: Path) -> None:
+    server.cut = len(server.body) // 2
+    refused(url_of(server), "unreachable")
+    (partial,) = cache.rglob(".partial-*")
+    had = partial.stat().st_size
+    assert 0 < had <= server.cut
+    server.cut, server.asked = 0, ()
+    file, _ = fetch_archive(url_of(server))
+    assert file.read_bytes() == archive.read_bytes()
+    assert min(server.asked) == had
+    assert not list(cache.rglob(".partial-*"))
+
+
+def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(
+    server: Server, archive: Path, cache: Path
+) -> None:
+    server.cut = len(server.body) // 2
+    refused(url_of(server), "unreachable")
+    server.cut, server.tag, server.asked = 0, "two", ()
+    server.body = archive.read_bytes()[:-8] + archive.read_bytes()[-8:][::-1]
+    file, _ = fetch_archive(url_of(server))
+    assert file.read_bytes() == server.body
+    assert min(server.asked) == 0
+    server.ranges, server.body, server.tag, server.cut = False, archive.read_bytes(), "three", len(server.body) // 2
+    refused(url_of(server), "unreachable")
+    server.cut = 0
+    assert fetch_archive(url_of(server))[0].read_bytes() == archive.read_bytes()
+
+
+def test_checksums_are_verified(server: Server, archive: Path, cache: Path) -> None:
+    right = hashlib.sha256(server.body).hexdigest()
+    error = refused(f"{url_of(server)}#sha256={'0' * 64}", "corrupt", f"has the sha256 {right}, not 000")
+    assert "rm -r" in error.hint
+    refused(f"{url_of(server)}#sha256=12", "bad-value", "64 hexadecimal digits")
+    refused(f"{url_of(server)}#md5=12", "bad-value", "#sha256=")
+    server.md5, server.tag = b64encode(hashlib.md5(b"another").digest()).decode(), "four"
+    refused(url_of(server), "corrupt", "the server states")
+    assert not list(cache.rglob(".partial-*"))
+    server.md5, server.tag = b64encode(hashlib.md5(server.body).digest()).decode(), "five"
+    assert fetch_archive(url_of(server))[1].endswith(right)
+
+
+def test_what_is_no_archive_is_said(server: Server) -> None:
+    server.body = b"<!DOCTYPE html><html>Not here any more</html>"
+    refused(url_of(server), "wrong-kind", "no archive")
+    refused(url_of(server, "albert_base"), "bad-value", "does not end in .tar.gz")
+    refused("memory://published/none.tar.gz", "not-found")
+    refused("nothing://published/none.tar.gz", "bad-value")
+
+
+@pytest.mark.parametrize(
+    ("address", "asked", "name"),
+    [
+        (
+            "https://tfhub.dev/google/albert_base/3", "https://tfhub.dev/google/albert_base/3?tf-hub-format=compressed",
+            "google-albert_base-3.tar.gz",
+        ),
+        (
+            "https://tfhub.dev/tensorflow/albert_en_base/2?tf-hub-format=compressed",
+            "https://tfhub.dev/tensorflow/albert_en_base/2?tf-hub-format=compressed", "tensorflow-albert_en_base-2.tar.gz",
+        ),
+        (
+            "gs://albert_models/albert_base_v2.tar.gz", "https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz",
+            "albert_base_v2.tar.gz",
+        ),
+    ],
+)  # fmt: skip
+def test_published_addresses(monkeypatch: pytest.MonkeyPatch, address: str, asked: str, name: str) -> None:
+    monkeypatch.setattr(fetching, "find_spec", lambda _: None)
+    assert fetching._download_address(address) == (asked, name)
+
+
+def test_an_address_as_model_names_convert() -> None:
+    with pytest.raises(AlbertKitError) as caught:
+        AlbertForPreTraining.from_pretrained("https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz")
+    assert "albertkit convert 'https://storage" in caught.value.hint

@@ -1,0 +1,186 @@
+"""Models of the hub: from a cache laid out here, and pushed to an API that only writes down what it is asked."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
+from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
+from albertkit.model_folder import local_folder
+from albertkit.report.inspect import inspect_folder
+
+hub = pytest.importorskip("huggingface_hub")
+errors = pytest.importorskip("huggingface_hub.errors")
+constants = pytest.importorskip("huggingface_hub.constants")
+CONFIG = AlbertConfig(
+    vocab_size=50, embedding_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=16,
+    max_position_embeddings=12,
+)  # fmt: skip
+MAIN, OTHER = "a" * 40, "b" * 40
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no network."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def cached(cache: Path) -> dict[str, AlbertForMaskedLM]:
+    """`someone/tiny-albert` with two revisions in the cache."""
+    repository = cache / "models--someone--tiny-albert"
+    (repository / "refs").mkdir(parents=True)
+    models = {}
+    for seed, (branch, commit) in enumerate({"main": MAIN, "v2": OTHER}.items()):
+        torch.manual_seed(seed)
+        models[branch] = AlbertForMaskedLM(CONFIG).eval()
+        models[branch].save_pretrained(repository / "snapshots" / commit)
+        (repository / "refs" / branch).write_text(commit)
+    return models
+
+
+def same(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_a_name_loads_from_the_cache(cached: dict[str, AlbertForMaskedLM]) -> None:
+    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["main"])
+    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision="v2"), cached["v2"])
+    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision=OTHER), cached["v2"])
+    assert not same(cached["main"], cached["v2"])
+    changed = AlbertForMaskedLM.from_pretrained("someone/tiny-albert", hidden_dropout_prob=0.5)
+    assert changed.config.hidden_dropout_prob == 0.5
+    assert AlbertConfig.from_pretrained("someone/tiny-albert") == CONFIG
+    assert inspect_folder("someone/tiny-albert").model.endswith(MAIN)
+
+
+def test_a_folder_of_that_name_comes_first(cached: dict[str, AlbertForMaskedLM]) -> None:
+    cached["v2"].save_pretrained("someone/tiny-albert")
+    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["v2"])
+
+
+def test_what_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """safetensors if there is one; `pytorch_model.bin` is asked for only if there is none."""
+    asked: list[dict[str, Any]] = []
+
+    def download(repo_id: str, **options: Any) -> str:
+        asked.append({"repo_id": repo_id, **options})
+        return str(tmp_path / repo_id.split("/")[1])
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    AlbertForMaskedLM(CONFIG).save_pretrained(tmp_path / "new")
+    assert local_folder("org/new", "v1") == tmp_path / "new"
+    (tmp_path / "old").mkdir()
+    local_folder("org/old")
+    assert [(call["repo_id"], call["revision"], "pytorch_model.bin" in call["allow_patterns"]) for call in asked] == [
+        ("org/new", "v1", False), ("org/old", None, False), ("org/old", None, True),
+    ]  # fmt: skip
+    matched = [
+        name
+        for name in (
+            "config.json",
+            "model.safetensors",
+            "spiece.model",
+            "vocab.txt",
+            "tokenizer.json",
+            "tf_model.h5",
+            "run.py",
+        )
+        if any(Path(name).match(pattern) for pattern in asked[0]["allow_patterns"])
+    ]
+    assert matched == ["config.json", "model.safetensors", "spiece.model", "vocab.txt", "tokenizer.json"]
+
+
+@pytest.mark.parametrize("name", ["albert-base-v3", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"])
+def test_what_cannot_be_a_name_is_never_looked_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
+    with pytest.raises(DataError, match="no checkpoint folder at") as caught:
+        AlbertForMaskedLM.from_pretrained(name)
+    assert caught.value.slug == "not-found"
+
+
+def test_not_in_the_cache_and_no_network(cache: Path) -> None:
+    with pytest.raises(MachineError, match="`someone/else`: the hub cannot be used") as caught:
+        AlbertForMaskedLM.from_pretrained("someone/else")
+    assert caught.value.slug == "unreachable"
+    assert "HF_HUB_OFFLINE" in caught.value.hint
+
+
+def response(status: int) -> Any:
+    return SimpleNamespace(status_code=status, headers={}, request=None, url="", text="")
+
+
+@pytest.mark.parametrize(
+    ("error", "slug", "said"),
+    [
+        (
+            errors.RepositoryNotFoundError("404", response=response(404)),
+            "not-found",
+            "no model of that name that you may use",
+        ),
+        (errors.RevisionNotFoundError("404", response=response(404)), "not-found", "no revision `v9`"),
+        (errors.HfHubHTTPError("503 out", response=response(503)), "unreachable", "HfHubHTTPError: 503 out"),
+        (ConnectionError("proxy says no\nand more"), "unreachable", "ConnectionError: proxy says no"),
+    ],
+)
+def test_what_the_hub_answers_is_said(monkeypatch: pytest.MonkeyPatch, error: Exception, slug: str, said: str) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(hub, "snapshot_download", fail)
+    with pytest.raises(AlbertKitError, match=said) as caught:
+        local_folder("org/name", "v9")
+    assert caught.value.slug == slug
+
+
+class FakeApi:
+    """Keeps a copy of what is uploaded."""
+
+    calls: list[tuple[str, dict[str, Any]]]
+    copy: Path
+
+    def create_repo(self, repo_id: str, **options: Any) -> None:
+        self.calls.append(("create", {"repo_id": repo_id, **options}))
+
+    def upload_folder(self, *, folder_path: str, **options: Any) -> SimpleNamespace:
+        self.calls.append(("upload", options))
+        shutil.copytree(folder_path, self.copy)
+        return SimpleNamespace(commit_url="https://example.org/commit/1")
+
+
+def test_push_uploads_what_save_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeApi, "calls", [], raising=False)
+    monkeypatch.setattr(FakeApi, "copy", tmp_path / "uploaded", raising=False)
+    monkeypatch.setattr(hub, "HfApi", FakeApi)
+    model = AlbertForSequenceClassification(AlbertConfig.from_dict({**CONFIG.to_dict(), "num_labels": 4})).eval()
+    assert (
+        model.push_to_hub("someone/mine", private=True, commit_message="Four labels") == "https://example.org/commit/1"
+    )
+    assert FakeApi.calls == [
+        ("create", {"repo_id": "someone/mine", "private": True, "exist_ok": True}),
+        ("upload", {"repo_id": "someone/mine", "commit_message": "Four labels"}),
+    ]
+    assert sorted(path.name for path in FakeApi.copy.iterdir()) == ["config.json", "model.safetensors"]
+    assert json.loads((FakeApi.copy / "config.json").read_text())["num_labels"] == 4
+    assert same(AlbertForSequenceClassification.from_pretrained(FakeApi.copy), model)
+
+    monkeypatch.setattr(FakeApi, "create_repo", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("down")))
+    with pytest.raises(MachineError, match="ConnectionError: down"):
+        model.push_to_hub("someone/mine")
+
+
+def test_without_the_package_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    for use in (lambda: local_folder("org/name"), lambda: AlbertForMaskedLM(CONFIG).push_to_hub("org/name")):
+        with pytest.raises(MissingExtraError, match=r"(?s)\[not-installed\].*huggingface_hub"):
+            use()

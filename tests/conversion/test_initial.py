@@ -1,0 +1,137 @@
+"""Untrained checkpoints: published counts of parameters, the tokenizer's say, what cannot be, and that a seed is a model."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from albertkit.conversion.initial import init_model
+from albertkit.errors import AlbertKitError
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel, PackedBatch
+from albertkit.tokenizer import AlbertTokenizer
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def tokenizer_folder(folder: Path, pieces: int, first: int = 0) -> Path:
+    """A WordPiece tokenizer of so many pieces, its special ones from the id `first` on."""
+    folder.mkdir()
+    words = [f"w{i}" for i in range(pieces - len(SPECIALS))]
+    (folder / "vocab.txt").write_text("\n".join(words[:first] + SPECIALS + words[first:]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    return tokenizer_folder(tmp_path_factory.mktemp("init") / "tokenizer", 100)
+
+
+def refused(call) -> AlbertKitError:
+    with pytest.raises(AlbertKitError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("pieces", "size", "count", "expected"),
+    [
+        (30_000, "base", "encoder", 11_683_584),
+        (54_152, "base", "masked_lm", 14_337_288),
+        (54_152, "base", "total", 14_929_418),
+        (30_000, "small", "total", 11_813_810),
+    ],
+)
+def test_published_counts(tmp_path, pieces, size, count, expected):
+    """What the classes of transformers count for the same configurations."""
+    report = init_model(tmp_path / "model", tokenizer_folder(tmp_path / "tokenizer", pieces), size=size)
+    assert getattr(report, count) == expected
+    assert sum(report.parts.values()) == report.total
+    kind = {"encoder": AlbertModel, "masked_lm": AlbertForMaskedLM, "total": AlbertForPreTraining}[count]
+    assert kind.from_pretrained(tmp_path / "model").num_parameters() == expected
+
+
+def test_transformers_loads_the_untrained_checkpoint(tmp_path, small):
+    transformers = pytest.importorskip("transformers")
+    init_model(tmp_path / "model", small, size="tiny")
+    theirs, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert theirs.config.pad_token_id == theirs.albert.embeddings.word_embeddings.padding_idx == 0
+    assert len(transformers.AutoTokenizer.from_pretrained(tmp_path / "model")) == 100
+
+
+def test_the_tokenizer_decides_vocabulary_and_special_ids(tmp_path):
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", 90, first=20)
+    config = tmp_path / "config.json"
+    shape = dict(hidden_size=64, num_attention_heads=2, intermediate_size=64, embedding_size=16, num_hidden_layers=2)
+    config.write_text(json.dumps(shape))
+    init_model(tmp_path / "model", tokenizer, config=config)
+    made = AlbertForPreTraining.from_pretrained(tmp_path / "model").config
+    assert (made.vocab_size, made.pad_token_id, made.bos_token_id, made.eos_token_id) == (90, 20, 22, 23)
+    for wrong, slug in (({"vocab_size": 91}, "wrong-tokenizer"), ({"pad_token_id": 0}, "wrong-tokenizer")):
+        config.write_text(json.dumps(shape | wrong))
+        error = refused(lambda: init_model(tmp_path / "other", tokenizer, config=config))
+        assert error.slug == slug
+        assert next(iter(wrong)) in error.hint
+    for wrong, slug in (([], "bad-file"), (shape | {"vocab_size": "90"}, "bad-value")):
+        config.write_text(json.dumps(wrong))
+        assert refused(lambda: init_model(tmp_path / "other", tokenizer, config=config)).slug == slug
+    assert (
+        refused(lambda: init_model(tmp_path / "other", tokenizer, config=config, size="tiny")).slug
+        == "conflicting-options"
+    )
+    assert not (tmp_path / "other").exists()
+
+
+def test_heads_that_do_not_divide_are_refused_and_narrow_ones_warned_of(tmp_path, small):
+    error = refused(lambda: init_model(tmp_path / "model", small, size="tiny", num_attention_heads=3))
+    assert error.slug == "bad-value"
+    assert "256 is not divisible by num_attention_heads 3" in error.message
+    assert init_model(tmp_path / "wide", small, size="tiny").warnings == ()
+    narrow = init_model(tmp_path / "narrow", small, size="tiny", num_attention_heads=16)
+    assert len(narrow.warnings) == 1
+    assert "head size 16" in narrow.warnings[0]
+
+
+def test_the_seed_is_the_model(tmp_path, small):
+    for name, seed in (("one", 4), ("same", 4), ("other", 5)):
+        init_model(tmp_path / name, small, size="tiny", seed=seed)
+    one, same, other = (load_file(tmp_path / n / "model.safetensors") for n in ("one", "same", "other"))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["predictions.dense.weight"], other["predictions.dense.weight"])
+    assert refused(lambda: init_model(tmp_path / "one", small, size="tiny")).slug == "exists"
+
+
+def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padding_adds_nothing(tmp_path):
+    """ln V at the masked positions, whatever stands at padding; labels there, and everywhere else, count for nothing."""
+    folder = tokenizer_folder(tmp_path / "tokenizer", 5000)
+    init_model(tmp_path / "model", folder, size="tiny")
+    model, tokenizer = AlbertForPreTraining.from_pretrained(tmp_path / "model"), AlbertTokenizer.from_pretrained(folder)
+    rng = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, 5000, (16, 40), generator=rng)
+    labels = torch.where(torch.rand(16, 40, generator=rng) < 0.15, ids, -100)
+    ids[labels != -100] = tokenizer.mask_id
+
+    def loss(width: int, at_padding: int, wanted: int) -> float:
+        padded_ids, padded_labels = torch.full((16, width), at_padding), torch.full((16, width), wanted)
+        padded_ids[:, :40], padded_labels[:, :40] = ids, labels
+        mask = (torch.arange(width) < 40).long().expand(16, width)
+        with torch.inference_mode():
+            return float(model(padded_ids, attention_mask=mask, labels=padded_labels).loss)
+
+    assert loss(40, 0, -100) == pytest.approx(math.log(5000), abs=0.05)
+    for width, at_padding, wanted in ((64, tokenizer.pad_id, -100), (512, 77, -100), (64, tokenizer.pad_id, 77)):
+        assert loss(width, at_padding, wanted) == pytest.approx(loss(40, 0, -100), abs=1e-6)
+    with torch.inference_mode():  # the notebooks' loss, over every position: the comparison can tell
+        everywhere = float(model(ids, labels=ids).loss)
+    assert abs(everywhere - loss(40, 0, -100)) > 1e-3
+    batch = PackedBatch(
+        input_ids=ids.flatten(), token_type_ids=torch.zeros(640, dtype=torch.long),
+        position_ids=torch.arange(40).repeat(16), offsets=torch.arange(0, 641, 40), lengths=(40,) * 16,
+        masked_positions=(labels != -100).flatten().nonzero().flatten(), masked_labels=labels[labels != -100],
+    )  # fmt: skip
+    with torch.inference_mode():
+        packed = model.pretraining_losses(batch)
+    assert float(packed.masked_lm_loss_sum / packed.masked_lm_count) == pytest.approx(loss(40, 0, -100), abs=1e-5)

@@ -1,0 +1,127 @@
+"""The table of names: complete, unambiguous, and the same in both directions."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albertkit import model as public
+from albertkit.config import AlbertConfig
+from albertkit.conversion import names
+from albertkit.conversion.names import ROWS, Layout
+
+CONFIG = AlbertConfig(
+    vocab_size=50, embedding_size=8, hidden_size=64, num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2,
+    num_attention_heads=2, intermediate_size=16, max_position_embeddings=12,
+)  # fmt: skip
+CLASSES = [name for name in public.__all__ if name.startswith("Albert")]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_parameter_of_every_class_has_a_row(name: str) -> None:
+    with torch.device("meta"):
+        model = getattr(public, name)(CONFIG)
+    for parameter in model.state_dict():
+        full = parameter if name != "AlbertModel" else f"albert.{parameter}"
+        found = names.tf1_variable(full)
+        assert found is not None, full
+        assert names.of_variable(found[0]) == (full, found[1])
+
+
+def test_no_name_stands_in_two_rows() -> None:
+    variables = [variable for row in ROWS for variable in (row.tf1, *row.tf2)]
+    assert len(set(variables)) == len(variables) > 0
+    assert len({row.name for row in ROWS}) == len(ROWS) == 47
+
+
+def test_googles_lists_are_covered(golden: Path) -> None:
+    """Every variable of eleven checkpoints is a row or an optimizer's, and every row is in one of them."""
+    seen = set()
+    for file in (golden / "tf1").glob("*/variables.json"):
+        for variable, facts in json.loads(file.read_text()).items():
+            slot, found = names.optimizer_slot(variable), names.of_variable(variable)
+            assert (slot is None) != (found is None), variable
+            if found:
+                seen.add(re.sub(r"group_\d", "group_0", variable))
+                assert names.well_shaped(tuple(facts["shape"]), found[1])
+                assert names.heads_of(tuple(facts["shape"]), found[1]) is None
+    assert seen == {row.tf1.format(g=0, i=0) for row in ROWS}
+
+
+def test_the_model_gardens_names_are_covered(golden: Path) -> None:
+    seen = set()
+    for folder in sorted((golden / "tf2").iterdir()):
+        if (folder / "weights_by_name.npz").exists():
+            for variable, values in np.load(folder / "weights_by_name.npz").items():
+                found = names.of_variable(variable)
+                assert found is not None, variable
+                assert names.well_shaped(values.shape, found[1])
+                heads = names.heads_of(values.shape, found[1])
+                expected = json.loads((folder / "albert_config.json").read_text())["num_attention_heads"]
+                assert heads in (None, expected)
+                assert (heads is not None) == (found[1].name in ("TO_HEADS", "HEADS_BIAS", "FROM_HEADS"))
+                seen.add(variable)
+    assert {row.tf2[-1] for row in ROWS if row.name.startswith("albert.")} <= seen
+
+
+def test_groups_and_inner_groups_are_carried_over() -> None:
+    variable = "bert/encoder/transformer/group_11/inner_group_3/ffn_1/intermediate/output/dense/kernel"
+    name = "albert.encoder.albert_layer_groups.11.albert_layers.3.ffn_output.weight"
+    assert names.of_variable(variable) == (name, Layout.TRANSPOSED)
+    assert names.tf1_variable(name) == (variable, Layout.TRANSPOSED)
+
+
+def test_the_scope_of_a_hub_module_is_no_part_of_a_name() -> None:
+    for scope in ("module/", "module_1/"):
+        assert names.of_variable(f"{scope}bert/pooler/dense/bias") == ("albert.pooler.bias", Layout.AS_IS)
+    assert names.of_variable("my_module/bert/pooler/dense/bias") is None
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "bert/embeddings/layer_normalization/beta",
+        "bert/encoder/transformer/group_0_9/layer_9/inner_group_0/layer_normalization_19/gamma",
+        "bert/encoder/layer_0/attention/self/query/kernel",
+        "bert/embeddings/word_embeddings_2",
+        "albert.pooler.bias",
+        "bert/encoder/transformer/group_{g}/inner_group_{i}/LayerNorm/beta",
+        "",
+    ],
+)
+def test_other_names_are_not_guessed(variable: str) -> None:
+    """The first two are of a port to Keras that gives every layer norms of its own (huggingface/transformers#10774)."""
+    assert names.of_variable(variable) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    [
+        ("bert/pooler/dense/kernel/adam_m", "adam_m"),
+        ("bert/pooler/dense/kernel/Adam_1", "Adam_1"),
+        ("global_step", "global_step"),
+        ("save_counter/.ATTRIBUTES/VARIABLE_VALUE", "save_counter"),
+        ("optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE", "optimizer"),
+        ("model/layer_with_weights-0/embeddings/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE", "optimizer"),
+        ("bert/pooler/dense/kernel", None),
+        ("encoder/layer_with_weights-6/bias/.ATTRIBUTES/VARIABLE_VALUE", None),
+    ],
+)
+def test_optimizer_slots(key: str, slot: str | None) -> None:
+    assert names.optimizer_slot(key) == slot
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_layouts_are_undone(layout: Layout) -> None:
+    """TensorFlow 1's array, made torch's and back, has the same bytes; the Model Garden's split heads give the same tensor."""
+    shape = (6,) if layout in (Layout.AS_IS, Layout.HEADS_BIAS) else (6, 6)
+    stored = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    torchs = names.from_tensorflow(stored, layout)
+    assert np.ascontiguousarray(names.to_tf1(torchs, layout)).tobytes() == stored.tobytes()
+    split = {Layout.TO_HEADS: (6, 2, 3), Layout.HEADS_BIAS: (2, 3), Layout.FROM_HEADS: (2, 3, 6)}.get(layout)
+    if split:
+        assert np.array_equal(names.from_tensorflow(stored.reshape(split), layout), torchs)
+        assert names.heads_of(split, layout) == 2

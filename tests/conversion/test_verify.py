@@ -1,0 +1,70 @@
+"""A conversion is verified before its target gets its name, and what is wrong is not left behind."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.conversion import targets, verify
+from albertkit.conversion.convert import convert
+from albertkit.errors import MachineError
+from albertkit.model import AlbertForPreTraining
+
+pytestmark = pytest.mark.filterwarnings("ignore:head size")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A saved `AlbertForPreTraining`."""
+    torch.manual_seed(0)
+    config = AlbertConfig(
+        vocab_size=60, embedding_size=8, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    AlbertForPreTraining(config).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_what_is_written_wrongly_is_not_left_behind(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One bit of one tensor, between reading and writing."""
+
+    def flipped(file: Path, tensors: dict[str, torch.Tensor]) -> None:
+        changed = tensors["albert.pooler.bias"].clone()
+        changed.view(torch.int32)[3] ^= 1
+        targets_write(file, {**tensors, "albert.pooler.bias": changed})
+
+    targets_write = targets.write_tensors
+    monkeypatch.setattr(targets, "write_tensors", flipped)
+    with pytest.raises(
+        MachineError, match=r"(?s)\[internal-error\].*albert.pooler.bias, written and read again, differs"
+    ):
+        convert(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".partial*"))
+
+
+def test_outputs_are_compared_with_transformers(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    report = convert(folder, tmp_path / "out")
+    assert report.outputs_max_abs_diff is not None
+    assert report.outputs_max_abs_diff < 1e-5
+    assert any("outputs equal to those of transformers" in note for note in report.notes)
+    monkeypatch.setattr(verify, "_TOLERANCE", -1.0)  # whatever they differ by is then too much
+    with pytest.raises(MachineError, match=r"(?s)\[internal-error\].*outputs that differ by"):
+        convert(folder, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_outputs_that_nobody_can_compute(
+    golden: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = convert(golden / "tf1" / "squad_v2", tmp_path / "beams")
+    assert report.outputs_max_abs_diff is None
+    assert any("transformers has no AlbertForBeam" in note for note in report.notes)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    report = convert(folder, tmp_path / "out")
+    assert any("transformers is not installed" in note for note in report.notes)

@@ -1,0 +1,74 @@
+"""Compiled loops against torch."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertkit.engines import arithmetic
+from albertkit.engines.arithmetic import TABLE_ROWS, activated_to_uint8, loops, rows_to_uint8
+from albertkit.engines.fused import cut
+
+RANDOM = np.random.default_rng(0)
+
+
+def single(*shape: int) -> Tensor:
+    return torch.from_numpy(RANDOM.normal(size=shape).astype(np.float32))
+
+
+@loops
+def to_uint8(rows, out, scale):
+    rows_to_uint8(rows, out, scale)
+
+
+@loops
+def activated(values, top, squares, peaks, places, excess, out):
+    return activated_to_uint8(values, top, squares, peaks, places, excess, out)
+
+
+def test_rows_in_uint8_are_within_half_a_step() -> None:
+    rows = single(8, 100) * torch.logspace(-12, 6, 8)[:, None]
+    rows[3] = 0
+    out, scale = torch.empty(8, 100, dtype=torch.uint8), torch.empty(8)
+    to_uint8(rows.numpy(), out.numpy(), scale.numpy())
+    error = (scale[:, None] * (out.float() - arithmetic.ZERO_POINT) - rows).abs()
+    assert torch.all(error <= 0.5001 * scale[:, None])
+    torch.testing.assert_close(scale * 127, rows.abs().amax(1).clamp(min=1e-20))
+    assert torch.all(out[3] == arithmetic.ZERO_POINT)
+
+
+ACTIVATIONS = (lambda x: F.gelu(x, approximate="tanh"), F.gelu, F.relu)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("width", [48, 256])
+def test_activations_in_uint8(activation, width: int) -> None:
+    for row in range(4):
+        given = 3 * single(width)
+        if row == 2:  # outliers
+            given[5], given[40] = 90, 70
+        if row == 3:  # a row of nothing
+            given[:] = -200
+        values = activation(given)
+        top, squares = np.int32(values.max().view(torch.int32)), np.float32(values.square().sum())
+        places, excess = np.zeros(width, np.int32), np.zeros(width, np.float32)
+        out, peaks = np.empty(width, np.uint8), np.empty(width // TABLE_ROWS, np.float32)
+        count, step = activated(values.numpy(), top, squares, peaks, places, excess, out)
+        rest = np.zeros(width, np.float32)
+        rest[places[:count]] = excess[:count]
+        assert count == (rest > 0).sum() >= (2 if row == 2 and width > 48 else 0)
+        found = step * out.astype(np.float32) - arithmetic.GELU_MINIMUM + rest
+        assert np.all(np.abs(found - values.numpy()) <= 0.5001 * step + 1e-5 * np.abs(values.numpy()))
+        threshold = min(arithmetic.OUTLIER * float(values.square().mean().sqrt()), float(values.max()))
+        assert step * 255 - arithmetic.GELU_MINIMUM == pytest.approx(threshold, abs=1e-5, rel=1e-4)
+
+
+@pytest.mark.parametrize("most", [64, 512, 10_000])
+def test_chunks_are_whole_sequences(most: int) -> None:
+    lengths = (*RANDOM.integers(1, 60, 100).tolist(), 700, 3)
+    chunks = list(cut(lengths, most))
+    assert [start for start, _, _ in chunks] == [0, *(end for _, end, _ in chunks[:-1])]
+    assert tuple(n for _, _, own in chunks for n in own) == lengths
+    assert all(end - start <= most or len(own) == 1 for start, end, own in chunks)
+    assert (len(chunks) == 1) == (most == 10_000)

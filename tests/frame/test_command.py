@@ -1,0 +1,135 @@
+"""The frame of commands: options, help, exit status, JSON, and the same function in Python."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import KW_ONLY, asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from cyclopts import App, CycloptsError
+
+from albertkit.frame.command import SEVERAL, Command, takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Rules of counting.
+
+    Attributes:
+        case: Which letters count.
+        strict: Refuse what is no letter.
+    """
+
+    case: Literal["upper", "lower"] = "lower"
+    strict: bool = True
+
+
+@dataclass(frozen=True)
+class CountOptions:
+    """Count the letters of words.
+
+    More about it.
+
+    Attributes:
+        words: Words to count,
+            however many.
+        out: File to write.
+        at_least: Shortest word.
+        rules: See `Rules`.
+    """
+
+    words: Annotated[list[str], SEVERAL]
+    out: str | Path
+    _: KW_ONLY
+    at_least: int = 0
+    rules: Rules = Rules()
+    progress: bool = False
+
+
+@dataclass(frozen=True)
+class Counted:
+    letters: int
+    options: dict[str, Any]
+    exit_status: int = 0
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"letters": self.letters, "options": self.options}
+
+
+@takes(CountOptions)
+def count(options: CountOptions) -> Counted:
+    """Count letters."""
+    words = [word for word in options.words if len(word) >= options.at_least]
+    warnings = ("nothing to count",) if not words else ()
+    return Counted(sum(map(len, words)), asdict(options), 0 if words else 1, warnings)
+
+
+def show(counted: Counted) -> None:
+    print(f"{counted.letters} letters")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setitem(sys.modules, "counting", sys.modules[__name__])
+    command = Command("count", "counting:CountOptions", "counting:count", show="counting:show")
+    app = App(result_action="return_value", exit_on_error=False, print_error=False)
+    app.command(command.function(), name="count")
+    return lambda *arguments: app(["count", *arguments])
+
+
+def test_arguments_flags_and_settings_reach_the_function(run, capsys):
+    assert run("one", "three", "--out", "o", "--at-least", "4", "--case", "upper", "--no-strict", "--json") == 0
+    options = json.loads(capsys.readouterr().out)["options"]
+    assert options == {
+        "words": ["one", "three"], "out": "o", "at_least": 4, "rules": {"case": "upper", "strict": False},
+        "progress": False,
+    }  # fmt: skip
+
+
+def test_people_get_lines_progress_and_warnings(run, capsys):
+    assert run("one", "--out", "o") == 0
+    assert capsys.readouterr().out == "3 letters\n"
+    assert run("one", "--out", "o", "--at-least", "4") == 1
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("0 letters\n", "warning: nothing to count\n")
+
+
+def test_a_wrong_choice_is_refused(run):
+    with pytest.raises(CycloptsError, match="middle"):
+        run("one", "--out", "o", "--case", "middle")
+
+
+def test_the_help_says_what_the_options_say(run, capsys):
+    run("--help")
+    help = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for text in (
+        "Count the letters of words.",
+        "Words to count, however many.",
+        "Shortest word.",
+        "Which letters count.",
+    ):
+        assert text in help
+    assert "progress" not in help.replace("and no progress", "")
+
+
+def test_python_calls_the_same_function_with_the_same_options():
+    assert count(["one"], "o", at_least=2).letters == 3
+    assert count(CountOptions(["one"], "o")).letters == 3
+    with pytest.raises(TypeError, match="unknown"):
+        count(["one"], "o", unknown=1)
+
+
+def test_help_of_every_command_needs_no_torch():
+    """In one fresh interpreter, because this one has long imported it."""
+    code = (
+        "import sys\n"
+        "from albertkit.cli.commands import COMMANDS\n"
+        "for command in COMMANDS:\n"
+        "    command.function()\n"
+        "    assert 'torch' not in sys.modules, command\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,97 @@
+"""The page of layers: its numbers, hostile texts, no resource from outside, and shapes at the ends."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from albertkit.errors import MissingExtraError
+from albertkit.inference.layers import LayerMovement
+from albertkit.report import layer_page as page
+from albertkit.report.layer_page import (
+    entropy_svgs,
+    layer_page,
+    layer_table,
+    layer_warnings,
+    movement_svgs,
+    read_text,
+    similarity_svgs,
+)
+
+EVIL = "<script>alert('x')</script>"
+
+
+def passes(count=3, heads=2):
+    """A made-up movement: states on a circle, 30 degrees a pass."""
+    angle = math.radians(30)
+    return LayerMovement(
+        texts=2, tokens=1040, unknown=0.0, cut=1,
+        similarity=[[math.cos(angle * (i - j)) for j in range(count + 1)] for i in range(count + 1)],
+        norm=[2.0] * (count + 1), step=[0.5176] * count, turn=[math.cos(angle)] * (count - 1),
+        anisotropy=[0.1 * i for i in range(count + 1)],
+        entropy=[[1.5 + 0.3 * head for head in range(heads)] for _ in range(count)], uniform=3.0,
+    )  # fmt: skip
+
+
+def test_rows_hold_what_belongs_to_each_state():
+    first, second, third, last = layer_table(passes()).rows
+    assert first == [0, None, "0.000", None, None, "2.00", "0.000", None]
+    assert second[1:5] == ["0.866", "0.500", "0.518", None]
+    assert third[1:7] == ["0.866", "0.866", "0.518", "0.866", "2.00", "0.200"]
+    assert last[7] == "55.0% (50.0% to 60.0%)"
+
+
+def test_page_has_its_numbers_and_is_harmless(harmless):
+    html = layer_page(f"a {EVIL}", passes(), [f"one {EVIL}", read_text(passes()), EVIL], [EVIL, "long " * 99])
+    parsed = harmless(html)
+    assert html.count("<svg") == 6
+    assert parsed.words.count(EVIL) == 5  # title twice, two facts, text
+    for expected in (
+        "1,040 tokens of 2 texts (1 of them cut)", "0.00 cosine", "52% of its length", "after: 0.866", "0.30 cosine", "long …",
+    ):  # fmt: skip
+        assert expected in parsed.words, expected
+    assert "know" not in parsed.words
+
+
+def test_the_check_would_see_a_text_that_escapes(harmless):
+    html = layer_page("a", passes(), ["one"], ["MARK"])
+    with pytest.raises(AssertionError):
+        harmless(html.replace("MARK", EVIL))
+
+
+@pytest.mark.parametrize(("count", "heads"), [(1, 1), (12, 12), (24, 64)])
+def test_every_shape_is_drawn(count, heads, harmless):
+    layers = passes(count, heads)
+    harmless(layer_page("a", layers, ["one"]))
+    seen = sum(value > 0 for row in layers.similarity for value in row)  # nothing is drawn where nothing is alike
+    for drawn in similarity_svgs(layers.similarity):
+        assert drawn.count("var(--heat") == seen
+        assert (".87</text>" in drawn) == (count < 16)
+    assert [drawn.count("var(--heat") for drawn in entropy_svgs(layers.entropy, 3.0)] == [count * heads] * 2
+    assert all("turn" in drawn for drawn in movement_svgs(layers))
+
+
+def test_stronger_is_more_alike():
+    drawn, _ = similarity_svgs([[1.0, 0.25], [-0.5, 1.0]])
+    strengths = re.findall(r"fill: var\(--heat, #7fbfe6\)(?:; fill-opacity: ([\d.]+))?", drawn)
+    assert strengths == ["", "0.25", ""]  # and none where it is negative
+    assert ">.25<" in drawn
+    assert ">-.50<" in drawn.replace("\u2212", "-")
+
+
+def test_unknown_text_is_reported():
+    layers = replace(passes(), unknown=0.4)
+    assert "does not know 40% of the tokens" in layer_page("a", layers, ["one"])
+    assert layer_warnings(layers)[0].startswith("the tokenizer does not know 40%")
+
+
+def test_without_matplotlib_the_page_says_how_to_get_the_pictures(monkeypatch, harmless):
+    def missing(*_args, **_kwargs):
+        raise MissingExtraError.of("matplotlib", "report", "drawing")
+
+    monkeypatch.setattr(page, "similarity_svgs", missing)
+    parsed = harmless(layer_page("a", passes(), ["one"]))
+    assert "svg" not in parsed.tags
+    assert "albertkit[report]" in parsed.words
+    assert "55.0%" in parsed.words

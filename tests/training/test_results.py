@@ -1,0 +1,98 @@
+"""What a terminal and the files show of a task's results."""
+
+import builtins
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albertkit.frame.plots import TRAIN
+from albertkit.frame.rendering import to_terminal
+from albertkit.frame.values import plain
+from albertkit.tasks.metrics.classification import class_scores, class_table, confusion
+from albertkit.training.results import result_sections, save_results
+
+image = pytest.importorskip("matplotlib.image")
+
+
+def results_of(names: list[str], right: float) -> dict:
+    """Predictions of which a share is right."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, len(names), 600)
+    predictions = np.where(random.random(600) < right, labels, (labels + 1) % len(names))
+    return {
+        **class_scores(labels, predictions, len(names)),
+        "total": 600,
+        "intervals": {"accuracy": [0.5, 0.75]},
+        "classes": class_table(labels, predictions, names),
+        "confusion": {"names": names, "counts": confusion(labels, predictions, len(names))},
+        "notes": ["a [strange] note"],
+    }
+
+
+def shown(results: dict, metric: str | None = None) -> str:
+    out = io.StringIO()
+    to_terminal(result_sections(results, metric), out)
+    return out.getvalue()
+
+
+def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    results = results_of(["no", "yes"], 0.7)
+    lines = shown(results, "matthews_correlation").splitlines()
+    assert lines[1].split()[:2] == ["matthews", "correlation"]  # the score that counts comes first
+    assert f"{results['accuracy']:.4f}  0.5000 to 0.7500" in "\n".join(lines)
+    matrix = [line.split()[1:] for line in lines[-5:-3]]
+    assert matrix == [[str(count) for count in row] for row in results["confusion"]["counts"]]
+    assert lines[-1] == "! a [strange] note"
+
+
+def test_many_classes_show_the_most_frequent_mistakes() -> None:
+    results = results_of([f"class {number}" for number in range(20)], 0.5)
+    text = shown(results)
+    counts = np.array(results["confusion"]["counts"])
+    np.fill_diagonal(counts, 0)
+    row, column = np.unravel_index(counts.argmax(), counts.shape)
+    first = text.split("Most frequent mistakes")[1].splitlines()[2]
+    assert first.split() == ["class", str(row), "class", str(column), str(counts.max())]
+
+
+def test_undefined_scores_are_said_and_are_null_in_json(tmp_path: Path) -> None:
+    results = {"pearson": float("nan"), "mse": 1.0, "intervals": {"pearson": (float("nan"), float("inf"))}}
+    assert "undefined" in shown(results)
+    assert plain(results) == {"pearson": None, "mse": 1.0, "intervals": {"pearson": [None, None]}}
+    save_results(results, tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text()) == plain(results)
+
+
+def blue_share(picture: Path) -> float:
+    """Share of the pixels that are as blue as a cell of which everything was predicted so."""
+    pixels = np.round(image.imread(picture)[:, :, :3] * 255)
+    blue = np.array([int(TRAIN[place : place + 2], 16) for place in (1, 3, 5)])
+    return float((np.abs(pixels - blue).max(2) <= 3).mean())
+
+
+def test_pictures_show_what_was_predicted(tmp_path: Path) -> None:
+    names = ["a $cost$", "b_c", "x" * 80]
+    written = save_results(results_of(names, 1.0), tmp_path / "right", "all right")
+    assert [path.name for path in written] == ["results.json", "confusion.png"]
+    save_results(results_of(names, 0.5), tmp_path / "half")
+    assert blue_share(tmp_path / "right" / "confusion.png") > 5 * blue_share(tmp_path / "half" / "confusion.png")
+    pairs = [[label / 10, label / 10] for label in range(50)] + [[1.0, float("nan")]]
+    assert [path.name for path in save_results({"pairs": pairs}, tmp_path)] == ["results.json", "regression.png"]
+    assert blue_share(tmp_path / "regression.png") == 0.0  # points are translucent
+    assert image.imread(tmp_path / "regression.png").std() > 0.05
+
+
+def test_without_matplotlib_there_are_results_and_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def no_matplotlib(name, *rest):
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", no_matplotlib)
+    assert [path.name for path in save_results(results_of(["a", "b"], 0.5), tmp_path)] == ["results.json"]

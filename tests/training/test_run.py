@@ -1,0 +1,107 @@
+"""What `Run` promises every training: a folder of its own, resuming to the same bits, seeds, retries, results."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import successors
+from safetensors.torch import load_file
+from successors import learn_successors
+
+from albertkit.errors import CheckpointError, ConfigError, MachineError
+from albertkit.files import changed_files
+from albertkit.training.settings import EpochSettings
+
+
+def bits(model: Path) -> list[bytes]:
+    return [tensor.numpy().tobytes() for tensor in load_file(model / "model.safetensors").values()]
+
+
+def test_a_training_leaves_its_folder(tmp_path: Path) -> None:
+    result = learn_successors(tmp_path / "run", EpochSettings())
+    assert (result.model, result.metric, result.steps) == (tmp_path / "run" / "best", "accuracy", 60)
+    assert result.value == result.scores["accuracy"] > 0.9
+    assert json.loads((tmp_path / "run" / "results.json").read_text()) == result.to_dict()
+    assert json.loads((tmp_path / "run" / "best" / "provenance.json").read_text()) == {"data": "numbers"}
+    assert changed_files(tmp_path / "run" / "best") == []
+    assert "lr = 0.1" in (tmp_path / "run" / "run.toml").read_text()
+    assert {p.name for p in (tmp_path / "run").iterdir()} >= {"metrics.jsonl", "checkpoints"}
+
+
+def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = learn_successors(tmp_path / "whole", EpochSettings())
+    evaluate, calls = successors.scores, []
+
+    def stopping(model: object) -> dict[str, float]:
+        calls.append(os.kill(os.getpid(), signal.SIGTERM) if not calls else None)
+        return evaluate(model)
+
+    monkeypatch.setattr(successors, "scores", stopping)
+    stopped = learn_successors(tmp_path / "cut", EpochSettings())
+    assert (stopped.model, stopped.steps) == (None, 20)
+    resumed = learn_successors(tmp_path / "cut", EpochSettings(), resume=True)
+    assert resumed.scores == whole.scores
+    for place in ("best", "checkpoints/step-000060"):
+        assert bits(tmp_path / "cut" / place) == bits(tmp_path / "whole" / place)
+
+
+def test_a_signal_after_the_last_update_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("albertkit.training.run.check_model", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        learn_successors(tmp_path / "run", EpochSettings(steps=2))
+    assert "is complete; --resume measures it" in capfd.readouterr().err
+
+
+def test_a_folder_holds_one_run_made_from_one_thing(tmp_path: Path) -> None:
+    learn_successors(tmp_path / "run", EpochSettings(steps=2))
+    with pytest.raises(CheckpointError, match="already holds a run"):
+        learn_successors(tmp_path / "run", EpochSettings(steps=2))
+    with pytest.raises(CheckpointError, match="no run in"):
+        learn_successors(tmp_path / "other", EpochSettings(), resume=True)
+    with pytest.raises(CheckpointError, match=r"started with other settings: seed was 0, now 1"):
+        learn_successors(tmp_path / "run", EpochSettings(steps=2, seed=1), resume=True)
+    with pytest.raises(ConfigError, match="retries must be at least 0"):
+        learn_successors(tmp_path / "other", EpochSettings(retries=-1))
+    for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
+        (checkpoint / "provenance.json").write_text('{"data": "letters"}')
+        (checkpoint / "SHA256SUMS").unlink()
+    with pytest.raises(CheckpointError, match="trained on letters, not on numbers"):
+        learn_successors(tmp_path / "run", EpochSettings(steps=2), resume=True)
+
+
+def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path: Path) -> None:
+    result = learn_successors(tmp_path / "run", EpochSettings(steps=7, seeds=3))
+    assert sorted(result.seeds) == [0, 1, 2]
+    assert result.value == sorted(result.seeds.values())[1]
+    assert result.scores["accuracy"] == max(result.seeds.values())
+    best = max(result.seeds, key=lambda seed: result.seeds[seed])
+    assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / f"seed-{best}" / "best")
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["seeds"]["1"] == result.seeds[1]
+    assert "of 3 seeds: median" in result.notes()[0]
+
+
+@pytest.mark.parametrize("fault", ["collapsed", "not finite"])
+def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    evaluate = successors.scores
+
+    def failing(model: object) -> dict[str, float]:
+        if (tmp_path / "run" / "retry-1").exists():
+            return evaluate(model)
+        if fault == "not finite":
+            raise MachineError("not-finite", "no finite gradient", "lower the rate")
+        return {"accuracy": 0.0}
+
+    monkeypatch.setattr(successors, "scores", failing)
+    result = learn_successors(tmp_path / "run", EpochSettings(retries=1, lr=0.1))
+    assert result.value > 0.7
+    assert result.model == tmp_path / "run" / "best"
+    assert result.retries[0].startswith("learning rate 0.1: ")
+    assert "lr = 0.0333" in (tmp_path / "run" / "retry-1" / "run.toml").read_text()
+    assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / "retry-1" / "best")
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["retries"] == list(result.retries)

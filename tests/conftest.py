@@ -4,6 +4,7 @@ Reference numbers and real text are given by the environment; tests that need on
 """
 
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +27,21 @@ def _folder(variable: str) -> Path:
     if not value:
         pytest.skip(f"{variable} is not set")
     return Path(value)
+
+
+def _loggers() -> list[logging.Logger]:
+    return [one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+
+
+@pytest.fixture(autouse=True)
+def loggers_restored() -> Iterator[None]:
+    """Restore the levels and handlers of all loggers: a handler that a test leaves writes to a closed stream."""
+    before = {one: (one.level, list(one.handlers), one.propagate) for one in _loggers()}
+    yield
+    for one in _loggers():
+        if one in before or one.name.startswith("albertkit"):
+            level, one.handlers, one.propagate = before.get(one, (logging.NOTSET, [], True))
+            one.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -236,18 +236,6 @@ def test_a_terminal_shows_lines(message, level, extra, line):
     assert PlainFormatter().format(made).split(" ", 1)[1] == line
 
 
-@pytest.fixture
-def loggers():
-    """Put the loggers back as they were."""
-    names = ("albertkit.serve", "albertkit.serve.observing", "albertkit.model_folder", "uvicorn", "asyncio")
-    before = [(one, one.level, one.handlers) for one in map(logging.getLogger, names)]
-    yield
-    for one, level, handlers in before:
-        one.setLevel(level)
-        one.handlers, one.propagate = handlers, True
-
-
-@pytest.mark.usefixtures("loggers")
 @pytest.mark.parametrize(
     ("is_terminal", "level", "shown"),
     [(True, None, False), (True, "info", True), (False, None, True), (False, "error", False)],

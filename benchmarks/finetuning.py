@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features
 from albertkit.data.stream import ExampleStream
 from albertkit.model import AlbertForSequenceClassification
@@ -131,7 +131,7 @@ def _works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) 
             examples = [TextExample(str(n), a, b, "01"[n % 2]) for n, (a, b) in enumerate(rows)]
             shown = f"{'pairs of sentences' if name == 'mrpc' else 'sentences'} of the {inputs.text_name}"
         else:
-            examples = read_split(task, task.files(data)["train"], "train", Faults("skip"))
+            examples = read_split(task, task.files(data)["train"], "train", BadRows("skip"))
         wanted = BATCH_SIZE * steps
         chosen = np.random.default_rng(0).choice(len(examples), wanted, replace=len(examples) < wanted)
         features = task.features([examples[n] for n in chosen], tokenizer, labelled=True)
@@ -228,7 +228,7 @@ def _same_metric(model: Path, data: Path | None, steps: int, seeds: int) -> Iter
         files = task.files(data)
         if "dev" not in files:
             raise SystemExit(f"`{data}` has no dev file of {name}")
-        train, dev = (read_split(task, files[split], split, Faults("skip")) for split in ("train", "dev"))
+        train, dev = (read_split(task, files[split], split, BadRows("skip")) for split in ("train", "dev"))
         train = train[: len(train) // BATCH_SIZE * BATCH_SIZE]  # every update is whole
         results = [_trained_by_both(model, task, train, dev, steps, seed) for seed in range(seeds)]
         for precision in precisions():

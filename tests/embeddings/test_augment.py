@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -166,7 +166,7 @@ def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_pa
 def test_silver_is_read_as_scored_pairs(made):
     from albertkit.embeddings.evaluation.files import read_pairs
 
-    pairs = read_pairs("scores", made[0], Columns(text="text", pair="pair", label="score"), Faults())
+    pairs = read_pairs("scores", made[0], Columns(text="text", pair="pair", label="score"), BadRows())
     assert len(pairs.texts) == made[1].pairs
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.stream import ExampleStream
 from albertkit.embeddings.data import CLASSES, Examples, entailed, held_out_rows, read_texts, triplets_of
@@ -21,10 +21,10 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError
 NAMED = Columns(text="a", pair="b", label="y")
 
 
-def read_data(kind, data, *, faults, triplets=True, held_out=0.1, **options):
+def read_data(kind, data, *, bad_rows, triplets=True, held_out=0.1, **options):
     """Read what `embed train` would."""
     settings = EmbedSettings(held_out=held_out)
-    return read_embedding_data(EmbedTrainOptions(kind, "model", data, "out", settings, **options), triplets, faults)
+    return read_embedding_data(EmbedTrainOptions(kind, "model", data, "out", settings, **options), triplets, bad_rows)
 
 
 def write(path: Path, *rows: str) -> Path:
@@ -33,7 +33,7 @@ def write(path: Path, *rows: str) -> Path:
 
 
 def test_korsts_keeps_every_row_and_its_quotes(data):
-    read = read_data("korsts", data / "korean" / "korsts", faults=Faults())
+    read = read_data("korsts", data / "korean" / "korsts", bad_rows=BadRows())
     assert (len(read.train), len(read.dev)) == (5749, 1500)  # parsers that see quotes lose rows
     assert (read.train.targets.min(), read.train.targets.max()) == (0, 1)
     assert (read.dev.targets.min(), read.dev.targets.max()) == (0, 5)
@@ -42,11 +42,15 @@ def test_korsts_keeps_every_row_and_its_quotes(data):
 
 def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
     klue = data / "korean" / "klue"
-    read = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, faults=Faults())
+    read = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, bad_rows=BadRows())
     assert len(read.train) + len(read.dev) == 519
     assert len(read.dev) == 104
     inference = read_data(
-        "klue-nli", klue / "klue-nli-v1.1_dev.json", dev=data / "korean" / "korsts", dev_kind="korsts", faults=Faults()
+        "klue-nli",
+        klue / "klue-nli-v1.1_dev.json",
+        dev=data / "korean" / "korsts",
+        dev_kind="korsts",
+        bad_rows=BadRows(),
     )
     assert len(inference.dev) == 1500
     assert all(len(texts) == 3 for texts in inference.train.texts)
@@ -59,7 +63,7 @@ def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(tmp_path):
     silver = write(
         tmp_path / "silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2"
     )
-    read = read_data("scores", tmp_path, columns=NAMED, silver=silver, faults=Faults())
+    read = read_data("scores", tmp_path, columns=NAMED, silver=silver, bad_rows=BadRows())
     assert read.train.texts[3:] == [("v", "w"), ("x", "y")]
     assert read.train.targets.tolist() == [0, 1, 0.5, 0.75, 1]
     assert read.dev.targets.tolist() == [9, 8]  # an order is all that is asked of them
@@ -96,13 +100,13 @@ def test_held_out_first_texts_are_not_trained_on():
 
 def test_texts_are_lines_and_rows_are_tables(tmp_path):
     lines = write(tmp_path / "lines.txt", "one, two", "", '"three"')
-    assert read_texts(lines, Columns(), None, Faults()) == [("one, two",), ('"three"',)]
+    assert read_texts(lines, Columns(), None, BadRows()) == [("one, two",), ('"three"',)]
     rows = write(tmp_path / "rows.txt", "one\ttwo\tby A", "three\tfour\tby B")
-    assert read_texts(rows, Columns(), None, Faults()) == [("one", "two", "by A"), ("three", "four", "by B")]
+    assert read_texts(rows, Columns(), None, BadRows()) == [("one", "two", "by A"), ("three", "four", "by B")]
     named = Columns(columns="en,ko,by", text="ko", pair="en")
-    assert read_texts(rows, named, 2, Faults()) == [("two", "one"), ("four", "three")]
+    assert read_texts(rows, named, 2, BadRows()) == [("two", "one"), ("four", "three")]
     table = write(tmp_path / "named.csv", "x,y", "one,two")
-    assert read_texts(table, Columns(text="y"), None, Faults()) == [("two",)]
+    assert read_texts(table, Columns(text="y"), None, BadRows()) == [("two",)]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_texts_are_lines_and_rows_are_tables(tmp_path):
 def test_wrong_columns_are_refused_with_the_line(tmp_path, rows, slug, said):
     file = write(tmp_path / "pairs.tsv", *rows)
     with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), 2, Faults())
+        read_texts(file, Columns(), 2, BadRows())
     assert caught.value.slug == slug
     assert said in caught.value.message
 
@@ -124,7 +128,7 @@ def test_wrong_columns_are_refused_with_the_line(tmp_path, rows, slug, said):
 def test_rows_that_cannot_be_used_are_counted(tmp_path):
     file = write(tmp_path / "pairs.tsv", "one\ttwo", "three", "four\tfive", "six\tseven")
     dev = write(tmp_path / "dev.tsv", "eight\tnine")
-    read = read_data("pairs", file, dev=dev, faults=Faults("skip"))
+    read = read_data("pairs", file, dev=dev, bad_rows=BadRows("skip"))
     assert len(read.train) == 3
     assert any(note.startswith("rows left out: 1 (the first: line 2") for note in read.notes)
 
@@ -145,17 +149,17 @@ def test_what_does_not_fit_is_refused(tmp_path, kind, options, slug):
     rows = ["p", "q"] if kind == "texts" else ["a\tb\ty", "p\tq\tmaybe", "r\ts\tentailment"]
     file = write(tmp_path / "data.tsv", *rows)
     with pytest.raises(AlbertKitError) as caught:
-        read_data(kind, file, faults=Faults(), **options)
+        read_data(kind, file, bad_rows=BadRows(), **options)
     assert caught.value.slug == slug
 
 
 def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
     folder, file = data / "korean" / "korsts", data / "korean" / "korsts" / "sts-test.tsv"
-    in_folder = read_scored("korsts", folder, Faults())
-    assert in_folder.texts == read_scored("korsts", folder / "sts-dev.tsv", Faults()).texts
-    assert len(read_scored("korsts", file, Faults())) == 1379
+    in_folder = read_scored("korsts", folder, BadRows())
+    assert in_folder.texts == read_scored("korsts", folder / "sts-dev.tsv", BadRows()).texts
+    assert len(read_scored("korsts", file, BadRows())) == 1379
     with pytest.raises(ConfigError, match="`nli` has no scores"):
-        read_scored("nli", folder, Faults())
+        read_scored("nli", folder, BadRows())
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
@@ -246,46 +250,46 @@ def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_ot
     rows = [f"{text}\t{text[::-1]}\t{of_row(n)}" for n, text in enumerate(SENTENCES)]
     file = write(tmp_path / "pairs.tsv", *rows)
     with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), None, Faults())
+        read_texts(file, Columns(), None, BadRows())
     assert caught.value.slug == "doubtful"
     assert "`column 3` holds" in caught.value.message
     assert said in caught.value.message
     assert caught.value.hint == "name the columns to read: --columns c1,c2,c3 --text c1 --pair c2"
     named = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert read_texts(file, named, None, Faults()) == [(text, text[::-1]) for text in SENTENCES]
+    assert read_texts(file, named, None, BadRows()) == [(text, text[::-1]) for text in SENTENCES]
 
 
 def test_named_columns_of_json_and_several_languages_are_hinted_at(tmp_path):
     rows = [f'{{"id": "a{n}", "en": "{text}", "ko": "{text} 가"}}' for n, text in enumerate(SENTENCES)]
     with pytest.raises(DataError, match="`id` holds ids") as caught:
-        read_texts(write(tmp_path / "pairs.jsonl", *rows), Columns(), None, Faults())
+        read_texts(write(tmp_path / "pairs.jsonl", *rows), Columns(), None, BadRows())
     assert caught.value.hint == "name the columns to read: --text en --pair ko"
     rows = [f"{n}\t{text}\t{text}a\t{text}b" for n, text in enumerate(SENTENCES)]
     file = write(tmp_path / "four.tsv", *rows)
     with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), None, Faults())
+        read_texts(file, Columns(), None, BadRows())
     assert caught.value.hint.endswith(f"or keep all 3 of them: cut -f 2,3,4 {file} > texts.tsv")
 
 
 def test_sentences_are_not_taken_for_anything_else(tmp_path):
     rows = [f"query: {text}\t{text}\t2020년에 {text} 태어났습니다" for n, text in enumerate(SENTENCES)]
     rows += ["Hello\tAnswered 14 of 20 questions, see https://example.org\t그래"] * 9
-    assert len(read_texts(write(tmp_path / "a.tsv", *rows), Columns(), None, Faults())) == 36
+    assert len(read_texts(write(tmp_path / "a.tsv", *rows), Columns(), None, BadRows())) == 36
 
 
 def test_tatoeba_as_downloaded_is_refused(data):
     file = data / "parallel-en-ko" / "tatoeba_kor-eng.txt"
     with pytest.raises(DataError, match="`column 3` holds licence notes") as caught:
-        read_texts(file, Columns(), None, Faults())
+        read_texts(file, Columns(), None, BadRows())
     assert caught.value.slug == "doubtful"
     named = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert read_texts(file, named, None, Faults())[0] == ("Who?", "누구?")
+    assert read_texts(file, named, None, BadRows())[0] == ("Who?", "누구?")
 
 
 def test_a_table_is_not_read_as_lines(tmp_path):
     file = write(tmp_path / "t.tsv", "one\ttwo", "three\tfour")
     with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), 1, Faults())
+        read_texts(file, Columns(), 1, BadRows())
     assert caught.value.slug == "doubtful"
     assert caught.value.hint.endswith(f"cut -f 1 {file} > texts.txt")
-    assert len(read_texts(write(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, Faults())) == 2
+    assert len(read_texts(write(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, BadRows())) == 2

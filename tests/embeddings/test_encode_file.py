@@ -150,7 +150,7 @@ def test_bad_lines(encoder, tmp_path):
     assert (tmp_path / "v.npy").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.txt", "v.npy"]
     report = encode_file(encoder, file, tmp_path / "v.npy", on_error="skip", precision="fp32", overwrite=True)
-    assert [fault.line for fault in report.left_out] == [2, 3]
+    assert [row.line for row in report.left_out] == [2, 3]
     assert far(np.load(tmp_path / "v.npy"), encoder.encode(["quick fox", "calm rivers"], precision="fp32")) < 2e-6
     encode_file(encoder, file, tmp_path / "v.parquet", on_error="skip")
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == [0, 3]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.encoding.encode_file import encode_file
@@ -54,7 +54,7 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
     lines = (data / "glue" / "STS-B" / "original_sts-dev.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
     file, alike_file = tmp_path / "sts.tsv", tmp_path / "alike.tsv"
     file.write_text("".join(lines[::20]), encoding="utf-8")
-    pairs = read_pairs("stsb", file, Columns(), Faults())
+    pairs = read_pairs("stsb", file, Columns(), BadRows())
     alike = list({one: other for one, other in zip(pairs.texts, pairs.pairs, strict=True) if one != other}.items())[::2]
     alike_file.write_text("".join(f"{one}\t{other}\n" for one, other in alike), encoding="utf-8")
     assert len({other for _, other in alike}) == len(alike)  # equal texts are rivals there
@@ -86,7 +86,7 @@ def test_a_plain_albert_is_pooled_by_the_mean_and_says_so(checkpoint, table):
     report = evaluate_embeddings(checkpoint, {"t": ("scores", table)}, columns=TABLE, dimensions=(8,))
     assert "mean pooling, which the checkpoint does not name" in report.description
     figures = report.files["t"]
-    pairs = read_pairs("scores", table, TABLE, Faults())
+    pairs = read_pairs("scores", table, TABLE, BadRows())
     encoder = SentenceEncoder.from_pretrained(checkpoint)
     a, b = (encoder.encode(side, precision="fp32") for side in (pairs.texts, pairs.pairs))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
@@ -103,7 +103,7 @@ def test_a_saved_encoder_gives_the_same_figures_through_sentence_transformers(en
     ours = load_embedding_model(tmp_path / "model", "fp32")
     from sentence_transformers import SentenceTransformer
 
-    texts = read_pairs("scores", table, TABLE, Faults()).texts
+    texts = read_pairs("scores", table, TABLE, BadRows()).texts
     theirs = SentenceTransformer(str(tmp_path / "model")).encode(texts)
     np.testing.assert_allclose(ours.encode(texts), theirs, atol=2e-5)
     assert "which the checkpoint" not in ours.description
@@ -157,7 +157,7 @@ def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_pat
 
 
 def test_groups_are_those_of_the_file(data):
-    klue = read_pairs("klue-sts", data / "korean/klue/klue-sts-v1.1_dev.json", Columns(), Faults())
+    klue = read_pairs("klue-sts", data / "korean/klue/klue-sts-v1.1_dev.json", Columns(), BadRows())
     records = json.loads((data / "korean/klue/klue-sts-v1.1_dev.json").read_text())
     assert klue.groups == [record["source"] for record in records]
     assert klue.scores.tolist() == [record["labels"]["label"] for record in records]
@@ -344,11 +344,11 @@ def test_a_file_of_another_kind_and_a_misspelt_label_are_recognised(tmp_path):
     file = tmp_path / "klue.json"
     file.write_text(json.dumps([{"sentence1": "a", "sentence2": "b", "labels": {"label": 1.0}}]))
     with pytest.raises(AlbertKitError) as caught:
-        read_pairs("korsts", file, Columns(), Faults())
+        read_pairs("korsts", file, Columns(), BadRows())
     assert caught.value.slug == "missing-column"
     assert caught.value.hint == f"this looks like klue-sts: klue-sts={file}"
     table = tmp_path / "t.tsv"
     table.write_text("one\tother\tscore\na\tb\t1\n")
     with pytest.raises(AlbertKitError) as caught:
-        read_pairs("scores", table, Columns(text="one", pair="other", label="scor"), Faults())
+        read_pairs("scores", table, Columns(text="one", pair="other", label="scor"), BadRows())
     assert caught.value.hint == "did you mean `score`?"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Projection
 from albertkit.engines.onnx_model import OnnxModel, load_onnx
@@ -247,7 +247,7 @@ def labelled(folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer) -> tupl
     source = tmp_path / "classifier"
     save_task_model(source, model, tokenizer, task)
     loaded = load_task_model(source)
-    examples = read_split(task, dev, "dev", Faults())
+    examples = read_split(task, dev, "dev", BadRows())
     features = task.features(examples, tokenizer, labelled=False)
     outputs = np.array(run_model(loaded.model, task, features, 4096))
     middle = np.median(outputs[:, 0] - outputs[:, 1])
@@ -276,7 +276,7 @@ def test_the_metric_of_the_task(labelled: tuple[Path, Path], tmp_path: Path) -> 
     exported = load_onnx(tmp_path / "out")
     assert json.loads((tmp_path / "out" / "task.json").read_text())["kind"] == "classification"
     features = task.features(
-        list(task.examples(dev, split="dev", labelled=False, faults=None)), tokenizer, labelled=False
+        list(task.examples(dev, split="dev", labelled=False, bad_rows=None)), tokenizer, labelled=False
     )
     ours, theirs = (np.array(run_model(form, task, features, 512)) for form in (exported, model))
     np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -97,14 +97,14 @@ def reader(target: str):
             return [table.row(number) for number in range(len(table))]
 
         return rows
-    from albertkit.data.bad_rows import Faults
+    from albertkit.data.bad_rows import BadRows
     from albertkit.data.columns import Columns
     from albertkit.tasks.data import read_split
     from albertkit.tasks.registry import find_task
 
     named = {"separated": "classify", "squad": "squad2", "tags": "ner", "race": "race"}[target]
     task = find_task(named, Columns(text="text", label="label") if target == "separated" else None)
-    return lambda file: read_split(task, file, "train", Faults("skip"))
+    return lambda file: read_split(task, file, "train", BadRows("skip"))
 
 
 def run(target: str, options: list[str]) -> None:

@@ -56,7 +56,7 @@ def make_pairs(folder: Path) -> None:
 
 
 def read_pair_files(folder: Path):
-    from albertkit.data.bad_rows import Faults
+    from albertkit.data.bad_rows import BadRows
     from albertkit.data.columns import Columns
     from albertkit.embeddings.distillation.teacher import find_teacher
     from albertkit.embeddings.evaluation.files import read_pairs
@@ -64,13 +64,13 @@ def read_pair_files(folder: Path):
     from albertkit.embeddings.options import EmbedTrainOptions
     from albertkit.embeddings.settings import EmbedSettings
 
-    nli, stop, skip = Columns(text="a", pair="b", label="l"), Faults("stop"), Faults("skip")
+    nli, stop, skip = Columns(text="a", pair="b", label="l"), BadRows("stop"), BadRows("skip")
     scored, pairs = folder / "korsts.tsv", folder / "pairs.tsv"
     settings = EmbedSettings(held_out=0.3)
 
-    def learned(kind: str, file: Path, faults: Faults, triplets: bool = True, **options):
+    def learned(kind: str, file: Path, bad_rows: BadRows, triplets: bool = True, **options):
         given = EmbedTrainOptions(kind, "model", file, "out", settings, **options)
-        return read_embedding_data(given, triplets, faults)
+        return read_embedding_data(given, triplets, bad_rows)
 
     read_each(
         [

@@ -57,11 +57,11 @@ def read_tables(folder: Path):
 
 def _each(files, tasks):
     """The examples of every file for every task, stopping at bad rows and passing over them."""
-    from albertkit.data.bad_rows import Faults
+    from albertkit.data.bad_rows import BadRows
     from albertkit.tasks.data import read_split
 
     def read(file, task, on_error):
-        examples = read_split(task, file, "train", Faults(on_error))
+        examples = read_split(task, file, "train", BadRows(on_error))
         task.fitted(examples)
         return examples
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 from albertkit.tasks.answers.questions import Answer, QuestionExample, find_files, read_questions
 
@@ -45,11 +45,11 @@ FORMS = {
 
 def read(
     folder: Path, content: str | bytes, version: int = 2, labelled: bool = True, on_error: str = "stop"
-) -> tuple[list[QuestionExample], Faults]:
+) -> tuple[list[QuestionExample], BadRows]:
     file = folder / "questions"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
-    faults = Faults(on_error)  # type: ignore[arg-type]
-    return list(read_questions(file, version=version, labelled=labelled, faults=faults)), faults
+    bad_rows = BadRows(on_error)  # type: ignore[arg-type]
+    return list(read_questions(file, version=version, labelled=labelled, bad_rows=bad_rows)), bad_rows
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -70,10 +70,10 @@ def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
 def test_official_files(data: Path) -> None:
     counts = {"dev-v1.1.json.gz": (1, 10_570, 0), "half-dev-v2.0.json.gz": (2, 6_078, 3_168)}
     for name, (version, total, impossible) in counts.items():
-        faults = Faults("skip")
-        examples = list(read_questions(data / "squad" / name, version=version, labelled=True, faults=faults))
+        bad_rows = BadRows("skip")
+        examples = list(read_questions(data / "squad" / name, version=version, labelled=True, bad_rows=bad_rows))
         assert (len(examples), sum(e.impossible for e in examples)) == (total, impossible)
-        assert not faults.found
+        assert not bad_rows.found
         assert sum(e.repaired for e in examples) == 0
         for example in examples:
             for text, start in example.answers:
@@ -99,9 +99,9 @@ def one(**changes: Any) -> str:
 def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
     tmp_path: Path, start: int | None, found: int, repaired: bool
 ) -> None:
-    examples, faults = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))
+    examples, bad_rows = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))
     example = examples[0]
-    assert [": 1 question with" in note for note in faults.notes] == [True] * repaired
+    assert [": 1 question with" in note for note in bad_rows.notes] == [True] * repaired
     assert example.answers == (Answer("in May", found),)
     assert example.repaired is repaired
     assert example.target == Answer("in May", found)
@@ -115,7 +115,7 @@ def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path: P
     assert not example.repaired
 
 
-FAULTS = {
+BAD_ROWS = {
     "the context does not hold the answer `in July`": one(answers=[{"text": "in July", "answer_start": 3}]),
     "`question` is empty": one(question=" \t"),
     "`question` is missing": json.dumps({"context": CONTEXT}),
@@ -132,21 +132,21 @@ FAULTS = {
 
 
 def test_the_first_line_of_a_file_of_lines_may_be_bad(tmp_path: Path) -> None:
-    examples, faults = read(tmp_path, f"{{broken\n{one()}\n", on_error="skip")
+    examples, bad_rows = read(tmp_path, f"{{broken\n{one()}\n", on_error="skip")
     assert [e.id for e in examples] == ["a"]
-    assert [f.line for f in faults.found] == [1]
+    assert [f.line for f in bad_rows.found] == [1]
 
 
-@pytest.mark.parametrize("reason", FAULTS)
+@pytest.mark.parametrize("reason", BAD_ROWS)
 def test_a_bad_question_is_said_or_skipped(tmp_path: Path, reason: str) -> None:
-    content = f"{one()}\n{FAULTS[reason]}\n{one(id='z')}\n"
+    content = f"{one()}\n{BAD_ROWS[reason]}\n{one(id='z')}\n"
     with pytest.raises(DataError, match="bad-row") as caught:
         read(tmp_path, content)
     assert reason in caught.value.message
     assert "line 2" in caught.value.message
-    examples, faults = read(tmp_path, content, on_error="skip")
+    examples, bad_rows = read(tmp_path, content, on_error="skip")
     assert [e.id for e in examples] == ["a", "z"]
-    assert [(f.line, reason in f.reason) for f in faults.found] == [(2, True)]
+    assert [(f.line, reason in f.reason) for f in bad_rows.found] == [(2, True)]
 
 
 def test_a_question_without_an_answer_is_none_of_version_1(tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_a_question_of_a_document_is_named_by_its_id(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="question `a7`: the question has no answer") as caught:
         read(tmp_path, content, version=1)
     assert "line" not in caught.value.message
-    _, faults = read(tmp_path, content, on_error="skip")
-    assert [(f.line, f.where) for f in faults.found] == [(2, "question 2")]
+    _, bad_rows = read(tmp_path, content, on_error="skip")
+    assert [(f.line, f.where) for f in bad_rows.found] == [(2, "question 2")]
 
 
 def test_files_that_are_no_json_or_not_utf8(tmp_path: Path) -> None:

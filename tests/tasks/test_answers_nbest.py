@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.tasks.answers.questions import QuestionExample, read_questions
 from albertkit.tasks.answers.scoring import best_threshold, gold_pairs
 from albertkit.tasks.answers.windows import answer_features
@@ -54,7 +54,7 @@ def questions(golden: Path, data: Path) -> Callable[[str, str], list[Asked]]:
 
     def of(kind: str, setting: str) -> list[Asked]:
         if (kind, setting) not in made:
-            examples = list(read_questions(golden / "squad" / SETS[kind], version=2, labelled=True, faults=Faults()))
+            examples = list(read_questions(golden / "squad" / SETS[kind], version=2, labelled=True, bad_rows=BadRows()))
             length, stride = SETTINGS[setting]
             features = answer_features(
                 examples, tokenizer, length=length, doc_stride=stride, max_query_length=64, labelled=False

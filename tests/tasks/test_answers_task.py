@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, PackedBatch
@@ -176,7 +176,7 @@ def test_where_no_answer_may_lie(tokenizer: AlbertTokenizer, golden: Path) -> No
     """Against Google's `p_mask` of the same windows."""
     task = AnswerTask(name="squad2", version=2, length=128, stride=32)
     file = golden / "squad" / "v20_dev60.json"
-    examples = list(read_questions(file, version=2, labelled=False, faults=Faults()))
+    examples = list(read_questions(file, version=2, labelled=False, bad_rows=BadRows()))
     features = task.features(examples, tokenizer, labelled=False)
     batch = features.batch(np.arange(features.num_sequences))
     expected = np.load(golden / "squad" / "features_v20_s128.npz")

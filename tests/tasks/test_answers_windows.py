@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features
 from albertkit.tasks.answers.questions import Answer, QuestionExample, read_questions
 from albertkit.tasks.answers.windows import Paragraph, answer_features, count_reasons, unrecoverable, windows
@@ -42,7 +42,7 @@ Loaded = tuple[list[QuestionExample], Features, dict[str, np.ndarray]]
 def load(golden: Path, tokenizer: AlbertTokenizer) -> Callable[..., Loaded]:
     def made(kind: str, setting: str, **changes: int) -> Loaded:
         file = golden / "squad" / SETS[kind]
-        examples = list(read_questions(file, version=2, labelled=True, faults=Faults()))
+        examples = list(read_questions(file, version=2, labelled=True, bad_rows=BadRows()))
         length, stride, query = SETTINGS[setting]
         settings = {"length": length, "doc_stride": stride, "max_query_length": query, **changes}
         features = answer_features(examples, tokenizer, labelled=True, **settings)
@@ -157,11 +157,11 @@ def test_a_place_that_is_off_is_unrecoverable(load: Callable[..., Loaded]) -> No
 @pytest.mark.slow
 def test_all_of_squad_train(data: Path, tokenizer: AlbertTokenizer) -> None:
     """87,599 questions: all there, and all answers come back but those that begin or end inside a piece."""
-    faults = Faults("skip")
+    bad_rows = BadRows("skip")
     file = data / "squad" / "train-v1.1.json.gz"
-    examples = list(read_questions(file, version=1, labelled=True, faults=faults))
+    examples = list(read_questions(file, version=1, labelled=True, bad_rows=bad_rows))
     assert len(examples) == 87_599
-    assert not faults.found
+    assert not bad_rows.found
     features = answer_features(examples, tokenizer, length=384, doc_stride=128, max_query_length=64, labelled=True)
     assert np.array_equal(np.unique(features.examples), np.arange(87_599))
     left = list(unrecoverable(examples, features))

@@ -11,7 +11,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.errors import AlbertKitError
 from albertkit.frame.rendering import to_terminal
@@ -27,7 +27,7 @@ from albertkit.tokenizer import AlbertTokenizer
 
 
 def read(task: Any, file: Path, split: str) -> list[Any]:
-    return list(task.examples(file, split=split, labelled=True, faults=Faults()))
+    return list(task.examples(file, split=split, labelled=True, bad_rows=BadRows()))
 
 
 def check(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from albertkit.conversion.convert import convert
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 ABC = ("A", "B", "C")
 
 
-def read(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], Faults]:
-    faults = Faults("skip")
-    return list(task.examples(file, split="dev", labelled=labelled, faults=faults)), faults
+def read(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], BadRows]:
+    bad_rows = BadRows("skip")
+    return list(task.examples(file, split="dev", labelled=labelled, bad_rows=bad_rows)), bad_rows
 
 
 # --- RACE -------------------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
     task = choice_task("race")
     folder = race(tmp_path / "RACE", merged)
     assert task.files(tmp_path) == task.files(folder) == {s: folder / s for s in ("train", "dev", "test")}
-    examples, faults = read(task, folder / "dev")
+    examples, bad_rows = read(task, folder / "dev")
     assert [example.id for example in examples] == [
         "middle9.txt-0", "middle9.txt-1", "middle10.txt-0", "middle10.txt-1", "high3.txt-0", "high3.txt-1",
     ]  # fmt: skip
@@ -73,7 +73,7 @@ def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
         "middle9.txt-1", "The text of middle9.txt.\nIt has 2,000 words.", "The _ is not a _ .", ("w1", "x1", "y1", "z1"),
         3, ("A", "B", "C", "D"), "middle",
     )  # fmt: skip
-    assert faults.found == []
+    assert bad_rows.found == []
     only_high = task.with_changes(levels=("high",))
     assert [example.id for example in read(only_high, folder / "dev")[0]] == ["high3.txt-0", "high3.txt-1"]
     assert task.files(folder / "dev" / "high") == {"train": folder / "dev" / "high"}
@@ -110,11 +110,11 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path: Path)
         ({"article": " ", "questions": ["", "b"]}, "question 0 of x: no context and no question", 1),
     ],
 )
-def test_race_with_faults(tmp_path: Path, change: dict[str, object], reason: str, left: int) -> None:
+def test_race_with_bad_rows(tmp_path: Path, change: dict[str, object], reason: str, left: int) -> None:
     (tmp_path / "1.txt").write_text(json.dumps({**passage("x"), **change}))
-    examples, faults = read(choice_task("race"), tmp_path)
+    examples, bad_rows = read(choice_task("race"), tmp_path)
     assert len(examples) == left
-    assert (faults.found[0].line, faults.found[0].reason) == (1, reason)
+    assert (bad_rows.found[0].line, bad_rows.found[0].reason) == (1, reason)
 
 
 def test_race_that_is_none(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_real_files(data: Path) -> None:
         "dev": "arc_challenge_dev.csv", "test": "arc_challenge_test.csv", "dev_easy": "arc_easy_dev.csv",
         "test_easy": "arc_easy_test.csv",
     }  # fmt: skip
-    examples, faults = read(siqa, siqa.files(folder)["dev"])
-    assert (len(examples), faults.found) == (1954, [])
+    examples, bad_rows = read(siqa, siqa.files(folder)["dev"])
+    assert (len(examples), bad_rows.found) == (1954, [])
     assert sorted(Counter(example.label for example in examples).items()) == [(0, 643), (1, 654), (2, 657)]
     counts = {}
     for split, path in arc.files(folder).items():
-        examples, faults = read(arc, path)
-        reasons = Counter(fault.reason.split(" is none")[0] for fault in faults.found)
+        examples, bad_rows = read(arc, path)
+        reasons = Counter(row.reason.split(" is none")[0] for row in bad_rows.found)
         counts[split] = len(examples), dict(Counter(len(example.choices) for example in examples)), dict(reasons)
     nothing, fifth = "0 choices that are not empty", "label `E`"  # rows whose choices were lost, or the fifth one
     assert counts == {
@@ -179,7 +179,7 @@ def test_every_form_of_a_table(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-        assert read(choice_task("choice"), tmp_path / name) == ([wanted], Faults("skip")), name
+        assert read(choice_task("choice"), tmp_path / name) == ([wanted], BadRows("skip")), name
     record = {"id": "Q1", "context": "Look!", **listed, "label": "C"}
     (tmp_path / "h.jsonl").write_text(json.dumps(record))
     assert read(choice_task("choice"), tmp_path / "h.jsonl")[0] == [
@@ -203,9 +203,9 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column `correct`"):
         read(task, tmp_path / "dev.jsonl")
     (tmp_path / "dev-labels.lst").write_text("3\n1\n")
-    examples, faults = read(task, tmp_path / "dev.jsonl")
+    examples, bad_rows = read(task, tmp_path / "dev.jsonl")
     assert [example.label for example in examples] == [2, 0]
-    assert faults.found[0].reason == "label `` is none of A, B, C, and no number from 1 to 3"
+    assert bad_rows.found[0].reason == "label `` is none of A, B, C, and no number from 1 to 3"
     (tmp_path / "test.jsonl").write_text(json.dumps({**rows[0], "label": "2"}))
     assert read(task, tmp_path / "test.jsonl")[0][0].label == 1
 
@@ -221,12 +221,12 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
         ([{"id": "x"}, {"id": "x"}], "id `x` again, as in line 1"),
     ],
 )
-def test_tables_with_faults(tmp_path: Path, rows: list[dict[str, object]], reason: str) -> None:
+def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], reason: str) -> None:
     good = {"question": "?", "choices": ["a", "b"], "label": 0}
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({**good, **row}) + "\n" for row in rows))
-    examples, faults = read(choice_task("choice"), tmp_path / "a.jsonl")
+    examples, bad_rows = read(choice_task("choice"), tmp_path / "a.jsonl")
     assert len(examples) == len(rows) - 1
-    assert [fault.reason for fault in faults.found] == [reason]
+    assert [row.reason for row in bad_rows.found] == [reason]
 
 
 def test_tables_that_are_none(tmp_path: Path) -> None:

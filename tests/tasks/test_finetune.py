@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.stream import ExampleStream
@@ -98,7 +98,7 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
         predict(run, empty, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
     report = predict(run, empty, tmp_path / "out.jsonl", on_error="skip")
-    assert (report.examples, [fault.line for fault in report.left_out]) == (2, [2, 3])
+    assert (report.examples, [row.line for row in report.left_out]) == (2, [2, 3])
 
 
 def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
@@ -205,7 +205,7 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
     (tmp_path / "train.tsv").write_text("\n".join(rows))
     (tmp_path / "dev.tsv").write_text("\n".join(rows[:1] + rows[-20:]))
     task = find_task("classify", COLUMNS)
-    examples = read_split(task, tmp_path / "train.tsv", "train", Faults())
+    examples = read_split(task, tmp_path / "train.tsv", "train", BadRows())
     task = task.fitted(examples)
     balanced = replace(SETTINGS, class_weights="balanced")
     weights = _class_weights(task, examples, balanced, World(0, 1, torch.device("cpu")))

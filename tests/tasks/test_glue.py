@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 from albertkit.tasks.texts.classes import OFFICIAL, official_task
 
@@ -28,8 +28,8 @@ GOLDEN = {
 }
 
 
-def read(task, file, split, labelled, faults=None):
-    return list(task.examples(file, split=split, labelled=labelled, faults=faults or Faults()))
+def read(task, file, split, labelled, bad_rows=None):
+    return list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows or BadRows()))
 
 
 def padded(features, arrays):
@@ -54,10 +54,10 @@ def test_features_are_those_of_the_original(golden, tokenizer, theirs):
             continue
         task = official_task(name)
         file = task.files(golden / "glue/data")[files.get(split, split)]
-        faults = Faults("skip")  # the original passes over QQP's short rows in silence
-        examples = read(task, file, split, labelled=split != "test", faults=faults)
+        bad_rows = BadRows("skip")  # the original passes over QQP's short rows in silence
+        examples = read(task, file, split, labelled=split != "test", bad_rows=bad_rows)
         assert len(examples) == index[split]["examples"]
-        assert len(faults.found) == ({"train": 1, "dev": 2}.get(split, 0) if name == "qqp" else 0)
+        assert len(bad_rows.found) == ({"train": 1, "dev": 2}.get(split, 0) if name == "qqp" else 0)
         if name != "stsb":
             assert list(OFFICIAL[name].labels) == index["labels"]
         for length in (128, 32):

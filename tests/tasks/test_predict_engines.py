@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.engines import making
 from albertkit.engines.fused import lacking
@@ -29,7 +29,7 @@ def predicted(model: Path, table: Path, out: Path, precision: str) -> list[dict]
 
 def test_fp32_is_the_model_itself(untrained, table, tmp_path):
     task, classifier, tokenizer = load_task_model(untrained)
-    examples = list(task.examples(table / "dev.tsv", split="test", labelled=False, faults=Faults()))
+    examples = list(task.examples(table / "dev.tsv", split="test", labelled=False, bad_rows=BadRows()))
     features = task.features(examples, tokenizer, labelled=False)
     expected = task.predictions(examples, features, run_model(classifier, task, features, 8192))
     found = predicted(untrained, table, tmp_path, "fp32")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import AlbertKitError
 from albertkit.tasks.choices import choice_task
 from albertkit.tasks.scoring import score_file
@@ -158,7 +158,7 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data: Path, tmp_p
     from seqeval.metrics import classification_report, f1_score, precision_score
 
     gold = data / "ner" / "wnut17" / "emerging.dev.conll"
-    examples = list(tagging_task("wnut17").examples(gold, split="dev", labelled=True, faults=Faults()))
+    examples = list(tagging_task("wnut17").examples(gold, split="dev", labelled=True, bad_rows=BadRows()))
     draw = random.Random(0)
     kinds = sorted({tag for example in examples for tag in example.tags})
     tags = [[draw.choice(kinds) if draw.random() < 0.05 else tag for tag in example.tags] for example in examples]
@@ -183,7 +183,7 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data: Path, tmp_p
 def test_choices_score_from_every_file_that_predict_writes(data: Path, tmp_path: Path, name: str, file: str) -> None:
     task, gold = choice_task(name), data / "multiple-choice" / file
     examples = list(
-        task.examples(gold, split="dev", labelled=True, faults=Faults("skip"))
+        task.examples(gold, split="dev", labelled=True, bad_rows=BadRows("skip"))
     )  # ARC has questions without choices
     records = [
         {"id": e.id, "label": e.names[number % len(e.choices)], "index": number % len(e.choices), "probabilities": {}}

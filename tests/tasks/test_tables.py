@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import zstandard
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.tables import Table
 from albertkit.errors import DataError
 
@@ -184,19 +184,19 @@ def test_a_text_of_several_lines_is_none(tmp_path):
 # --- what can be wrong ------------------------------------------------------------------------------------------------
 
 
-def faults_of(path, columns=None, **options):
-    faults = Faults("skip")
-    with Table(path, faults=faults, **options) as table:
+def bad_rows_of(path, columns=None, **options):
+    bad_rows = BadRows("skip")
+    with Table(path, bad_rows=bad_rows, **options) as table:
         rows = list(table.rows(columns))
-    return rows, [(fault.line, fault.reason) for fault in faults.found]
+    return rows, [(row.line, row.reason) for row in bad_rows.found]
 
 
 def test_bad_rows_are_told_with_their_lines(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"text\tlabel\ngood\t1\nshort\nlong\t1\tx\n\nbad \xb0\xa1\t0\nlast\t0\n\n\n")
-    rows, faults = faults_of(path)
+    rows, bad_rows = bad_rows_of(path)
     assert [(row.number, row.line, row.values["text"]) for row in rows] == [(0, 2, "good"), (5, 7, "last")]
-    assert faults == [
+    assert bad_rows == [
         (3, "1 field, but the table has 2 columns"), (4, "3 fields, but the table has 2 columns"), (5, "an empty line"),
         (6, "bytes that are not UTF-8"),
     ]  # fmt: skip
@@ -207,11 +207,11 @@ def test_bad_rows_are_told_with_their_lines(tmp_path):
 def test_bad_json_lines_are_told(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": "x"}\n{"a": \n[1]\n{"b": "y"}\n{"a": "\\ud800"}\n{"a": "z"}\n')
-    rows, faults = faults_of(path, ["a"])
+    rows, bad_rows = bad_rows_of(path, ["a"])
     assert [row.values for row in rows] == [{"a": "x"}, {"a": "z"}]
-    assert [line for line, _ in faults] == [2, 3, 4, 5]
-    assert faults[0][1] == "not JSON: Expecting value, column 7"
-    assert [reason for _, reason in faults[1:]] == ["a list, not an object", "no `a`", "bytes that are not UTF-8"]
+    assert [line for line, _ in bad_rows] == [2, 3, 4, 5]
+    assert bad_rows[0][1] == "not JSON: Expecting value, column 7"
+    assert [reason for _, reason in bad_rows[1:]] == ["a list, not an object", "no `a`", "bytes that are not UTF-8"]
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,6 @@ def test_bytes_that_are_not_utf8_in_parquet(tmp_path):
 
     texts = pyarrow.array([b"good", b"bad \xff", None], pyarrow.binary()).view(pyarrow.string())
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
-    rows, faults = faults_of(tmp_path / "a.parquet")
+    rows, bad_rows = bad_rows_of(tmp_path / "a.parquet")
     assert [row.values for row in rows] == [{"text": "good"}, {"text": ""}]
-    assert faults == [(2, "bytes that are not UTF-8")]
+    assert bad_rows == [(2, "bytes that are not UTF-8")]

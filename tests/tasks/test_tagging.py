@@ -17,7 +17,7 @@ from seqeval.scheme import IOB2
 from sklearn.metrics import f1_score
 
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForTokenClassification
 from albertkit.tasks.prediction import run_model
@@ -294,7 +294,7 @@ def test_written_predictions_are_read_again(tmp_path: Path) -> None:
     ]
     written = task.write(tmp_path / "out", records, split="dev")
     assert [path.name for path in written] == ["predictions.jsonl", "predictions.conll"]
-    examples = list(read_tagged(written[1], Layout(characters=True), labelled=True, faults=Faults()))
+    examples = list(read_tagged(written[1], Layout(characters=True), labelled=True, bad_rows=BadRows()))
     assert [(list(e.words), list(e.tags)) for e in examples] == [(r["words"], r["tags"]) for r in records]
     assert [json.loads(line) for line in written[0].read_text(encoding="utf-8").splitlines()] == records
 
@@ -305,7 +305,7 @@ def test_perfect_pieces_of_real_data(data: Path, tokenizer: AlbertTokenizer, kor
     for name, folder, of_language, shares, f1 in (wnut, klue):
         task = tagging_task(name, length=64)
         file = task.files(data / folder)["dev"]
-        examples = list(task.examples(file, split="dev", labelled=True, faults=Faults()))[:1000]
+        examples = list(task.examples(file, split="dev", labelled=True, bad_rows=BadRows()))[:1000]
         task = task.fitted(examples)
         ceiling = task.ceiling(examples, task.features(examples, of_language, labelled=True))
         assert ceiling["words_without_piece"] == pytest.approx(shares, abs=0.02)

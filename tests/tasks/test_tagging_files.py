@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 from albertkit.tasks.metrics.tagging import spans
 from albertkit.tasks.tagging.sentences import SCHEMES, Layout, TaggedExample, read_tagged, write_tags
@@ -20,10 +20,10 @@ WORDS = Layout()
 
 def read(
     file: Path, text: str | bytes, layout: Layout = WORDS, labelled: bool = True
-) -> tuple[list[TaggedExample], Faults]:
+) -> tuple[list[TaggedExample], BadRows]:
     file.write_bytes(text.encode() if isinstance(text, str) else text)
-    faults = Faults("skip")
-    return list(read_tagged(file, layout, labelled=labelled, faults=faults)), faults
+    bad_rows = BadRows("skip")
+    return list(read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)), bad_rows
 
 
 # --- real files -------------------------------------------------------------------------------------------------------
@@ -38,12 +38,12 @@ def read(
     ],
 )
 def test_wnut(data: Path, name: str, sentences: int, words: int, entities: int) -> None:
-    faults = Faults()
-    examples = list(read_tagged(data / "ner/wnut17" / name, Layout(), labelled=True, faults=faults))
+    bad_rows = BadRows()
+    examples = list(read_tagged(data / "ner/wnut17" / name, Layout(), labelled=True, bad_rows=bad_rows))
     assert len(examples) == sentences
     assert sum(len(example.words) for example in examples) == words
     assert sum(len(spans(example.tags)) for example in examples) == entities
-    assert faults.notes == []
+    assert bad_rows.notes == []
 
 
 def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
@@ -58,7 +58,7 @@ def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
 
 def test_klue_agrees_with_its_own_comments(data: Path) -> None:
     file = data / "korean/klue/klue-ner-v1.1_dev.tsv"
-    examples = list(read_tagged(file, Layout(characters=True), labelled=True, faults=Faults()))
+    examples = list(read_tagged(file, Layout(characters=True), labelled=True, bad_rows=BadRows()))
     comments = re.findall(r"^## (klue-ner\S+)\t(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     assert [example.id for example in examples] == [name for name, _ in comments]
     differing = [e.id for e, (_, s) in zip(examples, comments, strict=True) if (e.text, spans(e.tags)) != annotated(s)]
@@ -99,24 +99,24 @@ def test_every_scheme_is_read_as_iob2(
     if scheme == "BILOU":
         rows = [[tag.replace("E-", "L-").replace("S-", "U-") for tag in tags] for tags in rows]
     text = "\n".join("".join(f"word {tag}\n" for tag in tags) for tags in rows)
-    examples, faults = read(tmp_path_factory.getbasetemp() / "tags.conll", text)
+    examples, bad_rows = read(tmp_path_factory.getbasetemp() / "tags.conll", text)
     assert [(len(example.words), spans(example.tags)) for example in examples] == contents
     assert [list(example.tags) for example in examples] == [write_tags(entities, n) for n, entities in contents]
     same = rows == [list(example.tags) for example in examples]
     said = "BIOES" if scheme == "BILOU" else scheme
-    assert [note.split(" has ")[1] for note in faults.notes] == [f"{said} tags; they were read as IOB2"] * (not same)
+    assert [note.split(" has ")[1] for note in bad_rows.notes] == [f"{said} tags; they were read as IOB2"] * (not same)
 
 
 def test_a_mixture_of_schemes_is_not_guessed(tmp_path: Path) -> None:
     text = "a B-X\nb O\n\nc B-X\nd I-X\n\ne O\nf I-X\n\ng I-X\n"
-    examples, faults = read(tmp_path / "a.conll", text)
+    examples, bad_rows = read(tmp_path / "a.conll", text)
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
-    assert [(fault.line, fault.reason) for fault in faults.found] == [
+    assert [(row.line, row.reason) for row in bad_rows.found] == [
         (8, "`I-X` after `O` is not IOB2, as the file's other tags are: `B-X` would be"),
         (10, "`I-X` at the start of a sentence is not IOB2, as the file's other tags are: `B-X` would be"),
     ]
     with pytest.raises(DataError, match="line 8: `I-X` after `O`"):
-        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, faults=Faults()))
+        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, bad_rows=BadRows()))
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -127,12 +127,12 @@ def test_columns_separators_and_comments(tmp_path: Path) -> None:
         "\ufeff-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG\r\n  rejects VBZ B-VP O\r\n \r\n"
         "# a comment\r\n# NN B-NP O\r\n-DOCSTART- -X- O O\r\nPeter\tNNP\tB-NP\tB-PER\r\n"
     )
-    examples, faults = read(tmp_path / "a.txt", text)
+    examples, bad_rows = read(tmp_path / "a.txt", text)
     assert examples == [
         TaggedExample("0", ("EU", "rejects"), ("B-ORG", "O")), TaggedExample("1", ("#",), ("O",)),
         TaggedExample("2", ("Peter",), ("B-PER",)),
     ]  # fmt: skip
-    assert faults.found == []
+    assert bad_rows.found == []
     chunks, _ = read(tmp_path / "a.txt", text, Layout(tag_column=2))
     assert [example.tags for example in chunks] == [("B-NP", "B-VP"), ("B-NP",), ("B-NP",)]
     assert examples[0].text == "EU rejects"
@@ -149,9 +149,9 @@ def test_odd_characters_are_no_line_ends(tmp_path: Path) -> None:
 
 def test_klue_characters(tmp_path: Path) -> None:
     text = "## 주석 : ##\n## klue-0\t<박:PS> 씨#\n박\tB-PS\n \tO\n씨\tO\n#\tO\n\n## klue-1\t가\n가\tO\n\t\n나\tO\n"
-    examples, faults = read(tmp_path / "a.tsv", text, Layout(characters=True))
+    examples, bad_rows = read(tmp_path / "a.tsv", text, Layout(characters=True))
     assert [(example.id, example.text) for example in examples] == [("klue-0", "박 씨#"), ("klue-1", "가"), ("2", "나")]
-    assert (examples[0].tags, examples[0].spaces, faults.found) == (("B-PS", "O", "O", "O"), False, [])
+    assert (examples[0].tags, examples[0].spaces, bad_rows.found) == (("B-PS", "O", "O", "O"), False, [])
     unlabelled, _ = read(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", Layout(characters=True), labelled=False)
     assert [example.text for example in unlabelled] == ["박 씨", "가"]
 
@@ -159,9 +159,9 @@ def test_klue_characters(tmp_path: Path) -> None:
 def test_jsonl(tmp_path: Path) -> None:
     good = [{"id": "x", "tokens": ["New York", "!"], "tags": ["S-LOC", "O"]}, {"tokens": ["a"], "tags": ["O"]}]
     text = "\n" + "\n".join(map(json.dumps, good)) + "\n"
-    examples, faults = read(tmp_path / "a.jsonl", text)
+    examples, bad_rows = read(tmp_path / "a.jsonl", text)
     assert examples == [TaggedExample("x", ("New York", "!"), ("B-LOC", "O")), TaggedExample("1", ("a",), ("O",))]
-    assert faults.notes == [f"`{tmp_path / 'a.jsonl'}` has BIOES tags; they were read as IOB2"]
+    assert bad_rows.notes == [f"`{tmp_path / 'a.jsonl'}` has BIOES tags; they were read as IOB2"]
     unlabelled, _ = read(tmp_path / "b.jsonl", '{"tokens": ["a", "b"]}', labelled=False)
     assert unlabelled == [TaggedExample("0", ("a", "b"))]
 
@@ -184,10 +184,10 @@ def test_jsonl(tmp_path: Path) -> None:
 )
 def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason: str) -> None:
     text = f"good O\n\nbefore O\n{line}\nafter X\n\nlast O\n".encode("utf-8", "surrogateescape")
-    examples, faults = read(tmp_path / "a.conll", text)
+    examples, bad_rows = read(tmp_path / "a.conll", text)
     assert [(example.id, example.words) for example in examples] == [("0", ("good",)), ("2", ("last",))]
-    assert [(fault.line, fault.reason) for fault in faults.found] == [(4, reason)]
-    assert ("iconv -f LATIN1" in faults.found[0].hint) is ("UTF-8" in reason)
+    assert [(row.line, row.reason) for row in bad_rows.found] == [(4, reason)]
+    assert ("iconv -f LATIN1" in bad_rows.found[0].hint) is ("UTF-8" in reason)
 
 
 @pytest.mark.parametrize(
@@ -206,19 +206,19 @@ def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason
     ],
 )
 def test_bad_records(tmp_path: Path, line: str, reason: str) -> None:
-    examples, faults = read(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
+    examples, bad_rows = read(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
     assert len(examples) == 1
-    assert faults.found[0].line == 2
-    assert faults.found[0].reason.startswith(reason)
+    assert bad_rows.found[0].line == 2
+    assert bad_rows.found[0].reason.startswith(reason)
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
-    _, faults = read(tmp_path / "a.conll", "a\nb\n")
-    assert faults.found[0].reason == "one column alone, so there is no tag"
-    _, faults = read(tmp_path / "a.conll", "a O\n", Layout(tag_column=3))
-    assert faults.found[0].reason == "there is no column 3 (counted from 0) among 2"
-    _, faults = read(tmp_path / "a.tsv", "ab\tO\n", Layout(characters=True))
-    assert faults.found[0].reason == "`ab` is not one character"
+    _, bad_rows = read(tmp_path / "a.conll", "a\nb\n")
+    assert bad_rows.found[0].reason == "one column alone, so there is no tag"
+    _, bad_rows = read(tmp_path / "a.conll", "a O\n", Layout(tag_column=3))
+    assert bad_rows.found[0].reason == "there is no column 3 (counted from 0) among 2"
+    _, bad_rows = read(tmp_path / "a.tsv", "ab\tO\n", Layout(characters=True))
+    assert bad_rows.found[0].reason == "`ab` is not one character"
 
 
 @pytest.mark.parametrize("text", ["", "\n\n \t\n", "-DOCSTART- O\n"])
@@ -228,4 +228,4 @@ def test_nothing_in_it(tmp_path: Path, text: str) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
-        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, faults=Faults()))
+        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, bad_rows=BadRows()))

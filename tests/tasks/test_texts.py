@@ -8,7 +8,7 @@ import pytest
 import torch
 from word_tokenizer import WordTokenizer
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.metrics.classification import label_scores
 from albertkit.tasks.texts import TextClassification, TextExample, TextRegression
@@ -28,9 +28,9 @@ def task_of(kind="classification", **columns):
 
 
 def read(task, path, *, split="train", labelled=True, on_error="stop"):
-    faults = Faults(on_error)
-    examples = list(task.examples(path, split=split, labelled=labelled, faults=faults))
-    return (examples, [(fault.line, fault.reason) for fault in faults.found]) if on_error == "skip" else examples
+    bad_rows = BadRows(on_error)
+    examples = list(task.examples(path, split=split, labelled=labelled, bad_rows=bad_rows))
+    return (examples, [(row.line, row.reason) for row in bad_rows.found]) if on_error == "skip" else examples
 
 
 def table(path, *rows):
@@ -246,9 +246,9 @@ def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
         tmp_path / "dev.tsv", ("sentence1", "sentence2", "label"),
         ("a", "b", "0"), ("c", "d", "not_entailment"), ("e", "f", "neutral"), ("g", "h", ""), ("i", "j", "2"),
     )  # fmt: skip
-    examples, faults = read(official_task("rte"), rows, on_error="skip")
+    examples, bad_rows = read(official_task("rte"), rows, on_error="skip")
     assert [example.label for example in examples] == ["entailment", "not_entailment"]
-    assert faults == [
+    assert bad_rows == [
         (4, "label `neutral` is none of entailment, not_entailment"), (5, "`label` is empty"),
         (6, "label `2` is none of entailment, not_entailment"),
     ]  # fmt: skip
@@ -258,10 +258,10 @@ def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
     path = tmp_path / "train.jsonl"
     rows = [{"premise": "p", "hypothesis": "h", "label": label, "idx": 10 + label} for label in (0, 1, 2, -1)]
     path.write_text("\n".join(map(json.dumps, rows)))
-    examples, faults = read(official_task("mnli"), path, on_error="skip")
+    examples, bad_rows = read(official_task("mnli"), path, on_error="skip")
     assert [example.label for example in examples] == ["entailment", "neutral", "contradiction"]
     assert [example.id for example in examples] == ["10", "11", "12"]
-    assert faults == [(4, "label `-1` is none of contradiction, entailment, neutral")]
+    assert bad_rows == [(4, "label `-1` is none of contradiction, entailment, neutral")]
 
 
 @pytest.mark.parametrize("form", ["joined", "list", "columns"])
@@ -270,18 +270,18 @@ def test_several_labels(tmp_path, form):
         path = table(
             tmp_path / "a.tsv", ("text", "x", "y"), ("s", "1", "0"), ("t", "1", "1"), ("u", "0", "0"), ("v", "2", "0")
         )
-        task, fault = task_of("multilabel", label="x,y"), "`x` is `2`, neither 0 nor 1"
+        task, wanted = task_of("multilabel", label="x,y"), "`x` is `2`, neither 0 nor 1"
     elif form == "list":
         path = tmp_path / "a.jsonl"
         rows = [("s", ["x"]), ("t", ["y", "x", "x"]), ("u", []), ("v", "[x")]
         path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
-        task, fault = task_of("multilabel"), "`[x` is no list of labels"
+        task, wanted = task_of("multilabel"), "`[x` is no list of labels"
     else:
         path = table(tmp_path / "a.tsv", ("text", "label"), ("s", "x"), ("t", "y, x"), ("u", ""))
-        task, fault = task_of("multilabel"), None
-    examples, faults = read(task, path, on_error="skip")
+        task, wanted = task_of("multilabel"), None
+    examples, bad_rows = read(task, path, on_error="skip")
     assert [set(example.label) for example in examples] == [{"x"}, {"x", "y"}, set()]
-    assert [reason for _, reason in faults] == ([fault] if fault else [])
+    assert [reason for _, reason in bad_rows] == ([wanted] if wanted else [])
     task = task.fitted(examples)
     assert task.labels == ("x", "y")
     assert task.features(examples, TOKENIZER, labelled=True).per_sequence["labels"].tolist() == [[1, 0], [1, 1], [0, 0]]
@@ -424,9 +424,9 @@ def test_rows_that_cannot_be_used(tmp_path):
     path.write_bytes(
         b"id\ttext\tlabel\n1\tgood\t0\n2\t \t1\n3\tno label\t\n1\tagain\t1\n4\tshort\n5\tbroken \xff\t1\n6\tlast\t1\n"
     )
-    examples, faults = read(task_of(id="id"), path, split="dev", on_error="skip")
+    examples, bad_rows = read(task_of(id="id"), path, split="dev", on_error="skip")
     assert [(example.id, example.text) for example in examples] == [("1", "good"), ("6", "last")]
-    assert faults == [
+    assert bad_rows == [
         (3, "`text` is empty"), (4, "`label` is empty"), (5, "id `1` again, as in line 2"),
         (6, "2 fields, but the table has 3 columns"), (7, "bytes that are not UTF-8"),
     ]  # fmt: skip
@@ -437,9 +437,9 @@ def test_rows_that_cannot_be_used(tmp_path):
 
 def test_numbers_that_are_none(tmp_path):
     path = table(tmp_path / "a.tsv", ("text", "label"), ("a", "1.5"), ("b", "high"), ("c", "nan"), ("d", "-2e1"))
-    examples, faults = read(task_of("regression"), path, on_error="skip")
+    examples, bad_rows = read(task_of("regression"), path, on_error="skip")
     assert [example.label for example in examples] == [1.5, -20.0]
-    assert faults == [(3, "`label` is `high`, not a number"), (4, "`label` is `nan`, not a number")]
+    assert bad_rows == [(3, "`label` is `high`, not a number"), (4, "`label` is `nan`, not a number")]
 
 
 def test_an_empty_second_text(tmp_path):

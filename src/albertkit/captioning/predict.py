@@ -17,7 +17,7 @@ from albertkit.captioning.contact_sheet import write_contact_sheet
 from albertkit.captioning.data import Clip, frames_of
 from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.options import PredictCaptionsOptions
-from albertkit.data.bad_rows import Fault, Faults
+from albertkit.data.bad_rows import BadRow, BadRows
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.files import atomic_file, check_new_file
 from albertkit.frame.command import takes
@@ -96,10 +96,11 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
         check_new_file(out)
     captioner = open_captioner(options.model, options.backbone, options.device)
     _, sampling = captioner.require_backbone()
-    clips, faults = _clips(options.videos)
+    clips, bad_rows = _clips(options.videos)
     found: list[PredictedClip] = []
     skipped: list[tuple[str, AlbertKitError]] = [
-        (fault.where, DataError("bad-row", f"`{fault.file}`, {fault.where}: {fault.reason}")) for fault in faults
+        (bad_row.where, DataError("bad-row", f"`{bad_row.file}`, {bad_row.where}: {bad_row.reason}"))
+        for bad_row in bad_rows
     ]
     captioner.model.eval()
     names: set[str] = set()
@@ -125,13 +126,13 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
     return PredictReport(found, skipped)
 
 
-def _clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[Fault]]:
+def _clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[BadRow]]:
     """Return the clips that inputs name, each with a key of its own, and what of lists cannot be used."""
     clips: list[Clip] = []
-    faults = Faults("skip")
+    bad_rows = BadRows("skip")
     for given in map(Path, inputs):
         if given.is_dir() or given.suffix.lower() in LISTS:
-            for split, of_split in read_splits(given, faults=faults).items():
+            for split, of_split in read_splits(given, bad_rows=bad_rows).items():
                 several = {clip.key for clip in clips} & {clip.key for clip in of_split}
                 clips += [
                     replace(clip, key=f"{split}-{clip.key}") if clip.key in several else clip for clip in of_split
@@ -139,7 +140,7 @@ def _clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[Fault]]:
         else:
             clips.append(Clip(key=given.stem, source=given))
     keys: set[str] = set()
-    return [replace(clip, key=unused(clip.key, keys)) for clip in clips], faults.found
+    return [replace(clip, key=unused(clip.key, keys)) for clip in clips], bad_rows.found
 
 
 def unused(name: str, taken: set[str]) -> str:

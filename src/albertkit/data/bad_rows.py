@@ -17,7 +17,7 @@ class Unusable(ValueError):
 
 
 @dataclass(frozen=True)
-class Fault:
+class BadRow:
     """One row that cannot be used.
 
     Attributes:
@@ -37,35 +37,38 @@ class Fault:
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", self.where or f"line {self.line:,}")
 
+    def __str__(self) -> str:
+        return f"{self.file}, {self.where}: {self.reason}"
+
 
 @dataclass
-class Faults:
-    """Collects faults, or stops at the first.
+class BadRows:
+    """Bad rows of input files, collected, or an error at the first.
 
     Attributes:
-        on_error: "stop" raises at the first fault, "skip" collects them.
-        found: What was found so far.
-        notes: What was done to whole files that a person should know; each thing once.
+        on_error: "stop" raises at the first bad row, "skip" collects them.
+        found: The bad rows so far.
+        notes: What was done to whole files and should be known; each thing once.
     """
 
     on_error: Literal["stop", "skip"] = "stop"
-    found: list[Fault] = field(default_factory=list)
+    found: list[BadRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def add(self, file: object, line: int, reason: str, hint: str = "", where: str = "") -> None:
-        """Note a row that cannot be used, or raise an error for it; arguments as in `Fault`."""
-        fault = Fault(str(file), line, reason, where, hint)
+        """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""
+        bad_row = BadRow(str(file), line, reason, where, hint)
         if self.on_error == "stop":
             raise DataError(
                 "bad-row",
-                f"`{file}`, {fault.where}: {reason}",
+                f"`{file}`, {bad_row.where}: {reason}",
                 hint or "mend the row, or leave such rows out with --on-error skip",
             )
-        self.found.append(fault)
+        self.found.append(bad_row)
 
     def lines(self) -> tuple[str, ...]:
         """Return a line for each bad row."""
-        return tuple(f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.found)
+        return tuple(map(str, self.found))
 
     def note(self, text: str) -> None:
         """Note what was done to a file."""

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, Literal, NamedTuple, Self
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.lines import LONGEST, NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.encodings import conversion
@@ -65,7 +65,7 @@ class Table:
         file: Path or URL.
         quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
             decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
-        faults: Collects every row that cannot be read. Default: such a row is an error.
+        bad_rows: Collects every row that cannot be read. Default: such a row is an error.
         lines_unless: Lists of columns, of one task: a `.txt` file, or one without an extension, that has none of these lists in
             its first line is read as a text a line, as a table with one column, the first one named. Default: a table.
 
@@ -81,14 +81,14 @@ class Table:
         file: str | os.PathLike[str],
         *,
         quoted: Quoting = None,
-        faults: Faults | None = None,
+        bad_rows: BadRows | None = None,
         lines_unless: Sequence[Sequence[str]] = (),
     ) -> None:
         if os.path.isdir(file):
             raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the table")
         self._stream = ByteStream(find_inputs([file])[0])
         self.path = self._stream.file.path
-        self._faults = faults if faults is not None else Faults()
+        self._bad_rows = bad_rows if bad_rows is not None else BadRows()
         self._number = 0
         self._more_fields = False  # than there are names
         self._has_lines = True  # a record is a line of the file, or its number is all that is known
@@ -191,11 +191,11 @@ class Table:
 
     def _bad(self, line: int, reason: str, hint: str) -> None:
         self._number += 1
-        self.add_fault(line, reason, hint)
+        self.add_bad_row(line, reason, hint)
 
-    def add_fault(self, line: int, reason: str, hint: str = "") -> None:
-        """Report a row that cannot be used; arguments as in `Row` and `Faults.add`."""
-        self._faults.add(self.path, line, reason, hint, "" if self._has_lines else f"record {line:,}")
+    def add_bad_row(self, line: int, reason: str, hint: str = "") -> None:
+        """Report a row that cannot be used; arguments as in `Row` and `BadRows.add`."""
+        self._bad_rows.add(self.path, line, reason, hint, "" if self._has_lines else f"record {line:,}")
 
     def close(self) -> None:
         """Close the file; reading to the end does it, too."""
@@ -329,7 +329,7 @@ def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
 
 
 def _items(stream: ByteStream) -> Iterator[tuple[int, Any]]:
-    """Yield the items of one array, decoded one at a time. What stands after a fault cannot be read."""
+    """Yield the items of one array, decoded one at a time. What stands after an item that is no JSON cannot be read."""
     rest = lines(stream)
     text, place, number = "", 0, 0
     while True:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
 from albertkit.errors import ConfigError, DataError
@@ -21,11 +21,11 @@ _TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$"
 _FIRST_LINES = 1000  # lines
 
 
-def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:
+def read_texts(file: Path, columns: Columns, count: int | None, bad_rows: BadRows) -> list[tuple[str, ...]]:
     """Read rows of `count` texts, or as many as are named or stand in the first line, from lines or a table.
 
     A table whose columns are not named has no header, and all its fields are texts. A file of one text a row is no table, but
-    lines, whatever they hold but tabs in each; empty ones are passed over. `faults` is told of rows with another number of
+    lines, whatever they hold but tabs in each; empty ones are passed over. `bad_rows` collects rows with another number of
     fields, or an empty text.
     """
     if columns.label is not None or columns.id is not None:
@@ -36,7 +36,7 @@ def read_texts(file: Path, columns: Columns, count: int | None, faults: Faults) 
         rows = [(line,) for line in read_lines(file) if line.strip()]
         _refuse_tabs(file, rows)
     else:
-        rows = _read_table(file, columns, count, faults)
+        rows = _read_table(file, columns, count, bad_rows)
     if not rows:
         raise DataError("too-little-data", f"`{file}` holds no text", "name a file with texts")
     return rows
@@ -58,9 +58,9 @@ def _refuse_tabs(file: Path, lines: Sequence[tuple[str, ...]]) -> None:
         )
 
 
-def _read_table(file: Path, columns: Columns, count: int | None, faults: Faults) -> list[tuple[str, ...]]:
+def _read_table(file: Path, columns: Columns, count: int | None, bad_rows: BadRows) -> list[tuple[str, ...]]:
     rows = []
-    with Table(file, quoted=columns.quoted, faults=faults) as table:
+    with Table(file, quoted=columns.quoted, bad_rows=bad_rows) as table:
         wanted = [name for name in (columns.text, columns.pair) if name is not None]
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
@@ -79,7 +79,7 @@ def _read_table(file: Path, columns: Columns, count: int | None, faults: Faults)
             if all(text.strip() for text in texts):
                 rows.append(texts)
             else:
-                table.add_fault(row.line, f"`{wanted[[bool(t.strip()) for t in texts].index(False)]}` is empty")
+                table.add_bad_row(row.line, f"`{wanted[[bool(t.strip()) for t in texts].index(False)]}` is empty")
     if columns.text is None and rows:
         refuse_other_columns(file, wanted, rows)
     return rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
 from albertkit.embeddings.metrics import unit_vectors
@@ -65,9 +65,9 @@ def embedding_map(options: MapOptions) -> MapReport:
     """
     input, given = Path(options.input), options.columns
     check_page_file(options.out)
-    faults = Faults(options.on_error)
+    bad_rows = BadRows(options.on_error)
     sample = _Sample(MOST_POINTS)
-    sample.add(_labelled_texts(input, given, faults))
+    sample.add(_labelled_texts(input, given, bad_rows))
     texts, labels = sample.texts()
     if len(texts) < 3:
         raise DataError(
@@ -83,7 +83,7 @@ def embedding_map(options: MapOptions) -> MapReport:
         options.out,
         len(texts),
         sample.seen,
-        len(faults.found),
+        len(bad_rows.found),
         variance,
         loaded.num_truncated(texts),
         loaded.description,
@@ -179,7 +179,7 @@ class _Sample:
         return [text for text, _ in ordered], [label for _, (_, label) in ordered]
 
 
-def _labelled_texts(file: Path, columns: Columns, faults: Faults) -> Iterable[tuple[str, str]]:
+def _labelled_texts(file: Path, columns: Columns, bad_rows: BadRows) -> Iterable[tuple[str, str]]:
     """Texts and names, one after the other."""
     if columns.id is not None:
         raise ConfigError("conflicting-options", "points have no id", "leave --id out")
@@ -191,7 +191,7 @@ def _labelled_texts(file: Path, columns: Columns, faults: Faults) -> Iterable[tu
         yield from ((line.strip(), "") for line in read_lines(file) if line.strip())
         return
     sides = [name for name in (columns.text, columns.pair) if name is not None]
-    with Table(file, quoted=columns.quoted, faults=faults) as table:
+    with Table(file, quoted=columns.quoted, bad_rows=bad_rows) as table:
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
         for row in table.rows([*sides, *([columns.label] if columns.label else [])]):
@@ -199,7 +199,7 @@ def _labelled_texts(file: Path, columns: Columns, faults: Faults) -> Iterable[tu
                 if text := row.values[side].strip():
                     yield text, row.values[columns.label] if columns.label else ""
                 else:
-                    table.add_fault(row.line, f"`{side}` is empty")
+                    table.add_bad_row(row.line, f"`{side}` is empty")
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from torch import Tensor
 from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import load_model
 from albertkit.corpus.builtin import builtin_documents
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines import load_engine, on_engine
@@ -189,7 +189,7 @@ def compare(
         raise CheckpointError("wrong-model", f"`{folder}` makes vectors: there is no task to score", "leave --data out")
     task, _, tokenizer = load_task_model(folder)
     file, split = file_of(task, Path(data), split)
-    examples = read_split(task, file, split, Faults())
+    examples = read_split(task, file, split, BadRows())
     features = task.features(examples, tokenizer, labelled=False)
     points, choices = [], []
     for one in (model, form):

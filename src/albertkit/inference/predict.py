@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from albertkit.captioning.folder import is_captioner_folder
-from albertkit.data.bad_rows import Fault, Faults
+from albertkit.data.bad_rows import BadRow, BadRows
 from albertkit.data.given import STANDARD_INPUT, as_files, is_standard_output
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
@@ -61,14 +61,14 @@ class PredictReport(CommandResult):
 
     written: tuple[Path, ...]
     examples: int
-    left_out: tuple[Fault, ...]
+    left_out: tuple[BadRow, ...]
     notes: tuple[str, ...] = ()
     truncated: int = 0
 
     @property
     def left_out_lines(self) -> list[str]:
         """A line for each row that could not be used."""
-        return [f"{fault.file}, {fault.where}: {fault.reason}" for fault in self.left_out]
+        return list(map(str, self.left_out))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -130,8 +130,8 @@ def _predict_task(options: PredictOptions) -> PredictReport:
         check_new_file(target) if folder is None else check_new_folder(folder)
     if top is not None and top < 1:
         raise ConfigError("bad-value", f"top is {top}, it must be at least 1", "leave --top out for all probabilities")
-    faults = Faults(options.on_error)
-    loaded = ready_model(options.model, options.precision, options.device, faults, options.input)
+    bad_rows = BadRows(options.on_error)
+    loaded = ready_model(options.model, options.precision, options.device, bad_rows, options.input)
     loaded = loaded._replace(task=with_columns(loaded.task, options.columns))
     task = loaded.task
     if kind in _SEPARATORS and not isinstance(task, TextTask):
@@ -145,22 +145,22 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     kept: list[Result] = []  # the task's own files are written as a whole
     with as_files(options.input) as given, _writer(records) as stream:
         file, split = file_of(task, given, options.split)
-        rows = _rows_of(task, file, split, faults, with_columns=kind in _SEPARATORS)
+        rows = _rows_of(task, file, split, bad_rows, with_columns=kind in _SEPARATORS)
         answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
         write = _table_writer(stream, _SEPARATORS[kind], task) if kind in _SEPARATORS else _line_writer(stream)
         counts = _Counts()
-        for row, result in counts.of(answer_rows(rows, answer, str(file), faults)):
+        for row, result in counts.of(answer_rows(rows, answer, str(file), bad_rows)):
             write(with_top(result, top), row)
             if folder is not None:
                 kept.append(with_top(result, top))
-        if counts.examples == 0 and not faults.found:
+        if counts.examples == 0 and not bad_rows.found:
             raise DataError("too-little-data", f"`{file}` has nothing to predict", "name a file with examples")
     written = [] if records is None else [records]
     if folder is not None:
         written += [path for path in task.write(folder, kept, split=split) if path != records]
     if counts.truncated:
-        faults.note(truncation_line(counts.truncated, counts.examples, task))
-    return counts.report(written, faults)
+        bad_rows.note(truncation_line(counts.truncated, counts.examples, task))
+    return counts.report(written, bad_rows)
 
 
 def _predict(options: PredictOptions) -> PredictReport:
@@ -177,23 +177,23 @@ def _predict(options: PredictOptions) -> PredictReport:
             given = stack.enter_context(as_files(given))
         file = _only_file(STANDARD_INPUT if given == "-" else given)
         pipeline = text_pipeline(options.model, options.kind, options.precision, options.device)
-        faults, asked = Faults(options.on_error), top_options(pipeline, options.top)
+        bad_rows, asked = BadRows(options.on_error), top_options(pipeline, options.top)
         for note in pipeline.notes:
-            faults.note(note)
+            bad_rows.note(note)
         counts = _Counts()
         stream = stack.enter_context(_writer(out))
 
         def answer(inputs: Sequence[Any]) -> list[Result]:
             return pipeline.answer(inputs, options.batch_tokens, **asked)
 
-        rows = _parsed(pipeline, read_values(file, faults), file.path, faults)
-        for row, result in counts.of(answer_rows(rows, answer, file.path, faults)):
+        rows = _parsed(pipeline, read_values(file, bad_rows), file.path, bad_rows)
+        for row, result in counts.of(answer_rows(rows, answer, file.path, bad_rows)):
             record = {"line": row.line, **plain(with_top(result, options.top))}
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
     if counts.truncated:
         texts = f"{counts.truncated:,} of {counts.examples:,} texts"
-        faults.note(f"{texts} are longer than the model reads; the end was not read")
-    return counts.report([] if out is None else [out], faults)
+        bad_rows.note(f"{texts} are longer than the model reads; the end was not read")
+    return counts.report([] if out is None else [out], bad_rows)
 
 
 @dataclass
@@ -209,35 +209,35 @@ class _Counts:
             self.truncated += bool(result.get("truncated"))
             yield row, result
 
-    def report(self, written: Iterable[Path], faults: Faults) -> PredictReport:
-        found, notes = tuple(faults.found), tuple(faults.notes)
+    def report(self, written: Iterable[Path], bad_rows: BadRows) -> PredictReport:
+        found, notes = tuple(bad_rows.found), tuple(bad_rows.notes)
         return PredictReport(tuple(written), self.examples, found, notes, self.truncated)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def answer_rows(rows: Iterator[Row], answer: Answer, path: str, faults: Faults) -> Iterator[tuple[Row, Result]]:
+def answer_rows(rows: Iterator[Row], answer: Answer, path: str, bad_rows: BadRows) -> Iterator[tuple[Row, Result]]:
     """Answer rows of any number, a chunk at a time; those that cannot be answered are bad rows of the file `path`."""
     while chunk := list(islice(rows, CHUNK)):
-        yield from _answered(chunk, answer, path, faults)
+        yield from _answered(chunk, answer, path, bad_rows)
 
 
-def _answered(chunk: list[Row], answer: Answer, path: str, faults: Faults) -> list[tuple[Row, Result]]:
+def _answered(chunk: list[Row], answer: Answer, path: str, bad_rows: BadRows) -> list[tuple[Row, Result]]:
     """Halve a chunk whose features cannot be made, until the row is found."""
     try:
         return list(zip(chunk, answer([row.value for row in chunk]), strict=True))
     except DataError as error:
         if len(chunk) == 1:
-            _add(faults, path, chunk[0].line, error)
+            _add(bad_rows, path, chunk[0].line, error)
             return []
         half = len(chunk) // 2
-        parts = (_answered(part, answer, path, faults) for part in (chunk[:half], chunk[half:]))
+        parts = (_answered(part, answer, path, bad_rows) for part in (chunk[:half], chunk[half:]))
         return [answered for part in parts for answered in part]
 
 
-def _add(faults: Faults, path: str, line: int, error: DataError) -> None:
-    faults.add(path, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip")
+def _add(bad_rows: BadRows, path: str, line: int, error: DataError) -> None:
+    bad_rows.add(path, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip")
 
 
 def with_top(result: Result, top: int | None) -> Result:
@@ -274,16 +274,16 @@ def text_pipeline(model: str | Path, kind: str | None, precision: Precision, dev
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _rows_of(task: Task, file: Path, split: str, faults: Faults, with_columns: bool) -> Iterator[Row]:
+def _rows_of(task: Task, file: Path, split: str, bad_rows: BadRows, with_columns: bool) -> Iterator[Row]:
     """The examples of a task's file; if wanted, with the values of all columns."""
     if with_columns and isinstance(task, TextTask):
-        pairs = task.rows(file, split=split, labelled=False, faults=faults, whole=True)
+        pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, whole=True)
         return (Row(number, example, columns) for number, (example, columns) in enumerate(pairs, 1))
-    examples = task.examples(file, split=split, labelled=False, faults=faults)
+    examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)
     return (Row(number, example, {}) for number, example in enumerate(examples, 1))
 
 
-def read_values(file: InputFile, faults: Faults) -> Iterator[Row]:
+def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[Row]:
     """Yield the values of the lines of a file; lines that hold none are bad rows."""
     extension = next((part for part in reversed(file.name.lower().split(".")) if part in EXTENSIONS), "txt")
     if extension in _TABLES:
@@ -292,24 +292,24 @@ def read_values(file: InputFile, faults: Faults) -> Iterator[Row]:
     with ByteStream(file) as stream:
         for number, line in lines(stream):
             if has_half_characters(line):
-                faults.add(file.path, number, NOT_UTF8, not_utf8(file.path))
+                bad_rows.add(file.path, number, NOT_UTF8, not_utf8(file.path))
             elif extension not in _JSON:
                 yield Row(number, line, {})
             elif line and not line.isspace():
                 try:
                     value = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    faults.add(file.path, number, not_json(error))
+                    bad_rows.add(file.path, number, not_json(error))
                 else:
                     yield Row(number, value, {})
 
 
-def _parsed(pipeline: Pipeline[Any], rows: Iterator[Row], path: str, faults: Faults) -> Iterator[Row]:
+def _parsed(pipeline: Pipeline[Any], rows: Iterator[Row], path: str, bad_rows: BadRows) -> Iterator[Row]:
     for row in rows:
         try:
             yield row._replace(value=pipeline.parse(row.value))
         except DataError as error:
-            _add(faults, path, row.line, error)
+            _add(bad_rows, path, row.line, error)
 
 
 def _only_file(input: str | os.PathLike[str]) -> InputFile:

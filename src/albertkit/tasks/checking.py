@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import Fault, Faults, counted
+from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.given import Data
@@ -63,10 +63,10 @@ def check_task(
 ) -> CheckReport:
     """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
     check_not_swapped(model, data)
-    settings, faults, folder = settings or FinetuneSettings(), Faults(on_error), local_folder(model)
+    settings, bad_rows, folder = settings or FinetuneSettings(), BadRows(on_error), local_folder(model)
     settings.check()
     found = task if isinstance(task, Task) else find_task(task, columns)
-    read = read_given(found, data, dev, settings.held_out, False, faults)
+    read = read_given(found, data, dev, settings.held_out, False, bad_rows)
     config = AlbertConfig.from_pretrained(folder)
     resolved, _ = settings.resolve(read.task.name, config, len(read.train))
     ready = configured(read.task, resolved)
@@ -75,7 +75,7 @@ def check_task(
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     report = check_data(ready, examples, tokenizer)
     counting = counting_baseline(ready.kind, read.train, read.dev, tokenizer) if ready.kind in KINDS else {}
-    return replace(report, findings=(*_unusable(faults.found), *report.findings), counting=counting)
+    return replace(report, findings=(*_unusable(bad_rows.found), *report.findings), counting=counting)
 
 
 def run_finetune(options: FinetuneCommandOptions) -> CheckReport | FinetuneResult:
@@ -89,10 +89,10 @@ def run_finetune(options: FinetuneCommandOptions) -> CheckReport | FinetuneResul
     return finetune(options)
 
 
-def _unusable(found: Sequence[Fault]) -> Iterator[str]:
+def _unusable(found: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if found:
-        listed = "; ".join(f"`{Path(fault.file).name}`, {fault.where}: {fault.reason}" for fault in found[:MOST_SHOWN])
+        listed = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in found[:MOST_SHOWN])
         more = f"; and {len(found) - MOST_SHOWN:,} more" if len(found) > MOST_SHOWN else ""
         rows, them = counted(len(found), "row"), "it" if len(found) == 1 else "the first of them"
         yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listed}{more}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.data.bad_rows import Fault, Faults, counted
+from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.features import Features
 from albertkit.data.given import Data, as_files
 from albertkit.errors import DataError
@@ -58,13 +58,13 @@ def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
     )
 
 
-def read_split(task: Task, file: Path, split: str, faults: Faults, labelled: bool = True) -> list[Any]:
+def read_split(task: Task, file: Path, split: str, bad_rows: BadRows, labelled: bool = True) -> list[Any]:
     """All examples of a file."""
-    before = len(faults.found)
-    examples = list(task.examples(file, split=split, labelled=labelled, faults=faults))
+    before = len(bad_rows.found)
+    examples = list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows))
     if examples:
         return examples
-    if found := faults.found[before:]:
+    if found := bad_rows.found[before:]:
         raise DataError(
             "too-little-data",
             f"`{file}` holds no example that can be used; {found[0].where}: {found[0].reason}",
@@ -75,7 +75,9 @@ def read_split(task: Task, file: Path, split: str, faults: Faults, labelled: boo
     )
 
 
-def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibrate: bool, faults: Faults) -> TaskData:
+def read_data(
+    task: Task, data: Path, dev: Path | None, held_out: float, calibrate: bool, bad_rows: BadRows
+) -> TaskData:
     """Read the examples of a training."""
     files = task.files(data)
     if "train" not in files:
@@ -84,30 +86,30 @@ def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibra
             f"there is no training file in `{data}` (found: {', '.join(sorted(files)) or 'nothing'})",
             "name the training file itself as DATA, and another with --dev",
         )
-    train = read_split(task, files["train"], "train", faults)
+    train = read_split(task, files["train"], "train", bad_rows)
     notes = []
     split = next((name for name in files if name.startswith("dev")), None)
     if dev is not None:
-        dev_examples, where = read_split(task, dev, "dev", faults), f"`{dev}`"
+        dev_examples, where = read_split(task, dev, "dev", bad_rows), f"`{dev}`"
         dev_name = dev.name
     elif split:
-        dev_examples, where = read_split(task, files[split], split, faults), f"`{files[split].name}`"
+        dev_examples, where = read_split(task, files[split], split, bad_rows), f"`{files[split].name}`"
         dev_name = files[split].name
     else:
         try:
             train, dev_examples = _hold_out(train, held_out, data)
         except DataError as error:
-            if not faults.found:
+            if not bad_rows.found:
                 raise
             raise DataError(
-                error.slug, f"{error.message}; {left_out_line(faults.found)}", "mend these rows first"
+                error.slug, f"{error.message}; {left_out_line(bad_rows.found)}", "mend these rows first"
             ) from None
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = f"{files['train'].name}, held out"
     notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
-    if faults.found:
-        notes.append(left_out_line(faults.found))
-    notes += faults.notes
+    if bad_rows.found:
+        notes.append(left_out_line(bad_rows.found))
+    notes += bad_rows.notes
     task = task.fitted(train)
     calibration: list[Any] = []
     if calibrate:
@@ -117,13 +119,13 @@ def read_data(task: Task, data: Path, dev: Path | None, held_out: float, calibra
     return TaskData(task, train, dev_examples, calibration, notes, dev_name)
 
 
-def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, faults: Faults) -> TaskData:
+def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, bad_rows: BadRows) -> TaskData:
     """As `read_data`, of data that may be at an address or in memory; see `as_files`."""
     with as_files(data) as given, nullcontext() if dev is None else as_files(dev) as dev_file:
-        return read_data(task, given, dev_file, held_out, calibrate, faults)
+        return read_data(task, given, dev_file, held_out, calibrate, bad_rows)
 
 
-def left_out_line(found: Sequence[Fault]) -> str:
+def left_out_line(found: Sequence[BadRow]) -> str:
     """Return the line about rows that cannot be used."""
     return f"rows left out: {len(found):,} (the first: {found[0].where}, {found[0].reason})"
 

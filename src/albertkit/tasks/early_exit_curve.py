@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import LabelledBatch
 from albertkit.data.given import as_files
 from albertkit.engines import load_engine, on_engine
@@ -105,7 +105,7 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     rules = [ExitRule.parse(text) for text in map(str, options.rule)]
     task, loaded, tokenizer = load_task_model(options.model)
     with as_files(options.data) as given:
-        examples = read_split(task, *file_of(task, given, options.split), Faults())
+        examples = read_split(task, *file_of(task, given, options.split), BadRows())
     exits = ExitHeads.load(task_folder(options.model), loaded)  # type: ignore[arg-type]
     features = task.features(examples, tokenizer, labelled=False)
     engine = load_engine(loaded, options.precision)

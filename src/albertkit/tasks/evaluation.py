@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import truncated_tokens
 from albertkit.data.given import Data, as_files
 from albertkit.engines import load_engine, on_engine
@@ -37,12 +37,12 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         raise ConfigError("conflicting-options", fact, hint)
     if options.out is not None:
         check_new_folder(options.out)
-    faults = Faults(options.on_error)
-    loaded = ready_model(options.model, options.precision or "auto", options.device, faults, options.data)
+    bad_rows = BadRows(options.on_error)
+    loaded = ready_model(options.model, options.precision or "auto", options.device, bad_rows, options.data)
     task = with_columns(loaded.task, options.columns)
     with as_files(options.data) as given:
         file, split = file_of(task, given, options.split)
-        examples = read_split(task, file, split, faults)
+        examples = read_split(task, file, split, bad_rows)
     features = task.features(examples, loaded.tokenizer, labelled=False)
     outputs = run_model(loaded.model, task, features, options.batch_tokens)
     predictions = task.predictions(examples, features, outputs)
@@ -50,12 +50,12 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         task = task.calibrated(examples, predictions, "dev")
         predictions = task.predictions(examples, features, outputs)
     if truncated := len(truncated_tokens(features)):
-        faults.note(truncation_line(truncated, len(examples), task))
-    if faults.found:
-        faults.note(left_out_line(faults.found))
+        bad_rows.note(truncation_line(truncated, len(examples), task))
+    if bad_rows.found:
+        bad_rows.note(left_out_line(bad_rows.found))
     scores, details = task.score(examples, predictions), task.details(examples, predictions)
-    if faults.notes:
-        details = {**details, "notes": [*details.get("notes", ()), *faults.notes]}
+    if bad_rows.notes:
+        details = {**details, "notes": [*details.get("notes", ()), *bad_rows.notes]}
     result = FinetuneResult(
         model=Path(options.model),
         task=task.name,
@@ -72,7 +72,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     return result
 
 
-def ready_model(model: str | Path, precision: Precision, device: str, faults: Faults, data: Data) -> TaskModel:
+def ready_model(model: str | Path, precision: Precision, device: str, bad_rows: BadRows, data: Data) -> TaskModel:
     """Load the model of a folder on an engine; what the engine fell back from is noted."""
     check_not_swapped(model, data)
     loaded = load_task_model(model)
@@ -82,7 +82,7 @@ def ready_model(model: str | Path, precision: Precision, device: str, faults: Fa
     loaded.model.to(world.device)
     engine = load_engine(loaded.model, precision)
     for note in engine.notes:
-        faults.note(note)
+        bad_rows.note(note)
     return loaded._replace(model=on_engine(loaded.model, engine))
 
 

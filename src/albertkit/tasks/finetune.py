@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.data.stream import ExampleStream
 from albertkit.errors import ConfigError
@@ -121,14 +121,14 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         ConfigError: unknown-name, bad-value, no-device. DataError: what reading raises.
         MachineError: not-finite, if no retry is left.
     """
-    task, settings, faults = options.task, options.settings, Faults(options.on_error)
+    task, settings, bad_rows = options.task, options.settings, BadRows(options.on_error)
     settings.check()
     check_not_swapped(options.model, options.data)
     name = task if isinstance(task, str) else task.name
     with open_run(options.out, settings, f"fine-tuning {name}", options.resume) as run:
         found = task if isinstance(task, Task) else find_task(task, options.columns)
         calibrate = settings.threshold_from == "train"
-        examples = read_given(found, options.data, options.dev, settings.held_out, calibrate, faults)
+        examples = read_given(found, options.data, options.dev, settings.held_out, calibrate, bad_rows)
         return run.of_seeds(lambda one: _finetune_once(one, examples, options.model))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from albertkit.data.bad_rows import Faults, Unusable
+from albertkit.data.bad_rows import BadRows, Unusable
 from albertkit.data.columns import IDS
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.tables import Table
@@ -60,7 +60,7 @@ def score_file(options: ScoreOptions) -> Scores:
     gold: File | None = options.gold
     if options.out is not None:
         check_new_folder(options.out)
-    faults = Faults(options.on_error)
+    bad_rows = BadRows(options.on_error)
     name = task if isinstance(task, str) else task.name
     if (options.label or options.id) and name not in TABLES:
         hint = "leave out --label-column and --id-column"
@@ -72,9 +72,9 @@ def score_file(options: ScoreOptions) -> Scores:
         found, gold = found.with_changes(tag_column=-2), predictions
     labelled = _needed(gold)
     if found is None:
-        results = _score_table(name, predictions, labelled, options.label, options.id, faults)
+        results = _score_table(name, predictions, labelled, options.label, options.id, bad_rows)
     else:
-        examples = read_split(found, Path(labelled), "dev", faults)
+        examples = read_split(found, Path(labelled), "dev", bad_rows)
         if isinstance(found, AnswerTask):
             results = score_answers(
                 predictions,
@@ -87,9 +87,9 @@ def score_file(options: ScoreOptions) -> Scores:
         else:
             results = _results(found, examples, found.read_predictions(predictions, examples))
     results = {"task": name if found is None else found.name, **results}
-    if faults.found:
-        first = faults.found[0]
-        fact = f"rows of the gold file left out: {len(faults.found):,}, the first: {first.where}, {first.reason}"
+    if bad_rows.found:
+        first = bad_rows.found[0]
+        fact = f"rows of the gold file left out: {len(bad_rows.found):,}, the first: {first.where}, {first.reason}"
         results["notes"].append(fact)
     if options.out is not None:
         save_results(results, options.out, results["task"])
@@ -120,13 +120,13 @@ def _results(task: Task, examples: Sequence[Any], records: Sequence[dict[str, An
 
 
 def _score_table(
-    name: str, file: File, gold: File, label: str | None, id: str | None, faults: Faults
+    name: str, file: File, gold: File, label: str | None, id: str | None, bad_rows: BadRows
 ) -> dict[str, Any]:
     """Score a table against another one: the texts play no part, and the labels are those that occur."""
     if label is None:
         fact = f"no column is named for the label of `{name}`"
         raise ConfigError("missing-column", fact, "name it with --label-column")
-    examples = list(_labelled_rows(name, gold, label, id, faults))
+    examples = list(_labelled_rows(name, gold, label, id, bad_rows))
     if not examples:
         raise DataError("too-little-data", f"`{gold}` has no row that can be used", "name the labelled file")
     task = TABLES[name](name=name)
@@ -142,14 +142,14 @@ def _score_table(
     return _results(task.with_changes(labels=sorted_labels({*own, *predicted})), examples, records, note)
 
 
-def _labelled_rows(name: str, gold: File, label: str, id: str | None, faults: Faults) -> Iterator[TextExample]:
-    with Table(gold, quoted="look", faults=faults) as table:
+def _labelled_rows(name: str, gold: File, label: str, id: str | None, bad_rows: BadRows) -> Iterator[TextExample]:
+    with Table(gold, quoted="look", bad_rows=bad_rows) as table:
         ids = [id] if id else [name for name in IDS if name in table.columns and name != label][:1]
         for row in table.rows([label, *ids]):
             try:
                 value = _label(name, row.values[label].strip(), label, gold)
             except Unusable as error:
-                table.add_fault(row.line, *error.args)
+                table.add_bad_row(row.line, *error.args)
             else:
                 yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
 

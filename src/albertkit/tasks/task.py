@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 
@@ -73,14 +73,14 @@ class Task(ABC, Generic[AnyExample]):
         """
 
     @abstractmethod
-    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[AnyExample]:
+    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[AnyExample]:
         """Read a file, one example at a time, in its order.
 
         Args:
             file: One of `files`, or any file of the task's form; may be compressed.
             split: Which it is: some layouts have other columns in "test".
             labelled: Whether the labels are wanted. Without, a file need not have them.
-            faults: Told of each row that cannot be used.
+            bad_rows: Collects the rows that cannot be used.
         """
 
     def fitted(self, train: Sequence[AnyExample]) -> Self:

@@ -9,7 +9,7 @@ import pytest
 from albertkit.captioning.data.clip import Clip
 from albertkit.captioning.data.manifest import write_manifest
 from albertkit.captioning.data.reading import read_clips, read_splits
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 
 
@@ -97,17 +97,17 @@ def test_bad_lines(folder: Path, record: object, reason: str) -> None:
     assert caught.value.slug == "bad-row"
     assert f"`{manifest}`, line 2: " in str(caught.value)
     assert reason in str(caught.value)
-    faults = Faults("skip")
-    assert [clip.key for clip in read_clips(manifest, faults=faults)] == ["a.mp4", "sub/c d.mp4"]
-    assert len(faults.found) == 1
+    bad_rows = BadRows("skip")
+    assert [clip.key for clip in read_clips(manifest, bad_rows=bad_rows)] == ["a.mp4", "sub/c d.mp4"]
+    assert len(bad_rows.found) == 1
 
 
 @pytest.mark.parametrize("line", [b"{", b"\xff\xfe{}", b'{"video": "\xff.mp4"}', b"[" * 100_000, b"nul"])
 def test_lines_that_are_not_json(folder: Path, line: bytes) -> None:
     (folder / "data.jsonl").write_bytes(line + b"\n" + lines({"video": "a.mp4"}).encode())
-    faults = Faults("skip")
-    assert len(read_clips(folder / "data.jsonl", faults=faults)) == 1
-    assert faults.found[0].line == 1
+    bad_rows = BadRows("skip")
+    assert len(read_clips(folder / "data.jsonl", bad_rows=bad_rows)) == 1
+    assert bad_rows.found[0].line == 1
 
 
 def test_splits_of_a_folder(folder: Path) -> None:
@@ -140,14 +140,14 @@ def test_folder_of_videos(folder: Path) -> None:
     (folder / "b.txt").write_text("\n")
     (folder / "lonely.txt").write_text("x")
     (folder / "sub/c d.webm").write_bytes(b"x")
-    faults = Faults("skip")
-    assert [clip.key for clip in read_clips(folder, faults=faults)] == ["a"]
-    assert [fault.reason.split()[0] for fault in faults.found] == ["captions", "no", "c"]
+    bad_rows = BadRows("skip")
+    assert [clip.key for clip in read_clips(folder, bad_rows=bad_rows)] == ["a"]
+    assert [row.reason.split()[0] for row in bad_rows.found] == ["captions", "no", "c"]
     (folder / "a.txt").write_bytes(b"\xff")
-    faults = Faults("skip")
+    bad_rows = BadRows("skip")
     with pytest.raises(DataError, match="no clip that can be used"):
-        read_clips(folder, faults=faults)
-    assert "bytes that are not UTF-8" in [fault.reason for fault in faults.found]
+        read_clips(folder, bad_rows=bad_rows)
+    assert "bytes that are not UTF-8" in [row.reason for row in bad_rows.found]
 
 
 def test_folder_with_a_folder_for_each_split(folder: Path) -> None:
@@ -188,9 +188,9 @@ def test_msrvtt(folder: Path) -> None:
     content["sentences"].append({"video_id": "nobody", "caption": "x"})
     content["sentences"].append({"video_id": "a", "caption": " "})
     (folder / "videodatainfo.json").write_text(json.dumps(content))
-    faults = Faults("skip")
-    assert read_splits(folder / "videodatainfo.json", faults=faults) == splits
-    assert [fault.where for fault in faults.found] == ["caption 4", "caption 5", "video 4"]
+    bad_rows = BadRows("skip")
+    assert read_splits(folder / "videodatainfo.json", bad_rows=bad_rows) == splits
+    assert [row.where for row in bad_rows.found] == ["caption 4", "caption 5", "video 4"]
 
 
 def test_nothing_left_of_annotations_is_an_error(folder: Path) -> None:
@@ -202,15 +202,15 @@ def test_nothing_left_of_annotations_is_an_error(folder: Path) -> None:
     file.write_text(json.dumps(content))
     for split in (None, "train"):
         with pytest.raises(
-            DataError, match=r"for any split \(3 faults\); the first fault: video 1: no video `video0`"
+            DataError, match=r"for any split \(3 bad rows\); the first: video 1: no video `video0`"
         ) as caught:
-            read_splits(file, split, Faults("skip"))
+            read_splits(file, split, BadRows("skip"))
         assert caught.value.slug == "empty"
     content["videos"].append({"video_id": "a", "split": "validate"})
     file.write_text(json.dumps(content))
-    faults = Faults("skip")
-    assert list(read_splits(file, faults=faults)) == ["dev"]
-    assert faults.notes == [f"`{file}`: none of the 3 clips of train can be used, the split is left out"]
+    bad_rows = BadRows("skip")
+    assert list(read_splits(file, bad_rows=bad_rows)) == ["dev"]
+    assert bad_rows.notes == [f"`{file}`: none of the 3 clips of train can be used, the split is left out"]
 
 
 def video(path: Path) -> Path:
@@ -232,20 +232,20 @@ def test_vatex(tmp_path: Path) -> None:
     (tmp_path / "vatex_validation_v1.0.json").write_text(json.dumps(rows))
     private = [{"videoID": "Ptf_2VRj-V0_000122_000132"}]
     (tmp_path / "vatex_private_test_without_annotations.json").write_text(json.dumps(private))
-    faults = Faults("skip")
+    bad_rows = BadRows("skip")
     expected = [
         Clip(key="Ptf_2VRj-V0_000122_000132", source=cut, captions=("one", "two")),
         Clip(key="Kq3-PKqMCRk_000004_000014", source=whole, start=4.0, end=14.0, captions=("three",)),
     ]
-    found = read_splits(tmp_path, faults=faults)  # the folder of the annotations and their videos
+    found = read_splits(tmp_path, bad_rows=bad_rows)  # the folder of the annotations and their videos
     assert found == {"dev": expected, "test": [Clip(key=expected[0].key, source=cut)]}
     reasons = ["no video `gone_000000_000010` or `gone` below", "a caption is 5"]
-    assert [reason in fault.reason for reason, fault in zip(reasons, faults.found, strict=True)] == [True, True]
-    assert faults.notes == ["`chCap`, VATEX's Chinese captions, is not used"]
-    assert read_splits(tmp_path / "vatex_validation_v1.0.json", faults=Faults("skip")) == {"dev": expected}
+    assert [reason in bad_row.reason for reason, bad_row in zip(reasons, bad_rows.found, strict=True)] == [True, True]
+    assert bad_rows.notes == ["`chCap`, VATEX's Chinese captions, is not used"]
+    assert read_splits(tmp_path / "vatex_validation_v1.0.json", bad_rows=BadRows("skip")) == {"dev": expected}
     (tmp_path / "vatex_public_test_english_v1.1.json").write_text(json.dumps(rows))
     with pytest.raises(DataError, match="both hold clips of test") as caught:
-        read_splits(tmp_path, faults=Faults("skip"))
+        read_splits(tmp_path, bad_rows=BadRows("skip"))
     assert caught.value.slug == "ambiguous"
 
 
@@ -257,15 +257,15 @@ def test_msvd(folder: Path) -> None:
         "test": [{"video": "b", "caption": " "}, {"video": "gone", "caption": "v"}],
     }
     (folder / "msvd.json").write_text(json.dumps(content))
-    faults = Faults("skip")
-    assert read_splits(folder / "msvd.json", faults=faults) == {
+    bad_rows = BadRows("skip")
+    assert read_splits(folder / "msvd.json", bad_rows=bad_rows) == {
         "train": [
             Clip(key="a", source=folder / "a.mp4", captions=("x", "z")),
             Clip(key="b", source=folder / "b.mp4", captions=("y",)),
         ],
         "dev": [Clip(key="c d", source=folder / "sub/c d.mp4", captions=("w",))],
     }
-    assert [fault.where for fault in faults.found] == ["caption of test 1", "caption of test 2"]
+    assert [row.where for row in bad_rows.found] == ["caption of test 1", "caption of test 2"]
 
 
 def test_youcook2(tmp_path: Path) -> None:
@@ -280,15 +280,15 @@ def test_youcook2(tmp_path: Path) -> None:
         "fn9anlEL4FI": {"subset": "validation", "annotations": [steps[1], {"segment": [5], "id": 2, "sentence": "x"}]},
     }
     (tmp_path / "youcookii_annotations_trainval.json").write_text(json.dumps({"database": database}))
-    faults = Faults("skip")
-    assert read_splits(tmp_path, faults=faults) == {
+    bad_rows = BadRows("skip")
+    assert read_splits(tmp_path, bad_rows=bad_rows) == {
         "train": [
             Clip(key="GLd3aX16zBg_0", source=whole, start=90.0, end=102.5, captions=("spread margarine on bread",)),
             Clip(key="GLd3aX16zBg_1", source=whole, start=114.0, end=127.0, captions=("place cheese on the bread",)),
         ],
         "dev": [Clip(key="fn9anlEL4FI_1", source=cut, captions=("place cheese on the bread",))],
     }
-    assert [fault.reason for fault in faults.found] == ["segment is [5], it must be two numbers of seconds"]
+    assert [row.reason for row in bad_rows.found] == ["segment is [5], it must be two numbers of seconds"]
 
 
 def test_tvc(tmp_path: Path) -> None:
@@ -303,19 +303,19 @@ def test_tvc(tmp_path: Path) -> None:
     (tmp_path / "tvc_test_public_release.jsonl").write_text(lines(moment, {**moment, "ts": [9, 3]}))
     key = "friends_s01e03_seg02_clip_19_16.48_33.87"
     clip = Clip(key=key, source=episode, start=16.48, end=33.87, captions=("Phoebe smiles.", "She sits."))
-    faults = Faults("skip")
-    assert read_splits(tmp_path, faults=faults) == {
+    bad_rows = BadRows("skip")
+    assert read_splits(tmp_path, bad_rows=bad_rows) == {
         "dev": [clip],
         "test": [Clip(key=key, source=episode, start=16.48, end=33.87)],
     }
-    assert [fault.where for fault in faults.found] == ["line 2"]
+    assert [row.where for row in bad_rows.found] == ["line 2"]
     assert read_clips(tmp_path / "tvc_val_release.jsonl") == [clip]
 
 
 def test_a_folder_of_videos_without_texts_is_reported(folder: Path) -> None:
-    faults = Faults()
-    assert len(read_clips(folder, faults=faults)) == 3
-    assert faults.notes == [f"`{folder}`: no text lies beside a video, so none of the 3 clips has a caption"]
+    bad_rows = BadRows()
+    assert len(read_clips(folder, bad_rows=bad_rows)) == 3
+    assert bad_rows.notes == [f"`{folder}`: no text lies beside a video, so none of the 3 clips has a caption"]
 
 
 def test_coco(folder: Path) -> None:

@@ -23,7 +23,7 @@ from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.captioning.data.swinbert_writing import write_swinbert
 from albertkit.captioning.data.tsv import TsvFile, write_tsv
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 
 SAMPLING = FrameSampling(num_frames=4, size=16, rounding="round")
@@ -192,12 +192,12 @@ def write_composite(folder: Path, videos: list[Path]) -> None:
 def test_composite(tmp_path: Path, videos: list[Path]) -> None:
     """Keys are `_`.join([file of the shard, key]), as CompositeTSVFile.get_key has them."""
     write_composite(tmp_path, videos)
-    faults = Faults()
-    assert read_swinbert(tmp_path / "train.yaml", faults) == [
+    bad_rows = BadRows()
+    assert read_swinbert(tmp_path / "train.yaml", bad_rows) == [
         Clip(key=f"1.caption.tsv_{videos[2]}", source=videos[2], captions=("1 0 1", "1 0 0")),
         Clip(key=f"0.caption.tsv_{videos[1]}", source=videos[1], captions=("0 1 0",)),
     ]
-    assert faults.notes == [f"`{tmp_path / 'train.yaml'}`: `hw` is not used"]
+    assert bad_rows.notes == [f"`{tmp_path / 'train.yaml'}`: `hw` is not used"]
 
 
 def test_paths_from_above_and_tvc(tmp_path: Path, videos: list[Path]) -> None:
@@ -240,13 +240,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, clips: list[Clip]) -> None:
     write_swinbert(clips, tmp_path / "out", "train")
     rows = [TsvFile(tmp_path / "out/train.caption.tsv").row(n) for n in range(3)]
     write_tsv(tmp_path / "out/train.caption.tsv", [rows[1], rows[0], rows[2]])
-    faults = Faults("skip")
-    assert len(read_swinbert(path, faults)) == 1
-    assert ["its key is" in fault.reason for fault in faults.found] == [True, True]
+    bad_rows = BadRows("skip")
+    assert len(read_swinbert(path, bad_rows)) == 1
+    assert ["its key is" in row.reason for row in bad_rows.found] == [True, True]
     write_tsv(tmp_path / "out/train.caption.tsv", [[rows[0][0], "[{]"], [rows[1][0], '{"caption": "x"}'], rows[2]])
-    faults = Faults("skip")
-    assert len(read_swinbert(path, faults)) == 1
-    assert len(faults.found) == 2
+    bad_rows = BadRows("skip")
+    assert len(read_swinbert(path, bad_rows)) == 1
+    assert len(bad_rows.found) == 2
     Path(clips[3].source).unlink()
     with pytest.raises(DataError, match="no file"):
         read_swinbert(write_swinbert(clips, tmp_path / "out", "train"))

@@ -8,12 +8,12 @@ from typing import Any
 
 from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_key, as_span, find_above
 from albertkit.captioning.data.layouts import LAYOUTS, Place, Record, records
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.errors import DataError
 from albertkit.files import plain_file, read_json
 
 
-def read_annotations(path: Path, faults: Faults) -> dict[str, list[Clip]]:
+def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
     """Read such a file.
 
     A video is the one file below the file's folder with the name that the annotations give it; COCO's `file_name` is looked
@@ -22,7 +22,7 @@ def read_annotations(path: Path, faults: Faults) -> dict[str, list[Clip]]:
     cut from, and are not used.
     """
     found = records(
-        _content(path), lambda number, where, reason: faults.add(path, number, reason, where=where), faults.note
+        _content(path), lambda number, where, reason: bad_rows.add(path, number, reason, where=where), bad_rows.note
     )
     if found is None:
         raise DataError(
@@ -41,13 +41,15 @@ def read_annotations(path: Path, faults: Faults) -> dict[str, list[Clip]]:
             if clip.key in seen:
                 raise ValueError(f"`{clip.key}` is named twice")
         except ValueError as error:
-            faults.add(path, record.number, str(error), where=record.where)
+            bad_rows.add(path, record.number, str(error), where=record.where)
             continue
         seen.add(clip.key)
         splits[record.split].append(clip)
     for split, count in named.items():
         if split not in splits and splits:
-            faults.note(f"`{path}`: none of the {counted(count, 'clip')} of {split} can be used, the split is left out")
+            bad_rows.note(
+                f"`{path}`: none of the {counted(count, 'clip')} of {split} can be used, the split is left out"
+            )
     return dict(splits)
 
 

@@ -9,7 +9,7 @@ from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.data.swinbert_writing import swinbert_rows, write_swinbert
 from albertkit.captioning.options import ConvertClipsOptions
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.data.bad_rows import Faults, first_of
+from albertkit.data.bad_rows import BadRows, first_of
 from albertkit.errors import ConfigError
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
@@ -50,11 +50,11 @@ class ClipConversion(Result):
 @takes(ConvertClipsOptions)
 def convert_clips(options: ConvertClipsOptions) -> ClipConversion:
     """Write clips in the other form: a manifest of one split, or SwinBERT's files of every split, whose `val` is dev."""
-    began, target, faults = time.perf_counter(), Path(options.target), Faults(options.on_error)
+    began, target, bad_rows = time.perf_counter(), Path(options.target), BadRows(options.on_error)
     frames = None
     if options.frames is not None:
         frames = FrameSampling(num_frames=options.frames, size=options.size, rounding=options.rounding)
-    splits = read_splits(options.source, options.split, faults)
+    splits = read_splits(options.source, options.split, bad_rows)
     if target.suffix.lower() == ".jsonl":
         if frames is not None:
             raise ConfigError("bad-value", f"`{target}` is a manifest, which holds no frames", "name a folder")
@@ -71,4 +71,4 @@ def convert_clips(options: ConvertClipsOptions) -> ClipConversion:
     captions = sum(len(clip.captions) for clips in splits.values() for clip in clips)
     counts = {name: len(clips) for name, clips in splits.items()}
     seconds = round(time.perf_counter() - began, 3)
-    return ClipConversion(tuple(files), counts, captions, faults.lines(), tuple(faults.notes), seconds)
+    return ClipConversion(tuple(files), counts, captions, bad_rows.lines(), tuple(bad_rows.notes), seconds)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip, as_captions, as_file, as_key, as_span, spanned
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.lines import not_json
 from albertkit.errors import DataError, near_miss
 from albertkit.files import atomic_file, plain_file
@@ -16,7 +16,7 @@ _SOURCES = ("video", "features", "frames")
 _NAMES = (*_SOURCES, "row", "key", "start", "end", "captions", "caption")
 
 
-def read_manifest(path: Path, faults: Faults) -> list[Clip]:
+def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
     """Read a manifest.
 
     A line is an object with one of `video`, `features` (`.npy`, `.safetensors`) and `frames` (a TSV of frames, with the `row`
@@ -36,9 +36,9 @@ def read_manifest(path: Path, faults: Faults) -> list[Clip]:
                         "one line, or give it a key of its own"
                     )
             except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-                faults.add(path, number, not_json(error))
+                bad_rows.add(path, number, not_json(error))
             except ValueError as error:
-                faults.add(path, number, str(error))
+                bad_rows.add(path, number, str(error))
             else:
                 clips[clip.key] = clip, number
     return [clip for clip, _ in clips.values()]

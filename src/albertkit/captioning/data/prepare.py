@@ -18,7 +18,7 @@ from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.data.recipe import Recipe
 from albertkit.captioning.options import PrepareOptions
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.data.bad_rows import Fault, Faults, first_of
+from albertkit.data.bad_rows import BadRow, BadRows, first_of
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, only_writer, read_json, write_json
 from albertkit.frame.command import takes
@@ -122,7 +122,7 @@ class ClipsToPrepare:
     workers: int | None = None
     on_error: Literal["stop", "skip"] = "skip"
     progress: bool = False
-    left_out: Sequence[Fault] = ()
+    left_out: Sequence[BadRow] = ()
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "workers", "max_tokens"):
@@ -141,8 +141,8 @@ class ClipsToPrepare:
 @takes(PrepareOptions)
 def prepare_data(options: PrepareOptions) -> PrepareReport:
     """Read data, load a backbone, and prepare every split."""
-    faults = Faults(options.on_error)
-    clips = read_splits(options.data, options.split, faults)
+    bad_rows = BadRows(options.on_error)
+    clips = read_splits(options.data, options.split, bad_rows)
     backbone, sampling = None, None
     if options.backbone != "features":
         backbone = load_backbone(options.backbone).to(join_world(options.device).device)
@@ -159,9 +159,9 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
         workers=options.workers,
         on_error=options.on_error,
         progress=options.progress,
-        left_out=faults.found,
+        left_out=bad_rows.found,
     )
-    return replace(report, left_out=faults.lines(), notes=tuple(faults.notes))
+    return replace(report, left_out=bad_rows.lines(), notes=tuple(bad_rows.notes))
 
 
 @takes(ClipsToPrepare)
@@ -268,12 +268,12 @@ def _write(
     names: Mapping[tuple[str, str], str],
     skipped: Sequence[Skipped],
     before: dict[str, Any],
-    left_out: Sequence[Fault],
+    left_out: Sequence[BadRow],
 ) -> dict[str, Any]:
     """Return the lists of clips and, last, `prepared.json`; the counts of all splits."""
     unusable = {(clip.split, clip.key) for clip in skipped}
     of_rows = next(iter(splits)) if len(splits) == 1 else ""  # the data does not say which split a bad row is of
-    rows = [Skipped(of_rows, fault.where, "bad-row", f"`{fault.file}`: {fault.reason}") for fault in left_out]
+    rows = [Skipped(of_rows, bad_row.where, "bad-row", f"`{bad_row.file}`: {bad_row.reason}") for bad_row in left_out]
     listed = [json.dumps(asdict(clip), ensure_ascii=False) for clip in (*rows, *skipped)]
     try:
         kept = [line for line in _lines(folder / SKIPPED) if json.loads(line)["split"] not in (*splits, of_rows)]

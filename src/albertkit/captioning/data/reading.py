@@ -10,7 +10,7 @@ from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_
 from albertkit.captioning.data.layouts import LAYOUTS
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.errors import DataError
 
 SPLITS = {
@@ -20,7 +20,7 @@ _ENDINGS = (".jsonl", ".yaml", ".yml")
 _T = TypeVar("_T")
 
 
-def read_clips(path: str | Path, split: str | None = None, faults: Faults | None = None) -> list[Clip]:
+def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> list[Clip]:
     """Read the clips of one split.
 
     Args:
@@ -28,37 +28,37 @@ def read_clips(path: str | Path, split: str | None = None, faults: Faults | None
             folder of videos with their captions beside them (`clip.txt` of `clip.mp4`, one a line); or a folder with one of
             these for each split: train, dev (or val), test.
         split: Which one of them. Default: there is one only.
-        faults: Told of what is no clip. Default: stop at the first.
+        bad_rows: Collects what is no clip. Default: stop at the first.
     """
-    splits = read_splits(path, split, faults)
+    splits = read_splits(path, split, bad_rows)
     if len(splits) > 1:
         raise DataError("ambiguous", f"`{path}` has {', '.join(splits)}", f"name one, for example {next(iter(splits))}")
     return next(iter(splits.values()))
 
 
-def read_splits(path: str | Path, split: str | None = None, faults: Faults | None = None) -> dict[str, list[Clip]]:
+def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> dict[str, list[Clip]]:
     """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
-    place, faults = Path(path), Faults() if faults is None else faults
+    place, bad_rows = Path(path), BadRows() if bad_rows is None else bad_rows
     if not place.exists():
         raise DataError("not-found", f"no such file or folder: `{place}`", "check the path")
     annotations = _annotations(place)
     if annotations:
-        found = _annotated(annotations, split, faults)
+        found = _annotated(annotations, split, bad_rows)
         if not any(found.values()):
-            raise _nothing(place, "any split", faults)
+            raise _nothing(place, "any split", bad_rows)
         found = _one(place, found, split)
     else:
         places = {_named_by(place) or split or "train": place} if place.is_file() else _places(place, split)
-        found = {name: _read(part, faults) for name, part in _one(place, places, split).items()}
+        found = {name: _read(part, bad_rows) for name, part in _one(place, places, split).items()}
     for name, clips in found.items():
         if not clips:
-            raise _nothing(place, name, faults)
+            raise _nothing(place, name, bad_rows)
     return found
 
 
-def _nothing(place: Path, split: str, faults: Faults) -> DataError:
-    first = next((f"; the first fault: {fault.where}: {fault.reason}" for fault in faults.found), "")
-    counts = f" ({len(faults.found):,} faults)" if len(faults.found) > 1 else ""
+def _nothing(place: Path, split: str, bad_rows: BadRows) -> DataError:
+    first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.found), "")
+    counts = f" ({len(bad_rows.found):,} bad rows)" if len(bad_rows.found) > 1 else ""
     return DataError(
         "empty",
         f"`{place}` has no clip that can be used for {split}{counts}{first}",
@@ -77,12 +77,12 @@ def _annotations(place: Path) -> list[Path]:
     return [file for file in files if is_annotations(file)]
 
 
-def _annotated(files: list[Path], split: str | None, faults: Faults) -> dict[str, list[Clip]]:
+def _annotated(files: list[Path], split: str | None, bad_rows: BadRows) -> dict[str, list[Clip]]:
     """Return the splits of one file or several; a file that names none is called as its own name says."""
     found: dict[str, list[Clip]] = {}
     origin: dict[str, Path] = {}
     for file in files:
-        for said, clips in read_annotations(file, faults).items():
+        for said, clips in read_annotations(file, bad_rows).items():
             name = _standard(said) if said else _named_by(file) or split or "train"
             if name in found:
                 raise DataError(
@@ -133,13 +133,13 @@ def _by_split(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _read(place: Path, faults: Faults) -> list[Clip]:
+def _read(place: Path, bad_rows: BadRows) -> list[Clip]:
     if place.is_dir():
-        return read_video_folder(place, faults)
+        return read_video_folder(place, bad_rows)
     if place.suffix.lower() == ".jsonl":
-        return read_manifest(place, faults)
+        return read_manifest(place, bad_rows)
     if place.suffix.lower() in (".yaml", ".yml"):
-        return read_swinbert(place, faults)
+        return read_swinbert(place, bad_rows)
     raise DataError(
         "missing-file",
         f"`{place}` is no data of clips",
@@ -147,7 +147,7 @@ def _read(place: Path, faults: Faults) -> list[Clip]:
     )
 
 
-def read_video_folder(folder: Path, faults: Faults) -> list[Clip]:
+def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
     """Read the videos of a folder and those below, sorted by path; the captions of `a.mp4` are the lines of `a.txt` beside it."""
     videos: dict[Path, list[Path]] = defaultdict(list)
     texts: set[Path] = set()
@@ -158,7 +158,7 @@ def read_video_folder(folder: Path, faults: Faults) -> list[Clip]:
             texts.add(file)
     for text in sorted(texts):
         if text.with_suffix("") not in videos:
-            faults.add(text, 1, "captions without a video of that name beside them")
+            bad_rows.add(text, 1, "captions without a video of that name beside them")
     clips = []
     for stem, files in videos.items():
         beside = stem.with_suffix(".txt") if stem.with_suffix(".txt") in texts else None
@@ -168,9 +168,9 @@ def read_video_folder(folder: Path, faults: Faults) -> list[Clip]:
             key = as_key(stem.relative_to(folder).as_posix())
             clips.append(Clip(key=key, source=files[0], captions=() if beside is None else _lines(beside)))
         except ValueError as error:
-            faults.add(beside or files[0], 1, str(error))
+            bad_rows.add(beside or files[0], 1, str(error))
     if clips and not any(clip.captions for clip in clips):
-        faults.note(
+        bad_rows.note(
             f"`{folder}`: no text lies beside a video, so none of the {counted(len(clips), 'clip')} has a caption"
         )
     return clips

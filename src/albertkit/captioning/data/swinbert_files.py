@@ -11,7 +11,7 @@ import yaml
 
 from albertkit.captioning.data.clip import Clip, as_captions, as_key, as_span, find_above, spanned
 from albertkit.captioning.data.tsv import TsvFile
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 from albertkit.files import plain_file
 
@@ -29,21 +29,21 @@ class Shard(NamedTuple):
     prefix: str  # of the keys: in a composite the name of the caption file, as SwinBERT has it
 
 
-def read_swinbert(yaml: str | Path, faults: Faults | None = None) -> list[Clip]:
+def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Clip]:
     """Return the clips of a SwinBERT data set.
 
     A row of the `img` file is a path, which is looked for from the YAML's folder and the folders above it, or holds frames; then
     the clip is a row of that file. Captions of one path that have different spans (`start`, `end`) are different clips. Where
     there is a `caption_linelist`, it says which rows and captions are read.
     """
-    path, faults = Path(yaml), Faults() if faults is None else faults
+    path, bad_rows = Path(yaml), BadRows() if bad_rows is None else bad_rows
     settings = _settings(path)
     for name in settings:
         if name not in _READ:
-            faults.note(f"`{path}`: `{name}` is not used")
+            bad_rows.note(f"`{path}`: `{name}` is not used")
     shards = _shards(path, settings)
     clips: dict[str, Clip] = {}
-    for (shard, row), numbers in _samples(path, settings, shards, faults).items():
+    for (shard, row), numbers in _samples(path, settings, shards, bad_rows).items():
         try:
             for clip in _clips(shards[shard], row, numbers, path.parent):
                 if clip.key in clips:
@@ -52,7 +52,7 @@ def read_swinbert(yaml: str | Path, faults: Faults | None = None) -> list[Clip]:
         except DataError:
             raise
         except ValueError as error:
-            faults.add(shards[shard].images.path, row + 1, str(error))
+            bad_rows.add(shards[shard].images.path, row + 1, str(error))
     return list(clips.values())
 
 
@@ -128,7 +128,7 @@ def _file(path: Path, name: str) -> Path:
     return file
 
 
-def _samples(path: Path, settings: Mapping[str, Any], shards: list[Shard], faults: Faults) -> Samples:
+def _samples(path: Path, settings: Mapping[str, Any], shards: list[Shard], bad_rows: BadRows) -> Samples:
     name = settings.get("caption_linelist")
     if not name:
         return {(number, row): None for number, shard in enumerate(shards) for row in range(len(shard.images))}
@@ -137,11 +137,11 @@ def _samples(path: Path, settings: Mapping[str, Any], shards: list[Shard], fault
     for line, text in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         fields = text.split("\t")
         if len(fields) != width or not all(field.strip().isdecimal() for field in fields):
-            faults.add(file, line, f"{text[:40]!r}, not {width} numbers with tabs between")
+            bad_rows.add(file, line, f"{text[:40]!r}, not {width} numbers with tabs between")
             continue
         shard, row, caption = map(int, fields if width == 3 else ["0", *fields])
         if shard >= len(shards) or row >= len(shards[shard].images):
-            faults.add(file, line, f"there is no row {row:,} of file {shard}")
+            bad_rows.add(file, line, f"there is no row {row:,} of file {shard}")
             continue
         chosen[shard, row].append(caption)
     return dict(chosen)

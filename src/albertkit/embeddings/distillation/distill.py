@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.embeddings.data import Examples, held_out_rows, read_texts
 from albertkit.embeddings.distillation.teacher import Teacher, find_teacher, principal_components, teacher_vectors
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -76,8 +76,8 @@ def distill_embeddings(options: EmbedDistillOptions) -> EmbeddingResult:
 def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) -> DistillationData:
     """Read the texts, and make the teacher's vectors of them."""
     student, data, settings, columns = options.student, Path(options.data), run.settings, options.columns
-    faults = Faults(options.on_error)
-    rows = read_texts(data, columns, None, faults)
+    bad_rows = BadRows(options.on_error)
+    rows = read_texts(data, columns, None, bad_rows)
     encoder, _ = start_encoder(student, settings)
     names = column_names(columns, len(rows[0]))
     known = known_words(rows, encoder.tokenizer, student, options.force, names)
@@ -96,10 +96,10 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         dev_rows, goal = [rows[n] for n in held], vectors[held]
         where = f"{settings.held_out:.0%} of them, held out"
     else:
-        train, dev_rows = list(range(len(rows))), read_texts(Path(options.dev), columns, len(rows[0]), faults)
+        train, dev_rows = list(range(len(rows))), read_texts(Path(options.dev), columns, len(rows[0]), bad_rows)
         goal = teacher_vectors(teacher, [row[0] for row in dev_rows], kept / "dev", run.world)
         where = f"`{Path(options.dev).name}`"
-    scored = None if options.sts is None else read_scored(options.sts_kind, Path(options.sts), faults)
+    scored = None if options.sts is None else read_scored(options.sts_kind, Path(options.sts), bad_rows)
     components = reduced(vectors, train, encoder, settings)
     examples = (
         f"data: {counted(len(train), 'example')} of {counted(len(rows[0]), 'text')}; dev: {len(dev_rows):,}, {where}"
@@ -108,8 +108,8 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         examples += f"; {len(scored):,} scored pairs"
     width = f"{vectors.shape[1]} numbers a vector" + ("" if components is None else ", reduced by PCA")
     notes = [examples, f"teacher: {options.teacher}, {width}", *teacher.notes, known]
-    if faults.found:
-        notes.append(f"rows left out: {len(faults.found):,} (the first: {faults.found[0].where})")
+    if bad_rows.found:
+        notes.append(f"rows left out: {len(bad_rows.found):,} (the first: {bad_rows.found[0].where})")
     return DistillationData(
         student=str(student),
         teacher=teacher,

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from albertkit.data.bad_rows import Fault, Faults, counted
+from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.inputs import InputFile
 from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
 from albertkit.embeddings.encoding.text_input import Text, TextInput
@@ -66,7 +66,7 @@ class EncodeReport(Result):
     dtype: str
     precision: str
     read_as: str
-    left_out: tuple[Fault, ...]
+    left_out: tuple[BadRow, ...]
     notes: tuple[str, ...]
     resumed: int
     truncated: int
@@ -78,16 +78,12 @@ class EncodeReport(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return super().to_dict() | {"left_out": [_shown(fault) for fault in self.left_out]}
+        return super().to_dict() | {"left_out": list(map(str, self.left_out))}
 
     def sections(self) -> list[Section]:
         """Return the facts, without what is usual."""
         facts = {name: value for name, value in vars(self).items() if name not in ("left_out", "warnings")}
         return [Facts(facts | {"left_out": len(self.left_out) or None, "resumed": self.resumed or None})]
-
-
-def _shown(fault: Fault) -> str:
-    return f"{fault.file}, {fault.where}: {fault.reason}"
 
 
 @takes(EncodeOptions)
@@ -109,9 +105,9 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         raise ConfigError("conflicting-options", f"{world.size} processes", "encoding runs in one process")
     encoder = _encoder(options, str(world.device))
     engine = encoder.to(world.device).engine(options.precision) if isinstance(encoder, SentenceEncoder) else None
-    width, faults = encoder.kept(options.dimension), Faults(options.on_error)
-    texts = _look_at(source, faults)  # what is wrong with the file is said before hours of work
-    notes = [*faults.notes, *texts.notes]
+    width, bad_rows = encoder.kept(options.dimension), BadRows(options.on_error)
+    texts = _look_at(source, bad_rows)  # what is wrong with the file is said before hours of work
+    notes = [*bad_rows.notes, *texts.notes]
     if isinstance(encoder, EmbeddingModel):
         notes += encoder.notes
     elif engine is not None:
@@ -131,14 +127,14 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         dtype=options.dtype,
         precision=encoding.precision,
         read_as="table" if source.is_table else "lines",
-        left_out=tuple(faults.found),
+        left_out=tuple(bad_rows.found),
         notes=tuple(notes),
         resumed=done.resumed,
         truncated=done.truncated,
         max_length=encoder.max_length,
         seconds=round(seconds, 3),
         sentences_per_second=round((texts.total - done.resumed) / seconds, 1),
-        warnings=tuple(f"left out: {_shown(fault)}" for fault in faults.found),
+        warnings=tuple(f"left out: {row}" for row in bad_rows.found),
     )
 
 
@@ -151,9 +147,9 @@ class _Texts:
     notes: list[str]
 
 
-def _look_at(source: TextInput, faults: Faults) -> _Texts:
+def _look_at(source: TextInput, bad_rows: BadRows) -> _Texts:
     total, tabs, sample = 0, set[int](), list[str]()
-    for row in source.texts(faults):
+    for row in source.texts(bad_rows):
         total += 1
         if len(sample) < LOOKED_AT:
             sample.append(row.text)
@@ -319,7 +315,7 @@ class _Encoding:
         job.progress.resume(place.resumed)
         if self._vectors not in job.files:
             job.write(self._vectors, _npy_header((self.total, self.width), np.dtype(self.options.dtype)))
-        for texts in _windows(islice(self.source.texts(Faults("skip")), place.window, None)):
+        for texts in _windows(islice(self.source.texts(BadRows("skip")), place.window, None)):
             features = self.encoder.features(texts)
             runs = runs_of_like_length(features.lengths, self.options.batch_tokens)
             in_runs = f"window-{place.window}.bin"
@@ -357,7 +353,7 @@ class _Encoding:
         if self._vectors != self.target.name:
             if self.target.name not in job.files:
                 with job.part(self.target.name) as stream:
-                    write_parquet(stream, self.source.texts(Faults("skip")), np.load(job.folder / self._vectors, "r"))
+                    write_parquet(stream, self.source.texts(BadRows("skip")), np.load(job.folder / self._vectors, "r"))
             job.discard(self._vectors)
             job.commit(**job.facts)
         facts = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_utf8
 from albertkit.data.tables import EXTENSIONS, Table
@@ -66,24 +66,24 @@ class TextInput:
             )
         return files[0]
 
-    def texts(self, faults: Faults) -> Iterator[Text]:
-        """Yield the texts, in order; faults are told of what cannot be read."""
-        return self._of_table(faults) if self.is_table else self._of_lines(faults)
+    def texts(self, bad_rows: BadRows) -> Iterator[Text]:
+        """Yield the texts, in order; `bad_rows` collects what cannot be read."""
+        return self._of_table(bad_rows) if self.is_table else self._of_lines(bad_rows)
 
-    def _of_lines(self, faults: Faults) -> Iterator[Text]:
+    def _of_lines(self, bad_rows: BadRows) -> Iterator[Text]:
         file = self.found()
         with ByteStream(file) as stream:
             for number, line in lines(stream):
                 if "\0" in line:
-                    faults.add(file.path, number, "a zero byte, which no text has")
+                    bad_rows.add(file.path, number, "a zero byte, which no text has")
                 elif has_half_characters(line):
-                    faults.add(file.path, number, NOT_UTF8, not_utf8(file.path))
+                    bad_rows.add(file.path, number, NOT_UTF8, not_utf8(file.path))
                 else:
                     yield Text(number - 1, None, line)
 
-    def _of_table(self, faults: Faults) -> Iterator[Text]:
+    def _of_table(self, bad_rows: BadRows) -> Iterator[Text]:
         text = self.text or "text"
-        with Table(self.file, quoted=self.quoted, faults=faults) as table:
+        with Table(self.file, quoted=self.quoted, bad_rows=bad_rows) as table:
             if self.columns is not None:
                 table.without_header([name.strip() for name in self.columns.split(",")])
             for row in table.rows([text] if self.id is None else [text, self.id]):

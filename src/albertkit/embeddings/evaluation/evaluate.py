@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.embeddings.evaluation.files import LAYOUTS, PairFile, models_and_files, named_files, read_pairs
 from albertkit.embeddings.evaluation.results import (
     EmbeddingEvaluation,
@@ -76,8 +76,8 @@ def _evaluate(
     if given.settings() and all(kind in LAYOUTS for kind, _ in files.values()):
         hint = f"leave out --{' --'.join(given.settings())}"
         raise ConfigError("conflicting-options", "columns are named, but only `scores` and `pairs` are tables", hint)
-    faults = Faults(options.on_error)
-    read = {name: read_pairs(kind, path, given, faults) for name, (kind, path) in files.items()}
+    bad_rows = BadRows(options.on_error)
+    read = {name: read_pairs(kind, path, given, bad_rows) for name, (kind, path) in files.items()}
     found = []
     for model in models:
         loaded = load_embedding_model(model, options.precision, options.prompt_name, options.prompt)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.layouts import choose_form
 from albertkit.data.tables import Table
@@ -44,17 +44,17 @@ class PairFile:
     left_out: int
 
 
-def read_pairs(kind: str, file: str | Path, columns: Columns, faults: Faults) -> PairFile:
+def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows) -> PairFile:
     """Read a file of one of `KINDS`: an official layout with people's scores, or a table with a column of scores or of texts that
     mean the same. Pairs without named columns are the two columns of a table without a header.
     """
     if kind not in KINDS:
         raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
-    before = len(faults.found)
+    before = len(bad_rows.found)
     if kind == "pairs":
-        rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, faults)
+        rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
-        return PairFile(kind, str(file), texts, pairs, None, None, len(faults.found) - before)
+        return PairFile(kind, str(file), texts, pairs, None, None, len(bad_rows.found) - before)
     column = ""
     if kind in LAYOUTS:
         task = find_task(kind)
@@ -64,7 +64,7 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, faults: Faults) ->
     else:
         check_columns(kind, columns)
         task = find_task("regress", columns)
-    examples = read_split(task, Path(file), "train", faults)
+    examples = read_split(task, Path(file), "train", bad_rows)
     return PairFile(
         kind,
         str(file),
@@ -72,7 +72,7 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, faults: Faults) ->
         [example.pair for example in examples],
         np.array([example.label for example in examples], np.float64),
         [example.id for example in examples] if column else None,
-        len(faults.found) - before,
+        len(bad_rows.found) - before,
     )
 
 

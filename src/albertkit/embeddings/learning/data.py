@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.embeddings.data import CLASSES, Examples, check_columns, entailed, hold_out, read_texts, triplets_of
 from albertkit.embeddings.options import EmbedTrainOptions
@@ -53,16 +53,16 @@ def kind_of(name: str) -> Kind:
     return KINDS[name]
 
 
-def read_scored(name: str, path: Path, faults: Faults) -> Examples:
+def read_scored(name: str, path: Path, bad_rows: BadRows) -> Examples:
     """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
     scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in _TABLES]
     if name not in scored:
         raise ConfigError("unknown-name", f"`{name}` has no scores in a form of its own", f"use {', '.join(scored)}")
-    source = _Source(name, "scores", Columns(), faults)
+    source = _Source(name, "scores", Columns(), bad_rows)
     return source.read(source.dev_file(path), "dev")
 
 
-def read_embedding_data(options: EmbedTrainOptions, triplets: bool, faults: Faults) -> EmbeddingData:
+def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: BadRows) -> EmbeddingData:
     """Read the examples of a training; `triplets`: inference pairs become triplets, else they are pairs with classes."""
     kind, data = kind_of(options.kind), Path(options.data)
     if options.silver is not None and kind != "scores":
@@ -70,10 +70,10 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, faults: Faul
         raise ConfigError("conflicting-options", fact, "leave --silver out")
     if options.dev_kind is not None and options.dev is None:
         raise ConfigError("conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev")
-    source = _Source(options.kind, kind, options.columns, faults)
+    source = _Source(options.kind, kind, options.columns, bad_rows)
     dev_source = source  # columns are those of DATA: a dev file of another kind has the form that its task has
     if options.dev_kind not in (None, options.kind):
-        dev_source = _Source(options.dev_kind, kind_of(options.dev_kind), Columns(), faults)
+        dev_source = _Source(options.dev_kind, kind_of(options.dev_kind), Columns(), bad_rows)
     files = source.files(data)
     train = source.read(files["train"], "train")
     if options.dev is None:
@@ -97,17 +97,17 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, faults: Faul
     if kind == "scores":
         silver = None
         if options.silver is not None:
-            silver = _Source("scores", "scores", _SILVER, faults).read(Path(options.silver), "train")
+            silver = _Source("scores", "scores", _SILVER, bad_rows).read(Path(options.silver), "train")
         train, notes = _scaled(train, silver, source.official)
     if dev_source.kind == "nli":
         dev = entailed(dev)
     learned, said = _learned(kind, train, triplets, data)
     what = {"scores": "scored pair", "nli": "triplet" if triplets else "pair", "pairs": "pair", "texts": "text"}[kind]
     notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev):,}, {where}")
-    if faults.found:
-        first = faults.found[0]
-        notes.append(f"rows left out: {len(faults.found):,} (the first: {first.where}, {first.reason})")
-    return EmbeddingData(kind, learned, dev, [*notes, *faults.notes])
+    if bad_rows.found:
+        first = bad_rows.found[0]
+        notes.append(f"rows left out: {len(bad_rows.found):,} (the first: {first.where}, {first.reason})")
+    return EmbeddingData(kind, learned, dev, [*notes, *bad_rows.notes])
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Source:
     name: str
     kind: Kind
     columns: Columns
-    faults: Faults
+    bad_rows: BadRows
 
     @property
     def official(self) -> bool:
@@ -159,8 +159,8 @@ class _Source:
     def read(self, file: Path, split: str) -> Examples:
         """The rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
         if self.kind in ("pairs", "texts"):
-            return Examples(read_texts(file, self.columns, 2 if self.kind == "pairs" else 1, self.faults))
-        rows: list[TextExample] = read_split(self.task(), file, split, self.faults)
+            return Examples(read_texts(file, self.columns, 2 if self.kind == "pairs" else 1, self.bad_rows))
+        rows: list[TextExample] = read_split(self.task(), file, split, self.bad_rows)
         texts = [(row.text, row.pair or "") for row in rows]
         labels: list[Any] = [row.label for row in rows]
         if self.kind == "scores":

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.features import Features
 from albertkit.embeddings.data import Examples
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -42,7 +42,7 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
     kind, settings = options.kind, options.settings
     with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run:
         triplets = settings.loss_for(kind_of(kind)) == "mnrl"
-        examples = read_embedding_data(options, triplets, Faults(options.on_error))
+        examples = read_embedding_data(options, triplets, BadRows(options.on_error))
         return run.of_seeds(lambda one: _train_once(one, kind, examples, options.model))
 
 

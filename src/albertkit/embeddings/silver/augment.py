@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults, counted
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.embeddings.data import check_columns, read_texts
 from albertkit.embeddings.evaluation.files import LAYOUTS
@@ -102,9 +102,9 @@ def augment(options: AugmentOptions) -> AugmentReport:
     """
     options.check()
     path = _target(Path(options.out), options.overwrite)
-    faults = Faults(options.on_error)
+    bad_rows = BadRows(options.on_error)
     task = _task(options.kind, options.columns)
-    data = read_data(task, Path(options.gold), options.dev, _HELD_OUT, False, faults)
+    data = read_data(task, Path(options.gold), options.dev, _HELD_OUT, False, bad_rows)
     scorer = _scorer(options, data.train)
     kept_scores = KeptScores(scorer, path.with_name(f".{path.name}.scoring"), options.progress)
     dev_predictions = kept_scores.of("gold dev", *_sides(data.dev))
@@ -113,9 +113,9 @@ def augment(options: AugmentOptions) -> AugmentReport:
     except CheckpointError:
         kept_scores.clear()
         raise
-    texts = _texts(options, data.train, faults)
+    texts = _texts(options, data.train, bad_rows)
     candidates, names = _candidates(options, texts, scorer.token_ids)
-    gold = [*data.train, *data.dev, *_test_pairs(task, Path(options.gold), faults)]
+    gold = [*data.train, *data.dev, *_test_pairs(task, Path(options.gold), bad_rows)]
     fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_keys(texts, gold)))
     if options.progress:
         print(f"{len(fresh.first):,} candidates of {len(texts):,} texts", file=sys.stderr, flush=True)
@@ -194,9 +194,9 @@ def _task(kind: str, columns: Columns) -> Task:
     return find_task("regress", columns)
 
 
-def _texts(options: AugmentOptions, gold: Sequence[TextExample], faults: Faults) -> list[str]:
+def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:
     """Return the different texts to find pairs among."""
-    rows = read_texts(options.texts, Columns(), 1, faults) if options.texts else zip(*_sides(gold), strict=True)
+    rows = read_texts(options.texts, Columns(), 1, bad_rows) if options.texts else zip(*_sides(gold), strict=True)
     found = list(dict.fromkeys(_plain(text) for row in rows for text in row))
     if len(found) < 2:
         fact = f"{counted(len(found), 'different text')}: there is nothing to pair"
@@ -223,10 +223,10 @@ def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
     return [pair.text for pair in pairs], [pair.pair or "" for pair in pairs]
 
 
-def _test_pairs(task: Task, gold: Path, faults: Faults) -> list[TextExample]:
+def _test_pairs(task: Task, gold: Path, bad_rows: BadRows) -> list[TextExample]:
     """The test pairs of a folder: they are gold, too."""
     files = task.files(gold)
-    return read_split(task, files["test"], "test", faults, labelled=False) if "test" in files else []
+    return read_split(task, files["test"], "test", bad_rows, labelled=False) if "test" in files else []
 
 
 def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:

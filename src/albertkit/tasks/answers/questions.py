@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albertkit.data.bad_rows import Faults, Unusable, counted
+from albertkit.data.bad_rows import BadRows, Unusable, counted
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.lines import NOT_UTF8, not_json, not_utf8
 from albertkit.errors import DataError
@@ -83,7 +83,7 @@ def find_files(data: Path, version: int) -> dict[str, Path]:
     return found
 
 
-def read_questions(file: Path, *, version: int, labelled: bool, faults: Faults) -> Iterator[QuestionExample]:
+def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
     """Read questions in the order of the file.
 
     The file may be compressed, and in any form that `forms.records` knows. Answers are `[{"text", "answer_start"}]` or
@@ -96,17 +96,17 @@ def read_questions(file: Path, *, version: int, labelled: bool, faults: Faults) 
             example = _example(record.content, record.number, version, labelled)
             if example.id in seen:
                 raise Unusable(f"a second question with the id `{example.id}`")
-        except Unusable as fault:
-            reason, hint = fault.args
+        except Unusable as bad_row:
+            reason, hint = bad_row.args
             hint = not_utf8(str(file)) if reason == NOT_UTF8 else hint
-            faults.add(file, record.number, reason, hint, record.where)
+            bad_rows.add(file, record.number, reason, hint, record.where)
             continue
         seen.add(example.id)
         repaired += example.repaired
         yield example
     if repaired:
         many = counted(repaired, "question")
-        faults.note(f"`{file}`: {many} with an answer at another place than it says; the nearest is taken")
+        bad_rows.note(f"`{file}`: {many} with an answer at another place than it says; the nearest is taken")
 
 
 def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
@@ -100,9 +100,9 @@ class AnswerTask(Task[QuestionExample]):
         """See `Task.files` and `find_files`."""
         return find_files(data, self.version)
 
-    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[QuestionExample]:
+    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
         """See `Task.examples` and `read_questions`."""
-        return read_questions(file, version=self.version, labelled=labelled, faults=faults)
+        return read_questions(file, version=self.version, labelled=labelled, bad_rows=bad_rows)
 
     def features(self, examples: Sequence[QuestionExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """See `Task.features` and `answer_features`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json
 from albertkit.data.tables import Table
@@ -112,14 +112,14 @@ FORMS = (
 )
 
 
-def read_choices(file: Path, *, labelled: bool, faults: Faults) -> Iterator[ChoiceExample]:
+def read_choices(file: Path, *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
     """The questions of a table: SocialIQA's, ARC's, or one with `question`, `choices` or `choice1`, `choice2`, …, `label`, and
     perhaps `context` and `id`.
 
     A label is the name of a choice (A, B, …) or its number: from 0; SocialIQA's and ARC's own from 1. A CSV without header
     is question, choices, label. SocialIQA's labels may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
     """
-    with Table(file, faults=faults) as table:
+    with Table(file, bad_rows=bad_rows) as table:
         form = _form(table)
         label = next((name for name in form.labels if name in table.columns), "")
         beside = _labels_beside(file) if labelled and not label and form is FORMS[0] else []
@@ -138,7 +138,7 @@ def read_choices(file: Path, *, labelled: bool, faults: Faults) -> Iterator[Choi
                     raise ValueError(f"id `{name}` again, as in line {before:,}")
                 example = _example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
-                table.add_fault(row.line, *error.args)
+                table.add_bad_row(row.line, *error.args)
             else:
                 yield example
 
@@ -227,14 +227,14 @@ def race_files(data: Path) -> dict[str, Path]:
     return found
 
 
-def read_race(path: Path, levels: Sequence[str], *, labelled: bool, faults: Faults) -> Iterator[ChoiceExample]:
+def read_race(path: Path, levels: Sequence[str], *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
     """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
     for file, level in _passages(path, levels):
         source = file if file == path else plain_file(file, "passage")  # a stream may be named, not lie among passages
         with ByteStream(find_inputs([source])[0]) as stream:
             for number, line in lines(stream):
                 if line.strip():
-                    yield from _questions(file, number, line, level, labelled, faults)
+                    yield from _questions(file, number, line, level, labelled, bad_rows)
 
 
 def _passages(path: Path, levels: Sequence[str]) -> list[tuple[Path, str]]:
@@ -262,12 +262,12 @@ def _passages(path: Path, levels: Sequence[str]) -> list[tuple[Path, str]]:
 
 
 def _questions(
-    file: Path, number: int, line: str, level: str, labelled: bool, faults: Faults
+    file: Path, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     try:
         passage, rows = _passage(line, labelled)
     except ValueError as error:
-        faults.add(file, number, *error.args)
+        bad_rows.add(file, number, *error.args)
         return
     name = str(passage.get("id") or f"{level or file.parent.name}{file.stem}.txt")
     found = _LEVEL.match(name)
@@ -282,7 +282,7 @@ def _questions(
                 level=level or (found[1] if found else ""),
             )
         except ValueError as error:
-            faults.add(file, number, f"question {place} of {name}: {error}")
+            bad_rows.add(file, number, f"question {place} of {name}: {error}")
         else:
             yield example
 

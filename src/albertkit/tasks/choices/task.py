@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.data.layouts import TABLE_FILES, find_files
 from albertkit.errors import ConfigError, DataError
@@ -72,11 +72,11 @@ class ChoiceTask(Task[ChoiceExample]):
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
         return race_files(data) if self.name == "race" else find_files(data, _FILES.get(self.name, TABLE_FILES))
 
-    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[ChoiceExample]:
+    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
         """See `Task.examples`, `read_race` and `read_choices`."""
         if self.name == "race":
-            return read_race(file, self.levels, labelled=labelled, faults=faults)
-        return read_choices(file, labelled=labelled, faults=faults)
+            return read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)
+        return read_choices(file, labelled=labelled, bad_rows=bad_rows)
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""

@@ -1,6 +1,6 @@
 """Tagged sentences out of files: CoNLL columns (WNUT-17 among them), KLUE's characters, JSONL. Tags come out as IOB2.
 
-A file has the scheme in which most of its sentences are well-formed; the other sentences are faults, and are not guessed.
+A file has the scheme in which most of its sentences are well-formed; the other sentences are bad rows, and are not guessed.
 """
 
 import json
@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from albertkit.data.bad_rows import Faults, Unusable
+from albertkit.data.bad_rows import BadRows, Unusable
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.lines import NOT_UTF8, has_half_characters, not_json, not_utf8
 from albertkit.data.lines import lines as lines_of
@@ -91,7 +91,7 @@ class _Sentence:
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    fault: tuple[int, str, str] | None = None
+    bad_row: tuple[int, str, str] | None = None
 
 
 def find_files(data: Path, name: str) -> dict[str, Path]:
@@ -116,7 +116,7 @@ def find_files(data: Path, name: str) -> dict[str, Path]:
     return found
 
 
-def read_tagged(file: Path, layout: Layout, *, labelled: bool, faults: Faults) -> Iterator[TaggedExample]:
+def read_tagged(file: Path, layout: Layout, *, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
     """Yield the sentences of a file, in order.
 
     Columns are separated by a tab, or by spaces in lines without one, and every line has as many. Blank lines and lines
@@ -125,13 +125,13 @@ def read_tagged(file: Path, layout: Layout, *, labelled: bool, faults: Faults) -
     """
     scheme = find_scheme(sentence.tags for sentence in _sentences(file, layout, labelled)) if labelled else "IOB2"
     if scheme != "IOB2":
-        faults.note(f"`{file}` has {scheme} tags; they were read as IOB2")
+        bad_rows.note(f"`{file}` has {scheme} tags; they were read as IOB2")
     for sentence in _sentences(file, layout, labelled):
         entities = spans(sentence.tags)
-        fault = sentence.fault or _ill_formed(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
-        if fault:
-            number, reason, hint = fault
-            faults.add(file, number, reason, not_utf8(str(file)) if reason == NOT_UTF8 else hint)
+        bad_row = sentence.bad_row or _ill_formed(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
+        if bad_row:
+            number, reason, hint = bad_row
+            bad_rows.add(file, number, reason, not_utf8(str(file)) if reason == NOT_UTF8 else hint)
         else:
             tags = tuple(write_tags(entities, len(sentence.tags)))
             yield TaggedExample(sentence.id, tuple(sentence.words), tags, not layout.characters)
@@ -168,7 +168,7 @@ def _columns(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
     for number, line in chain(lines, [(0, "")]):
         blank = not line.strip("\t" if layout.characters else "\t ")
         if blank or line.startswith("-DOCSTART-"):
-            if sentence.words or sentence.fault:
+            if sentence.words or sentence.bad_row:
                 yield sentence
                 read += 1
             sentence = _Sentence(str(read))
@@ -189,7 +189,7 @@ def _columns(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
                     raise Unusable("one column alone, so there is no tag", _FORM)
                 sentence.tags.append(_tag(_column(columns, layout.tag_column)))
         except Unusable as error:
-            sentence.fault = sentence.fault or (number, *error.args)
+            sentence.bad_row = sentence.bad_row or (number, *error.args)
 
 
 def _column(columns: list[str], number: int) -> str:
@@ -213,9 +213,9 @@ def _records(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
             if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
                 raise Unusable(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
         except (json.JSONDecodeError, RecursionError) as error:
-            sentence.fault = number, not_json(error), ""
+            sentence.bad_row = number, not_json(error), ""
         except Unusable as error:
-            sentence.fault = (number, *error.args)
+            sentence.bad_row = (number, *error.args)
         yield sentence
 
 

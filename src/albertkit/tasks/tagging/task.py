@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from albertkit.data import IGNORED
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import DataError
 from albertkit.files import atomic_file
@@ -72,10 +72,10 @@ class TaggingTask(Task[TaggedExample]):
     def files(self, data: Path) -> dict[str, Path]:
         return find_files(data, self.name)
 
-    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[TaggedExample]:
+    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
         """See `Task.examples` and `read_tagged`."""
         layout = Layout(self.layout == "characters", self.word_column, self.tag_column)
-        return read_tagged(file, layout, labelled=labelled, faults=faults)
+        return read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)
 
     def fitted(self, train: Sequence[TaggedExample]) -> Self:
         """With the tags of the types in the training examples: `O`, then by type `B-` and `I-`, though only one may occur."""
@@ -193,7 +193,7 @@ class TaggingTask(Task[TaggedExample]):
         return [records, columns]
 
     def ceiling(self, examples: Sequence[TaggedExample], features: Features) -> dict[str, float]:
-        """Return what a model without a fault would reach: words that share a piece cannot have tags of their own.
+        """Return what a perfect model would reach: words that share a token cannot have tags of their own.
 
         Returns:
             `words_without_piece`: share of the words that follow others; and the scores, among them f1.

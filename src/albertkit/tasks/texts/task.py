@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from albertkit.data.bad_rows import Faults
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import IDS
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.data.layouts import TABLE_FILES, Form, choose_form, find_files
@@ -140,17 +140,17 @@ class TextTask(Task[TextExample]):
         layout = OFFICIAL.get(self.layout)
         return find_files(data, layout.files, layout.folder) if layout else find_files(data, TABLE_FILES)
 
-    def examples(self, file: Path, *, split: str, labelled: bool, faults: Faults) -> Iterator[TextExample]:
-        """Read a table, one row at a time. A row without text or label, or with the id of another, is a fault.
+    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TextExample]:
+        """Read a table, one row at a time. A row without text or label, or with the id of another, is a bad row.
 
         Ids are compared where they matter: not in training data, nor in a table of one's own without labels, which may be
         of any size.
         """
-        for example, _ in self.rows(file, split=split, labelled=labelled, faults=faults):
+        for example, _ in self.rows(file, split=split, labelled=labelled, bad_rows=bad_rows):
             yield example
 
     def rows(
-        self, file: Path, *, split: str, labelled: bool, faults: Faults, whole: bool = False
+        self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows, whole: bool = False
     ) -> Iterator[tuple[TextExample, dict[str, str]]]:
         """Yield the examples of a file, as `examples` reads them, and the values of their rows by column.
 
@@ -164,11 +164,11 @@ class TextTask(Task[TextExample]):
         quoted = layout.quoted if layout and not self.text_column and self.quoted is None else self.quoted
         single = not labelled and not self.columns and not any(form.pair for form in self._forms)
         needed = [form.wanted(False) for form in self._forms] if single else []
-        with Table(file, quoted=quoted, faults=faults, lines_unless=needed) as table:
+        with Table(file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed) as table:
             if self.columns:
                 table.without_header(self.columns)
             if table.is_lines:
-                faults.note(f"`{table.path}` has no column `{needed[0][0]}`: every line is read as a text")
+                bad_rows.note(f"`{table.path}` has no column `{needed[0][0]}`: every line is read as a text")
             others = {
                 name: known.forms for name, known in OFFICIAL.items() if known.kind == self.kind and name != self.layout
             }
@@ -185,7 +185,7 @@ class TextTask(Task[TextExample]):
                         raise ValueError(f"id `{name}` again, as in line {first:,}")
                     example = self._example(name, row, form, labelled)
                 except ValueError as error:
-                    table.add_fault(row.line, *error.args)
+                    table.add_bad_row(row.line, *error.args)
                 else:
                     yield example, row.values
 

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -27,114 +27,84 @@ def aligned(text: str) -> AlignedText:
     return AlignedText(text, list(range(len(text))), list(range(1, len(text) + 1)))
 
 
-def replaced(text: AlignedText, replacements: Mapping[str, str]) -> AlignedText:
-    """Replace single characters by any number of others."""
-    kept: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    for character, start, end in zip(text.text, text.starts, text.ends, strict=True):
-        made = replacements.get(character, character)
-        if not made and ends:
-            ends[-1] = end
-        kept.append(made)
-        starts += [start] * len(made)
-        ends += [end] * len(made)
-    return AlignedText("".join(kept), starts, ends)
+def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> AlignedText:
+    """Replace spans of a text, given in ascending order as (start, end, new text).
 
-
-def collapsed(text: AlignedText) -> AlignedText:
-    """`" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
-    if " ".join(text.text.split()) == text.text:
-        return text
-    kept: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    for word in re.finditer(r"\S+", text.text):
-        if kept:
-            kept.append(" ")
-            starts.append(ends[-1])
-            ends.append(text.starts[word.start()])
-        kept.append(word.group())
-        starts += text.starts[word.start() : word.end()]
-        ends += text.ends[word.start() : word.end()]
-    return AlignedText("".join(kept), starts, ends)
-
-
-def lowered(text: AlignedText) -> AlignedText:
-    """Lower-cased as a whole, since a final sigma depends on its neighbours. One character, U+0130, becomes two."""
-    lower = text.text.lower()
-    if len(lower) == len(text.text):
-        return text._replace(text=lower)
-    widths = [len(character.lower()) for character in text.text]
-    starts = [start for start, width in zip(text.starts, widths, strict=True) for _ in range(width)]
-    ends = [end for end, width in zip(text.ends, widths, strict=True) for _ in range(width)]
-    return AlignedText(lower, starts, ends)
-
-
-def without_marks(text: AlignedText) -> AlignedText:
-    """NFKD without the characters that have a combining class."""
-    kept: list[str] = []
+    Each new character comes from the whole of its span. What a removed span comes from belongs to the character before it.
+    """
+    parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
     place = 0
-    # Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
-    for found in BEYOND_ASCII.finditer(text.text):
-        here = found.start()
-        kept.append(text.text[place:here])
-        starts += text.starts[place:here]
-        ends += text.ends[place:here]
-        bases = [c for c in unicodedata.normalize("NFKD", found.group()) if not unicodedata.combining(c)]
-        if not bases and ends:
-            ends[-1] = text.ends[here]
-        kept += bases
-        starts += [text.starts[here]] * len(bases)
-        ends += [text.ends[here]] * len(bases)
-        place = here + 1
-    return AlignedText("".join(kept) + text.text[place:], starts + text.starts[place:], ends + text.ends[place:])
+    for first, last, new in changes:
+        parts += [old.text[place:first], new]
+        starts += old.starts[place:first] + [old.starts[first]] * len(new)
+        ends += old.ends[place:first]
+        end = old.ends[last - 1] if last > first else old.starts[first]
+        if new:
+            ends += [end] * len(new)
+        elif ends:
+            ends[-1] = end
+        place = last
+    return AlignedText("".join([*parts, old.text[place:]]), starts + old.starts[place:], ends + old.ends[place:])
+
+
+def replaced(text: AlignedText, replacements: Mapping[str, str]) -> AlignedText:
+    """Replace single characters by any number of others."""
+    places = (place for place, character in enumerate(text.text) if character in replacements)
+    return respelled(text, ((place, place + 1, replacements[text.text[place]]) for place in places))
+
+
+def collapsed(text: AlignedText) -> AlignedText:
+    """Align `" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
+    first, last = len(text.text) - len(text.text.lstrip()), len(text.text.rstrip())
+    inner = AlignedText(text.text[first:last], text.starts[first:last], text.ends[first:last])
+    return respelled(inner, ((*blank.span(), " ") for blank in re.finditer(r"\s+", inner.text)))
+
+
+def lowered(text: AlignedText) -> AlignedText:
+    """Lower-case the text as a whole, since a final sigma depends on its neighbours. U+0130 alone becomes two."""
+    longer = ((*found.span(), found.group().lower()) for found in re.finditer("\u0130", text.text))
+    return respelled(text, longer)._replace(text=text.text.lower())
+
+
+def without_marks(text: AlignedText) -> AlignedText:
+    """Apply NFKD, and remove the characters that have a combining class.
+
+    Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
+    """
+    return respelled(text, ((*found.span(), _bases(found.group())) for found in BEYOND_ASCII.finditer(text.text)))
+
+
+def _bases(character: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
 
 
 def composed(text: AlignedText) -> AlignedText:
     """Compose the characters (NFC)."""
     if unicodedata.is_normalized("NFC", text.text):
         return text
-    kept: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    for first, last in _composing_runs(text.text):
-        whole = unicodedata.normalize("NFC", text.text[first:last])
-        kept.append(whole)
-        if whole == text.text[first:last]:
-            starts.extend(text.starts[first:last])
-            ends.extend(text.ends[first:last])
-        else:
-            starts.extend([text.starts[first]] * len(whole))
-            ends.extend([text.ends[last - 1]] * len(whole))
-    return AlignedText("".join(kept), starts, ends)
+    runs = ((first, last, _nfc(text.text[first:last])) for first, last in _composing_runs(text.text))
+    return respelled(text, (run for run in runs if run[2] != text.text[run[0] : run[1]]))
 
 
-def _composing_runs(text: str) -> list[tuple[int, int]]:
-    """Return the spans that NFC treats on their own: no character composes or changes places with one of another span."""
-    runs: list[tuple[int, int]] = []
+def _composing_runs(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans that NFC treats on their own: no character composes or changes places with one of another span."""
     first = 0
     for position in range(1, len(text)):
         if unicodedata.combining(text[position]):
             continue
         before, character = text[first:position], text[position]
         if _nfc(before) + _nfc(character) == _nfc(before + character):
-            runs.append((first, position))
+            yield first, position
             first = position
-    return [*runs, (first, len(text))] if text else runs
+    yield first, len(text)
 
 
 def _nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def with_spaces(aligned: AlignedText, places: Sequence[int]) -> AlignedText:
-    """Insert spaces that the original does not have, each of which stands for nothing in it, at ascending places of the text."""
-    text, starts, ends = list(aligned.text), list(aligned.starts), list(aligned.ends)
-    for place in reversed(places):
-        text.insert(place, " ")
-        starts.insert(place, aligned.starts[place])
-        ends.insert(place, aligned.starts[place])
-    return AlignedText("".join(text), starts, ends)
+def with_spaces(text: AlignedText, places: Sequence[int]) -> AlignedText:
+    """Insert spaces that the original does not have, each of which stands for nothing in it, at ascending places."""
+    return respelled(text, ((place, place, " ") for place in places))

@@ -64,7 +64,7 @@ class BatchEncoder:
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
         assert self._engine is not None
         # The engine sees to the white space of ASCII; the rest of the rules is for Python.
-        lower, own = rules.lowers(self._rules), rules.own_rules(self._rules) is not None
+        lower, own = rules.lowers(self._rules), bool(rules.own_replacements(self._rules))
         prepared = [
             (text.lower() if lower else text) if text.isascii() and not own else rules.apply(self._rules, text)
             for text in texts
@@ -98,7 +98,7 @@ class BatchEncoder:
         facts = read_facts(self._model)
         if not fits(facts):
             return None
-        blanks = b" " if rules.following(self._rules) == "none" else b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
+        blanks = b"\t\n\v\f\r\x1c\x1d\x1e\x1f " if rules.COLLAPSE in rules.steps(self._rules) else b" "
         return WordEngine(unigram_tables(facts, self._processor.unk_id(), self._digit_comma), facts.charsmap, blanks)
 
 

@@ -160,7 +160,7 @@ def _by_sentencepiece(folder: Path, tokenizer: SentencePieceTokenizer) -> Encode
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(next(folder.glob("*.model"))))
-    google = rules.google_family(tokenizer.text_rules) is not None
+    google = rules.is_google(tokenizer.text_rules)
 
     def encode(text: str) -> list[int]:
         pieces: list[str] = []

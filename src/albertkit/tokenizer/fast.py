@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from albertkit.errors import CheckpointError
+from albertkit.tokenizer import rules
 from albertkit.tokenizer.digit_comma import SPACE
-from albertkit.tokenizer.rules import google_family, lowers, own_rules
 from albertkit.tokenizer.sentencepiece_model import (
     BYTE,
     NORMAL,
@@ -98,10 +98,9 @@ def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
     vocabulary that has Hangul syllables, whatever the rules say of accents: "é" is then unlike ours in that class, but no
     Korean text is lost.
     """
-    family = google_family(text_rules)
-    strips = family is not None and family.strip
+    strips = rules.STRIP_MARKS in rules.steps(text_rules)
     hangul = any(_FIRST_SYLLABLE <= c <= _LAST_SYLLABLE for piece, _, _ in facts.pieces for c in piece)
-    return {"do_lower_case": lowers(text_rules), "keep_accents": hangul or not strips}
+    return {"do_lower_case": rules.lowers(text_rules), "keep_accents": hangul or not strips}
 
 
 def tokenizer_config(special_names: list[str], text_rules: str, model_max_length: int) -> dict[str, Any]:
@@ -129,7 +128,7 @@ def tokenizer_config(special_names: list[str], text_rules: str, model_max_length
 
 def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
     """Pieces with scores that make a plain Unigram model do what SentencePiece does."""
-    digit_comma = google_family(text_rules) is not None
+    digit_comma = rules.is_google(text_rules)
     best = max((score for _, score, kind in facts.pieces if kind == NORMAL), default=0.0)
     rows = []
     for piece, score, kind in facts.pieces:
@@ -144,23 +143,20 @@ def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
 
 
 def _rule_steps(text_rules: str, normalizers: Any, regex: Any) -> list[Any]:
-    if (own := own_rules(text_rules)) is not None:
-        return [*_replacing(own.replace, normalizers), *_rule_steps(own.then, normalizers, regex)]
-    if text_rules == "none":
-        return []
-    steps = [normalizers.Replace(regex(f"{_BLANK}+"), " "), normalizers.Strip()]
-    family = google_family(text_rules)
-    if family is not None and family.strip:
-        # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
-        steps += [normalizers.NFKD(), normalizers.Replace(regex(_combining_class()), "")]
-    if lowers(text_rules):
-        # `Lowercase` goes by single characters, Python minds the final sigma.
-        steps += [normalizers.Replace(regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()]
-    return steps if family is not None else [*steps, normalizers.NFC()]
+    # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
+    # `Lowercase` goes by single characters, Python minds the final sigma.
+    by_step = {
+        rules.COLLAPSE: [normalizers.Replace(regex(f"{_BLANK}+"), " "), normalizers.Strip()],
+        rules.STRIP_MARKS: [normalizers.NFKD(), normalizers.Replace(regex(_combining_class()), "")],
+        rules.LOWER: [normalizers.Replace(regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()],
+        rules.COMPOSE: [normalizers.NFC()],
+    }
+    replacing = _replacing(rules.own_replacements(text_rules), normalizers)
+    return replacing + [normalizer for step in rules.steps(text_rules) for normalizer in by_step[step]]
 
 
 def _replacing(replace: Mapping[str, str], normalizers: Any) -> list[Any]:
-    """Every character once, however they replace each other: first by a private character, then by what it stands for."""
+    """Replace every character once, however they replace each other: by a private character, then by what it stands for."""
     private = [chr(_PRIVATE + number) for number in range(len(replace))]
     first = [normalizers.Replace(character, mark) for character, mark in zip(replace, private, strict=True)]
     return first + [normalizers.Replace(mark, made) for mark, made in zip(private, replace.values(), strict=True)]

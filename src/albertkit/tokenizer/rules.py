@@ -15,7 +15,7 @@
 `none`
     The text as it is; SentencePiece's own normaliser is all there is.
 
-In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. Rules of one's own: `register_rules`.
+In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. More rules: `register_rules`.
 """
 
 import re
@@ -39,40 +39,79 @@ from albertkit.tokenizer.alignment import (
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+class Step(NamedTuple):
+    """One step of some rules.
+
+    Attributes:
+        apply: Changes a text.
+        align: Does the same to a text whose characters know where they come from.
+    """
+
+    apply: Callable[[str], str]
+    align: Callable[[AlignedText], AlignedText]
+
+
+def _strip_marks(text: str) -> str:
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFKD", text)
+    # Asking each kind of character once is twice as fast as asking every character of a line.
+    for mark in filter(unicodedata.combining, set(BEYOND_ASCII.findall(text))):
+        text = text.replace(mark, "")
+    return text
+
+
+COLLAPSE = Step(lambda text: " ".join(text.split()), collapsed)
+STRIP_MARKS = Step(_strip_marks, without_marks)
+LOWER = Step(str.lower, lowered)
+COMPOSE = Step(partial(unicodedata.normalize, "NFC"), composed)
+
+_STEPS: dict[str, tuple[Step, ...]] = {
+    "google": (COLLAPSE, STRIP_MARKS, LOWER),
+    "google-cased": (COLLAPSE, STRIP_MARKS),
+    "google-accents": (COLLAPSE, LOWER),
+    "google-cased-accents": (COLLAPSE,),
+    "multilingual": (COLLAPSE, COMPOSE),
+    "korean": (COLLAPSE, LOWER, COMPOSE),
+    "none": (),
+}
+NAMES = tuple(_STEPS)
+
+
 def apply(rules: str, text: str) -> str:
     """Return the text as SentencePiece shall see it."""
-    return _RULES[rules](text)
+    text = encodable(text)
+    for step in _STEPS[rules]:
+        text = step.apply(text)
+    return text
 
 
 def align(rules: str, text: str) -> AlignedText:
-    """`apply`, with the origin of every character; slower."""
-    return _ALIGNMENTS[rules](aligned(encodable(text)))
+    """Do as `apply`, with the origin of every character; slower."""
+    found = aligned(encodable(text))
+    for step in _STEPS[rules]:
+        found = step.align(found)
+    return found
+
+
+def encodable(text: str) -> str:
+    """Return the text with U+FFFD in place of lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
 
 
 def check(rules: str) -> str:
     """Return the name itself, if there are rules of that name."""
-    if not isinstance(rules, str) or rules not in _RULES:  # a file may say anything
-        raise ConfigError("unknown-name", f"there are no text rules `{rules}`", near_miss(str(rules), _RULES))
+    if not isinstance(rules, str) or rules not in _STEPS:  # a file may say anything
+        raise ConfigError("unknown-name", f"there are no text rules `{rules}`", near_miss(str(rules), _STEPS))
     return rules
 
 
-class GoogleRules(NamedTuple):
-    """What rules of Google's family do beyond collapsing white space and the digit-comma rule."""
-
-    lower: bool
-    strip: bool
-
-
-_GOOGLE = {
-    "google": GoogleRules(lower=True, strip=True),
-    "google-cased": GoogleRules(lower=False, strip=True),
-    "google-accents": GoogleRules(lower=True, strip=False),
-    "google-cased-accents": GoogleRules(lower=False, strip=False),
-}
-
-
 class OwnRules(NamedTuple):
-    """Rules of one's own: what is replaced first, and the rules that follow."""
+    """Registered rules: what is replaced first, and the rules that follow."""
 
     replace: Mapping[str, str]
     then: str
@@ -87,7 +126,7 @@ def register_rules(name: str, replace: Mapping[str, str], then: str = "multiling
     A folder keeps the name alone, so register them before it is loaded; its `tokenizer.json` has them built in.
 
     Args:
-        name: Not one of `NAMES`. Of the same rules it may be registered again.
+        name: Not one of `NAMES`. The same rules may be registered again.
         replace: Character to what stands for it, which may be empty or longer.
         then: One of `NAMES`.
 
@@ -102,30 +141,33 @@ def register_rules(name: str, replace: Mapping[str, str], then: str = "multiling
     if then not in NAMES:
         raise ConfigError("unknown-name", f"there are no text rules `{then}` to follow", near_miss(then, NAMES))
     _OWN[name] = own
-    table, rule, alignment = str.maketrans(dict(own.replace)), _RULES[then], _ALIGNMENTS[then]
-    _RULES[name] = lambda text: rule(text.translate(table))
-    _ALIGNMENTS[name] = lambda text: alignment(replaced(text, own.replace))
+    table = str.maketrans(dict(own.replace))
+    first = Step(lambda text: text.translate(table), lambda text: replaced(text, own.replace))
+    _STEPS[name] = (first, *_STEPS[then])
 
 
-def own_rules(rules: str) -> OwnRules | None:
-    """What was registered under this name; None for one of `NAMES`."""
-    return _OWN.get(rules)
+def own_replacements(rules: str) -> Mapping[str, str]:
+    """Return what registered rules replace first; empty for one of `NAMES`."""
+    return _OWN[rules].replace if rules in _OWN else {}
 
 
-def google_family(rules: str) -> GoogleRules | None:
-    """What the rules of this name do, or those that follow on own ones; None if they are not of Google's family."""
-    return _GOOGLE.get(following(rules))
+def steps(rules: str) -> tuple[Step, ...]:
+    """Return the steps of the rules; of registered ones those of the rules that follow."""
+    return _STEPS[_following(rules)]
 
 
-def following(rules: str) -> str:
-    """Return the name itself, or of rules of one's own that of the rules that follow."""
-    return _OWN[rules].then if rules in _OWN else rules
+def is_google(rules: str) -> bool:
+    """Return True for rules of Google's family, to which the digit-comma rule belongs."""
+    return _following(rules).startswith("google")
 
 
 def lowers(rules: str) -> bool:
-    """Return whether the rules of this name lower-case."""
-    family = google_family(rules)
-    return following(rules) == "korean" or (family is not None and family.lower)
+    """Return True if the rules of this name lower-case."""
+    return LOWER in _STEPS[rules]
+
+
+def _following(rules: str) -> str:
+    return _OWN[rules].then if rules in _OWN else rules
 
 
 def named_by(settings: Any) -> str:
@@ -138,82 +180,23 @@ def named_by(settings: Any) -> str:
         return "google"
     if "text_rules" in settings:
         return settings["text_rules"]
-    wanted = GoogleRules(bool(settings.get("do_lower_case", True)), not settings.get("keep_accents", False))
-    return next(name for name, family in _GOOGLE.items() if family == wanted)
+    return _google(settings.get("do_lower_case", True), settings.get("keep_accents", False))
+
+
+def _google(lower: bool, keep_accents: bool) -> str:
+    return f"google{'' if lower else '-cased'}{'-accents' if keep_accents else ''}"
 
 
 def with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
     """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
-    family = _GOOGLE.get(rules)
-    lower = lowers(rules) if do_lower_case is None else do_lower_case
-    keeps = family is None or not family.strip
-    keep = keeps if keep_accents is None else keep_accents
-    if (lower, keep) == (lowers(rules), keeps):
+    own = lowers(rules), STRIP_MARKS not in _STEPS[rules]
+    lower = own[0] if do_lower_case is None else do_lower_case
+    keep = own[1] if keep_accents is None else keep_accents
+    if (lower, keep) == own:
         return rules
-    if family is not None:
-        return next(name for name, other in _GOOGLE.items() if other == GoogleRules(lower, not keep))
+    if rules in NAMES and is_google(rules):
+        return _google(lower, keep)
     if rules in ("multilingual", "korean") and keep:
         return "korean" if lower else "multilingual"
     what = f"there are no rules like `{rules}` with do_lower_case={lower} and keep_accents={keep}"
     raise ConfigError("unknown-name", what, f"name rules with text_rules: {', '.join(NAMES)}")
-
-
-# --- the rules --------------------------------------------------------------------------------------------------------
-
-
-def encodable(text: str) -> str:
-    """Return the text with U+FFFD in place of lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text)
-    return text
-
-
-def _google(text: str, lower: bool, strip: bool) -> str:
-    text = " ".join(text.split())
-    if not text.isascii():
-        text = encodable(text)
-        if strip:
-            text = unicodedata.normalize("NFKD", text)
-            # Asking each kind of character once is twice as fast as asking every character of a line.
-            for mark in filter(unicodedata.combining, set(BEYOND_ASCII.findall(text))):
-                text = text.replace(mark, "")
-    return text.lower() if lower else text
-
-
-def _multilingual(text: str) -> str:
-    text = " ".join(text.split())
-    return text if text.isascii() else unicodedata.normalize("NFC", encodable(text))
-
-
-def _korean(text: str) -> str:
-    return _multilingual(text.lower())
-
-
-def _none(text: str) -> str:
-    return text if text.isascii() else encodable(text)
-
-
-_RULES: dict[str, Callable[[str], str]] = {
-    **{name: partial(_google, lower=family.lower, strip=family.strip) for name, family in _GOOGLE.items()},
-    "multilingual": _multilingual,
-    "korean": _korean,
-    "none": _none,
-}
-NAMES = tuple(_RULES)
-
-
-def _align_google(text: AlignedText, lower: bool, strip: bool) -> AlignedText:
-    text = collapsed(text)
-    if strip and not text.text.isascii():
-        text = without_marks(text)
-    return lowered(text) if lower else text
-
-
-_ALIGNMENTS: dict[str, Callable[[AlignedText], AlignedText]] = {
-    **{name: partial(_align_google, lower=family.lower, strip=family.strip) for name, family in _GOOGLE.items()},
-    "multilingual": lambda text: composed(collapsed(text)),
-    "korean": lambda text: composed(lowered(collapsed(text))),
-    "none": lambda text: text,
-}

@@ -58,7 +58,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         self.vocab_size = self._processor.get_piece_size()
         spaces = f"\0{analyser}" if analyser else ""
         self.fingerprint = sha256_bytes(model + b"\0" + (text_rules + spaces).encode())
-        self._digit_comma = digit_comma_rule(self._processor) if rules.google_family(text_rules) else None
+        self._digit_comma = digit_comma_rule(self._processor) if rules.is_google(text_rules) else None
         table = self._digit_comma
         self._with_digit_comma = set() if table is None else set(np.flatnonzero(table.counts > 1).tolist())
         self._batch = BatchEncoder(self._processor, model, text_rules, self._digit_comma)

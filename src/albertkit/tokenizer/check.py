@@ -7,7 +7,7 @@ reported, too: where they differ, the folder is right, and known bugs are named.
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,8 @@ from albertkit.frame.result import Result
 from albertkit.frame.section import Cell, Section, Span, Table, Text, Tone
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.comparison import (
-    KNOWN_BUGS,
-    OTHERS,
-    UNKNOWN,
-    Comparison,
-    Difference,
-    Encode,
-    compare,
-    with_names,
-)
-from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer.comparison import KNOWN_BUGS, UNKNOWN, Comparison, Difference, Encode, compare, with_names
+from albertkit.tokenizer.digit_comma import ends_in_digit_comma, without_comma
 from albertkit.tokenizer.folder_files import JSON_NAME, read_settings
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -73,8 +64,7 @@ class CheckReport(Result):
     def cures(self) -> dict[str, tuple[str, str]]:
         """Return effect and advice of each known bug that was met."""
         met = {cause for c in self.comparisons for difference in c.differences for cause in difference.causes}
-        known = {bug.name: (bug.says, bug.cure) for bug in KNOWN_BUGS} | OTHERS
-        return {name: known[name] for name in known if name in met}
+        return {bug.name: (bug.says, bug.cure) for bug in KNOWN_BUGS if bug.name in met}
 
     @property
     def exit_status(self) -> int:
@@ -134,20 +124,18 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     path = local_folder(folder, weights=False)
     tokenizer = AlbertTokenizer.from_pretrained(path)
     texts = [text for _, text in HARD_SENTENCES] if sentences is None else list(sentences)
-    comparisons = []
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        comparisons.append(compare("SentencePiece itself", True, tokenizer, texts, _by_sentencepiece(path, tokenizer)))
-    comparisons += _own_ways(tokenizer, texts)
-    comparisons.append(compare_json(path, tokenizer, texts))
-    comparisons.append(_config(path, tokenizer))
-    comparisons += read_by_others(path, tokenizer, texts)
     return CheckReport(
         str(path),
         type(tokenizer).__name__,
         tokenizer.text_rules,
         tokenizer.vocab_size,
         tokenizer.fingerprint,
-        comparisons,
+        [
+            *_own_ways(tokenizer, texts),
+            compare_json(path, tokenizer, texts),
+            _config(path, tokenizer),
+            *read_by_others(path, tokenizer, texts),
+        ],
         library_versions(),
     )
 
@@ -155,48 +143,45 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
 # --- readings ---------------------------------------------------------------------------------------------------------
 
 
-def _by_sentencepiece(folder: Path, tokenizer: SentencePieceTokenizer) -> Encode:
-    """Apply Google's digit-comma rule to SentencePiece's pieces as its code has it, a piece at a time."""
-    import sentencepiece
-
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(next(folder.glob("*.model"))))
-    google = rules.is_google(tokenizer.text_rules)
-
-    def encode(text: str) -> list[int]:
-        pieces: list[str] = []
-        for piece in processor.encode(tokenizer.prepared(text), out_type=str):
-            if not (google and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()):
-                pieces.append(piece)
-                continue
-            again = processor.encode(piece[:-1].replace(SPACE, ""), out_type=str)
-            if piece[0] != SPACE and again[0].startswith(SPACE):
-                again = ([] if again[0] == SPACE else [again[0][1:]]) + again[1:]
-            pieces += [*again, ","]
-        return [processor.piece_to_id(piece) for piece in pieces]
-
-    return encode
-
-
-def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
-    """Compare batches, offsets and decoding."""
+def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Iterator[Comparison]:
+    """Compare SentencePiece, batches, offsets and decoding."""
+    ours = isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer)
+    analyser = getattr(tokenizer, "analyser", None)
 
     def batch(text: str) -> list[int]:
         return tokenizer.encode_batch([text, "and another", text]).text(2).tolist()
 
-    found = [compare("encode_batch", True, tokenizer, texts, batch)]
-    if isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer) and tokenizer.start_engine():
-        found.append(compare("encode_batch, compiled engine", True, tokenizer, texts, batch))
-    found.append(compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0]))
-    known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]
-    # What other people's rules remove or replace in decoding is not known; spaces between morphemes stay in the text.
-    whole = isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer) and not getattr(
-        tokenizer, "analyser", None
-    )
-
     def again(text: str) -> list[int]:
         return tokenizer.encode(tokenizer.decode(tokenizer.encode(text)))
 
-    return [*found, compare("decode and encode again", whole, tokenizer, known, again)]
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        yield compare("SentencePiece itself", True, tokenizer, texts, _by_sentencepiece(tokenizer))
+    yield compare("encode_batch", True, tokenizer, texts, batch)
+    if isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer) and tokenizer.start_engine():
+        yield compare("encode_batch, compiled engine", True, tokenizer, texts, batch)
+    yield compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0])
+    known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]
+    # What other people's rules remove or replace in decoding is not known; spaces between morphemes stay in the text.
+    yield compare("decode and encode again", ours and not analyser, tokenizer, known, again)
+
+
+def _by_sentencepiece(tokenizer: SentencePieceTokenizer) -> Encode:
+    """Apply Google's digit-comma rule to SentencePiece's pieces as its code has it, a piece at a time."""
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    google = rules.is_google(tokenizer.text_rules)
+
+    def split(piece: str) -> list[int]:
+        if google and ends_in_digit_comma(piece):
+            return [number for number, _ in without_comma(processor, piece)]
+        return [processor.piece_to_id(piece)]
+
+    def encode(text: str) -> list[int]:
+        pieces = processor.encode(tokenizer.prepared(text), out_type=str)
+        return [number for piece in pieces for number in split(piece)]
+
+    return encode
 
 
 def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Comparison:
@@ -211,7 +196,7 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
     try:
         reader = Tokenizer.from_file(str(folder / JSON_NAME))
     except Exception as error:  # the library raises nothing more particular
-        comparison.differences.append(Difference(JSON_NAME, [], [str(error)], [UNKNOWN]))
+        comparison.add(JSON_NAME, [], [error], UNKNOWN)
         return comparison
     reader.no_padding()
     reader.no_truncation()
@@ -234,9 +219,7 @@ def _config(folder: Path, tokenizer: AlbertTokenizer) -> Comparison:
     size, pad = config.get("vocab_size"), config.get("pad_token_id", 0)
     comparison.compared = 2
     if not isinstance(size, int) or size < tokenizer.vocab_size:
-        comparison.differences.append(
-            Difference("vocab_size", [str(tokenizer.vocab_size)], [f"{size}"], ["vocab-mismatch"])
-        )
+        comparison.add("vocab_size", [tokenizer.vocab_size], [size], "vocab-mismatch")
     if pad != tokenizer.pad_id:
-        comparison.differences.append(Difference("pad_token_id", [str(tokenizer.pad_id)], [f"{pad}"], ["pad-mismatch"]))
+        comparison.add("pad_token_id", [tokenizer.pad_id], [pad], "pad-mismatch")
     return comparison

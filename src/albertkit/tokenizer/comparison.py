@@ -6,7 +6,7 @@ A bug is blamed for a difference only if the two sides agree once what triggers 
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,81 +21,79 @@ _HANGUL = "[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3\uffa0-\uffdc]"
 _DECOMPOSED = "".join(c for c in _ALL if unicodedata.normalize("NFKD", c) != c and not re.match(f"{_HANGUL}", c))
 
 
+_OURS = "open a folder that albertkit wrote (`albertkit tokenizer convert DIR NEW`) with transformers.AutoTokenizer"
+
+
 class KnownBug(NamedTuple):
-    """A known bug of another reader.
+    """A known reason for different ids.
 
     Attributes:
         name: Short.
-        trigger: Matches what brings it about in a text.
         says: The effect.
         cure: The advice.
+        trigger: Matches what brings it about in a text; None where it does not depend on the text.
     """
 
     name: str
-    trigger: re.Pattern[str]
     says: str
-    cure: str
+    cure: str = _OURS
+    trigger: re.Pattern[str] | None = None
 
 
-_OURS = "open a folder that albertkit wrote (`albertkit tokenizer convert DIR NEW`) with transformers.AutoTokenizer"
+def _in_texts(name: str, trigger: str, says: str, cure: str = _OURS) -> KnownBug:
+    return KnownBug(name, says, cure, re.compile(trigger))
+
+
+UNKNOWN = "unexplained"
 KNOWN_BUGS = (
-    KnownBug(
-        "special-names", re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>"),
+    _in_texts(
+        "special-names", r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>",
         "names of special tokens in a text become their ids", "remove them from texts of strangers",
     ),
-    KnownBug(
-        "digit-comma", re.compile(r"(?<=\d)[,，]|,$"),
-        "a number and the comma after it stay one token; Google's code takes them apart", _OURS,
+    _in_texts(
+        "digit-comma", r"(?<=\d)[,，]|,$",
+        "a number and the comma after it stay one token; Google's code takes them apart",
     ),
-    KnownBug(
-        "symbols-as-special-tokens", re.compile("[()\"\\-.–£€]|…"),
+    _in_texts(
+        "symbols-as-special-tokens", "[()\"\\-.–£€]|…",
         "( ) \" - . – £ € are made special tokens: the token of the space before them is lost, one after them is made up, "
-        "and maskers never mask them", _OURS,
+        "and maskers never mask them",
     ),
-    KnownBug("quotes", re.compile("``|''"), "`` and '' become \"; Google's code leaves them alone", _OURS),
+    _in_texts("quotes", "``|''", "`` and '' become \"; Google's code leaves them alone"),
+    _in_texts(
+        "control-characters", "[\x1c-\x1f\x0b\x0c\x85\u2028\u2029]",
+        "not all that Python's str.split takes for white space separates words",
+    ),
+    _in_texts("final-sigma", "Σ", "a capital sigma at the end of a word becomes σ; Python makes it ς"),
+    _in_texts("vowel-signs", regex_class(_VOWEL_SIGNS), "vowel signs of Indic scripts and Thai are removed"),
+    _in_texts("hangul", _HANGUL, "Hangul is taken apart into jamo and not put together again: it becomes unknown"),
+    _in_texts(
+        "case", regex_class(c for c in _ALL if c != c.lower()),
+        "the text is lower-cased though the folder's rules keep case, or the reverse",
+    ),
+    _in_texts(
+        "accents", regex_class(_MARKS + _DECOMPOSED),
+        "accents and compatibility characters are treated by other rules than the folder's",
+    ),
+    KnownBug("no-segments", "a pair has no segment ids (transformers 5)"),
     KnownBug(
-        "control-characters", re.compile("[\x1c-\x1f\x0b\x0c\x85\u2028\u2029]"),
-        "not all that Python's str.split takes for white space separates words", _OURS,
-    ),
-    KnownBug("final-sigma", re.compile("Σ"), "a capital sigma at the end of a word becomes σ; Python makes it ς", _OURS),
-    KnownBug(
-        "vowel-signs", re.compile(f"{regex_class(_VOWEL_SIGNS)}"),
-        "vowel signs of Indic scripts and Thai are removed", _OURS,
-    ),
-    KnownBug(
-        "hangul", re.compile(f"{_HANGUL}"),
-        "Hangul is taken apart into jamo and not put together again: it becomes unknown", _OURS,
-    ),
-    KnownBug(
-        "case", re.compile(f"{regex_class(''.join(c for c in _ALL if c != c.lower()))}"),
-        "the text is lower-cased though the folder's rules keep case, or the reverse", _OURS,
-    ),
-    KnownBug(
-        "accents", re.compile(f"{regex_class(_MARKS + _DECOMPOSED)}"),
-        "accents and compatibility characters are treated by other rules than the folder's", _OURS,
-    ),
-)  # fmt: skip
-UNKNOWN = "unexplained"
-# Causes that no text triggers: the effect and the advice.
-OTHERS = {
-    "no-segments": ("a pair has no segment ids (transformers 5)", _OURS),
-    "space-in-offsets": (
+        "space-in-offsets",
         "the offsets of a word begin with the space before it, so that a pipeline answers ' NASA' for 'NASA'",
-        _OURS,
     ),
-    "morpheme-spaces": (
-        "the vocabulary wants spaces between morphemes; only albertkit puts them there",
+    KnownBug(
+        "morpheme-spaces", "the vocabulary wants spaces between morphemes; only albertkit puts them there",
         "encode with albertkit, or train a tokenizer with --morphemes boundary, which needs no spaces",
     ),
-    "no-configuration": (
-        "no file says that this is the tokenizer of an ALBERT, so AutoTokenizer reads the model as another one's",
-        _OURS,
+    KnownBug(
+        "no-configuration", "no file says that this is the tokenizer of an ALBERT, so AutoTokenizer reads it as another one's",
     ),
-    "unreadable": ("the folder cannot be read", _OURS),
-    "vocab-mismatch": ("the model has fewer tokens than the tokenizer", "use the tokenizer the model was trained with"),
-    "pad-mismatch": ("the model pads with another id", "correct `pad_token_id` in config.json"),
-    UNKNOWN: ("no known bug", "report it, with the text"),
-}
+    KnownBug("unreadable", "the folder cannot be read"),
+    KnownBug(
+        "vocab-mismatch", "the model has fewer tokens than the tokenizer", "use the tokenizer the model was trained with",
+    ),
+    KnownBug("pad-mismatch", "the model pads with another id", "correct `pad_token_id` in config.json"),
+    KnownBug(UNKNOWN, "no known bug", "report it, with the text"),
+)  # fmt: skip
 
 
 @dataclass
@@ -142,6 +140,10 @@ class Comparison:
     differences: list[Difference] = field(default_factory=list)
     skipped: str = ""
 
+    def add(self, text: str, ours: Iterable[object], theirs: Iterable[object], cause: str) -> None:
+        """Add a difference with one cause."""
+        self.differences.append(Difference(text, list(map(str, ours)), list(map(str, theirs)), [cause]))
+
     def examples(self) -> list[Difference]:
         """Return the first difference of each cause."""
         met: set[str] = set()
@@ -154,12 +156,7 @@ class Comparison:
 
 
 def compare(
-    name: str,
-    own: bool,
-    tokenizer: AlbertTokenizer,
-    texts: Sequence[str],
-    theirs: Encode,
-    ours: Encode | None = None,
+    name: str, own: bool, tokenizer: AlbertTokenizer, texts: Sequence[str], theirs: Encode, ours: Encode | None = None
 ) -> Comparison:
     """Compare a reader with `encode`, or with `ours`, on some texts."""
     ours = ours or tokenizer.encode
@@ -168,18 +165,18 @@ def compare(
         one, two = ours(text), theirs(text)
         if one != two:
             causes = [UNKNOWN] if own else explain(text, lambda other: ours(other) == theirs(other))
-            comparison.differences.append(Difference(text, shown(tokenizer, one), shown(tokenizer, two), causes))
+            comparison.differences.append(Difference(text, _tokens(tokenizer, one), _tokens(tokenizer, two), causes))
     return comparison
 
 
-def shown(tokenizer: AlbertTokenizer, ids: list[Any]) -> list[str]:
-    """Return the tokens of ids; an id that is none of the tokenizer's is shown as it is."""
+def _tokens(tokenizer: AlbertTokenizer, ids: list[Any]) -> list[str]:
+    """Return the tokens of ids, and unknown ids as numbers."""
     known = range(tokenizer.vocab_size)
     return [tokenizer.id_to_piece(i) if i in known else str(i) for i in ids]
 
 
 def with_names(tokenizer: AlbertTokenizer) -> Encode:
-    """Return `encode`, but the names of special tokens in a text become their ids, as in every reader but albertkit's."""
+    """Return an `encode` for which names of special tokens in a text are their ids, as in every reader but albertkit's."""
     names = {tokenizer.id_to_piece(i): i for i in tokenizer.special_ids()}
     cut = re.compile("(" + "|".join(map(re.escape, names)) + ")")
 
@@ -197,13 +194,13 @@ def explain(text: str, agree: Callable[[str], bool]) -> list[str]:
 
     `UNKNOWN` alone if nothing explains it. `agree` says whether both sides agree on a text.
     """
-    present = [bug for bug in KNOWN_BUGS if bug.trigger.search(text)]
+    present = [(bug.name, bug.trigger) for bug in KNOWN_BUGS if bug.trigger and bug.trigger.search(text)]
     for number in range(1, len(present) + 1):
         for blamed in itertools.combinations(present, number):
             for filler in (" ", ""):  # one of them may bring two characters together that are a trigger themselves
                 rest = text
-                for bug in blamed:
-                    rest = bug.trigger.sub(filler, rest)
+                for _, trigger in blamed:
+                    rest = trigger.sub(filler, rest)
                 if agree(rest):
-                    return [bug.name for bug in blamed]
+                    return [name for name, _ in blamed]
     return [UNKNOWN]

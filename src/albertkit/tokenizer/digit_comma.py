@@ -1,6 +1,6 @@
 """Google's digit-comma rule as a rewriting of ids.
 
-A piece that ends in a digit and a comma ("▁2010,") is encoded anew without its comma, which becomes a piece of its own
+A piece that ends in a digit and a comma ("▁2010,") is encoded again without its comma, which becomes a piece of its own
 (`encode_pieces` of google-research/albert and the TF Model Garden, `tokenization.py`). What a piece becomes depends on
 the piece alone, so the whole rule is a table from id to ids, made once for a model. For `30k-clean.model` it changes
 141 pieces. (A model that does not know the comma could show digit and comma as one unknown piece; it is left as it is.)
@@ -28,14 +28,8 @@ class DigitCommaRule(NamedTuple):
     ids: np.ndarray
     widths: np.ndarray
 
-    def touches(self, ids: np.ndarray) -> bool:
-        """Return whether the rule changes any of these ids."""
-        return bool((self.counts[ids] > 1).any())
-
     def rewrite(self, ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Apply the rule to many texts at once: ids int32 [T], offsets int64 [N+1] where each text begins among them.
-        Returns both.
-        """
+        """Apply the rule to the ids of many texts, int32 [T], and where each text begins among them, int64 [N+1]."""
         counts = self.counts[ids]
         if int(counts.sum()) == len(ids):
             return ids, offsets
@@ -49,9 +43,7 @@ def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
     """Return the table for a SentencePiece processor; None if no token ends in a digit and a comma."""
     pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     rewritten = {
-        number: _without_comma(processor, piece)
-        for number, piece in enumerate(pieces)
-        if piece.endswith(",") and piece[-2:-1].isdigit()
+        number: without_comma(processor, piece) for number, piece in enumerate(pieces) if ends_in_digit_comma(piece)
     }
     if not rewritten:
         return None
@@ -66,8 +58,13 @@ def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
     return DigitCommaRule(counts, starts, ids, widths)
 
 
-def _without_comma(processor: Any, piece: str) -> list[tuple[int, int]]:
-    """(id, characters) of the pieces that a digit-comma piece becomes. The rule looks at each piece once only."""
+def ends_in_digit_comma(piece: str) -> bool:
+    """Return True for the pieces that the rule takes apart."""
+    return piece.endswith(",") and piece[-2:-1].isdigit()
+
+
+def without_comma(processor: Any, piece: str) -> list[tuple[int, int]]:
+    """Return (id, characters) of the pieces that such a piece becomes. The rule looks at each piece once only."""
     again = processor.encode(piece[:-1].replace(SPACE, ""), out_type=str)
     if piece[0] != SPACE and again[0][0] == SPACE:
         # The encoder put a space before the number; there was none.

@@ -23,7 +23,7 @@ from typing import Any
 
 from albertkit.errors import CheckpointError
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
 from albertkit.tokenizer.sentencepiece_model import (
     BYTE,
     NORMAL,
@@ -103,29 +103,6 @@ def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
     return {"do_lower_case": rules.lowers(text_rules), "keep_accents": hangul or not strips}
 
 
-def tokenizer_config(special_names: list[str], text_rules: str, model_max_length: int) -> dict[str, Any]:
-    """Return the content of `tokenizer_config.json`: names for padding, unknown, start, separation, mask; our text
-    rules; the longest sequence.
-    """
-    pad, unk, cls, sep, mask = special_names
-    return {
-        # `AlbertTokenizer` would build its own normaliser in place of ours.
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        # Without this list transformers 5 gives a pair no segment ids.
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": model_max_length,
-        "padding_side": "right",
-        "truncation_side": "right",
-        "cls_token": cls,
-        "sep_token": sep,
-        "pad_token": pad,
-        "unk_token": unk,
-        "mask_token": mask,
-        "text_rules": text_rules,
-    }
-
-
 def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
     """Pieces with scores that make a plain Unigram model do what SentencePiece does."""
     digit_comma = rules.is_google(text_rules)
@@ -136,7 +113,7 @@ def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
             score = len(piece.encode()) * best - 0.1
         elif kind in (UNUSED, BYTE):  # bytes stand for what is unknown; text never matches their names
             score = _NEVER
-        elif kind == NORMAL and digit_comma and piece[-1:] == "," and piece[-2:-1].isdigit():
+        elif kind == NORMAL and digit_comma and ends_in_digit_comma(piece):
             score -= _DIGIT_COMMA_PENALTY
         rows.append((piece, score))
     return rows

@@ -64,6 +64,22 @@ def special_names(settings: dict[str, Any]) -> dict[str, str]:
     return names
 
 
+def tokenizer_config(names: Mapping[str, str], text_rules: str, model_max_length: int) -> dict[str, Any]:
+    """Return the content of `tokenizer_config.json`, by the names of the special tokens."""
+    return {
+        # `AlbertTokenizer` would build its own normaliser in place of ours.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        # Without this list transformers 5 gives a pair no segment ids.
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": model_max_length,
+        "padding_side": "right",
+        "truncation_side": "right",
+        **{f"{role}_token": names[role] for role in ("cls", "sep", "pad", "unk", "mask")},
+        "text_rules": text_rules,
+    }
+
+
 def make_room(folder: Path, own: str) -> None:
     """Make sure that a tokenizer saved in a folder as `own` would be the one that is read from it."""
     others = [path.name for path in sorted(folder.glob("*.model")) if path.name != own]

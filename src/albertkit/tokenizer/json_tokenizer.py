@@ -16,19 +16,17 @@ from typing import Any
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, read_json, sha256_bytes, write_json
+from albertkit.files import read_json, sha256_bytes
 from albertkit.tokenizer.folder_files import (
     CONFIG_NAME,
     JSON_NAME,
     SPECIAL_ROLES,
     check_no_rules,
-    make_room,
     special_names,
 )
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 from albertkit.tokenizer.rules import encodable
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.word_starts import word_starts
 
 _USUAL_NAMES = {
     "pad": ("<pad>", "[PAD]"), "unk": ("<unk>", "[UNK]"), "cls": ("[CLS]", "<cls>"), "sep": ("[SEP]", "<sep>"),
@@ -93,16 +91,8 @@ class JsonTokenizer(AlbertTokenizer):
         read_json(file, "tokenizer")  # what is no JSON is said by its line
         return cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write `tokenizer.json`, unchanged, and `tokenizer_config.json`. See `AlbertTokenizer.save_pretrained`."""
-        from albertkit.tokenizer.fast import tokenizer_config
-
-        path = Path(folder)
-        make_room(path, JSON_NAME)
-        with atomic_file(path / JSON_NAME, "w") as stream:
-            stream.write(self._content)
-        settings = tokenizer_config(list(self._names.values()), self.text_rules, self.model_max_length)
-        write_json(path / CONFIG_NAME, settings | self._class_flags())
+    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+        return {JSON_NAME: self._content.encode()}, self._class_flags()
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 
@@ -127,14 +117,6 @@ class JsonTokenizer(AlbertTokenizer):
         """Return the ids of the five special tokens, ascending."""
         return sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
 
-    def word_starts(self) -> np.ndarray:
-        """See `AlbertTokenizer.word_starts`: of WordPiece all but those that begin with `##`, else Google's rule."""
-        pieces = [self._piece(i) for i in range(self.vocab_size)]
-        wordpiece = self._kind == "WordPiece"
-        starts = np.array([not p.startswith("##") for p in pieces] if wordpiece else word_starts(pieces))
-        starts[self.special_ids()] = True
-        return starts
-
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
@@ -145,6 +127,9 @@ class JsonTokenizer(AlbertTokenizer):
 
     def _piece(self, piece_id: int) -> str:
         return self._whole.id_to_token(piece_id) or ""
+
+    def _starts_word(self, piece: str) -> bool:
+        return not piece.startswith("##") if self._kind == "WordPiece" else super()._starts_word(piece)
 
     def _class_flags(self) -> dict[str, bool]:
         """Return `do_lower_case` and `keep_accents` as the normalisation in the file has them.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, plain_file, sha256_bytes, write_json
+from albertkit.files import atomic_file, plain_file, sha256_bytes
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.alignment import AlignedText, with_spaces
 from albertkit.tokenizer.batch import BatchEncoder
@@ -21,13 +21,11 @@ from albertkit.tokenizer.folder_files import (
     LISTING_NAME,
     MODEL_NAME,
     find_model,
-    make_room,
 )
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, load_processor, read_facts
+from albertkit.tokenizer.sentencepiece_model import load_processor, read_facts
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.word_starts import word_starts
 
 
 class SentencePieceTokenizer(AlbertTokenizer):
@@ -84,29 +82,15 @@ class SentencePieceTokenizer(AlbertTokenizer):
             )
         return cls(plain_file(model).read_bytes(), chosen, source=model, analyser=analyser)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write `spiece.model`, `tokenizer.json` and `tokenizer_config.json`, each whole or not at all.
+    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+        """Return `spiece.model` and `tokenizer.json`, which has the same ids; `albertkit.tokenizer.fast` lists exceptions."""
+        from albertkit.tokenizer.fast import class_flags, fast_tokenizer_json
 
-        transformers' `AutoTokenizer` reads the folder and gives the same ids; `albertkit.tokenizer.fast` says how far.
-
-        Args:
-            folder: Made if missing; other files in it are left alone.
-        """
-        from albertkit.tokenizer.fast import class_flags, fast_tokenizer_json, tokenizer_config
-
-        path = Path(folder)
-        make_room(path, MODEL_NAME)
         fast = fast_tokenizer_json(self._model, self.text_rules)
-        with atomic_file(path / MODEL_NAME) as stream:
-            stream.write(self._model)
-        with atomic_file(path / JSON_NAME, "w") as stream:
-            stream.write(fast)
-        names = [self._piece(i) for i in range(len(SPECIAL_PIECES))]
-        settings = tokenizer_config(names, self.text_rules, self.model_max_length)
-        settings |= class_flags(self.text_rules, read_facts(self._model))
+        settings: dict[str, Any] = class_flags(self.text_rules, read_facts(self._model))
         if self.analyser:
             settings[ANALYSER_KEY] = self.analyser
-        write_json(path / CONFIG_NAME, settings)
+        return {MODEL_NAME: self._model, JSON_NAME: fast.encode()}, settings
 
     def write_listing(self, folder: str | os.PathLike[str]) -> None:
         """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""
@@ -177,15 +161,6 @@ class SentencePieceTokenizer(AlbertTokenizer):
             is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
             self._special_ids = [i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)]
         return list(self._special_ids)
-
-    def word_starts(self) -> np.ndarray:
-        """See `AlbertTokenizer.word_starts`.
-
-        The rule of google-research/albert's create_pretraining_data.py; see `albertkit.tokenizer.word_starts`.
-        """
-        starts = np.array(word_starts([self._piece(i) for i in range(self.vocab_size)]))
-        starts[self.special_ids()] = True
-        return starts
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

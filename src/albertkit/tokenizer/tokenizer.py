@@ -10,17 +10,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import atomic_file, write_json
 from albertkit.model_folder import local_folder
+from albertkit.tokenizer.digit_comma import SPACE
 from albertkit.tokenizer.folder_files import (
+    CONFIG_NAME,
     JSON_NAME,
     NO_LIMIT,
+    SPECIAL_ROLES,
     VOCAB_NAME,
     added_tokens,
+    make_room,
     read_settings,
+    tokenizer_config,
     with_flags,
 )
 from albertkit.tokenizer.model_inputs import InputSettings, TokenizedTexts, model_inputs
 from albertkit.tokenizer.ragged import RaggedIds
+
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_INSIDE_WORDS = _PUNCTUATION.union("abcdefghijklmnopqrstuvwxyz")
 
 
 class AlbertTokenizer(ABC):
@@ -170,7 +179,6 @@ class AlbertTokenizer(ABC):
             only_json: Look at `tokenizer.json` alone.
         """
 
-    @abstractmethod
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write what `from_pretrained` and transformers' `AutoTokenizer` read, each file whole or not at all.
 
@@ -180,6 +188,14 @@ class AlbertTokenizer(ABC):
         Raises:
             CheckpointError: ambiguous if the folder holds one that would be read instead.
         """
+        path = Path(folder)
+        files, settings = self._saved()
+        make_room(path, next(iter(files)))
+        for name, content in files.items():
+            with atomic_file(path / name) as stream:
+                stream.write(content)
+        names = {role: self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES}
+        write_json(path / CONFIG_NAME, tokenizer_config(names, self.text_rules, self.model_max_length) | settings)
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 
@@ -409,9 +425,17 @@ class AlbertTokenizer(ABC):
     def special_ids(self) -> list[int]:
         """Return the ids of special and unknown pieces, ascending."""
 
-    @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Return whether a piece starts a word for whole-word masking, bool [vocab_size]."""
+        """Return whether a token starts a word for whole-word masking, bool [vocab_size].
+
+        The rule is google-research/albert's (`create_pretraining_data.py`, `_is_start_piece_sp`). A token continues the word
+        before it if it is made of English letters and the punctuation listed there, does not begin with the mark of a space
+        or `<`, and is not a single punctuation mark. So "ing" and ".com" continue; "▁the", ".", "'", "7", "é" and "한" start.
+        In WordPiece vocabularies, tokens that begin with `##` continue.
+        """
+        starts = np.array([self._starts_word(self._piece(number)) for number in range(self.vocab_size)])
+        starts[self.special_ids()] = True
+        return starts
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -421,6 +445,13 @@ class AlbertTokenizer(ABC):
     @abstractmethod
     def _arguments(self) -> tuple:
         """Return the arguments of the constructor."""
+
+    @abstractmethod
+    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+        """Return the files of a folder, that which names the kind first, and further settings of `tokenizer_config.json`."""
+
+    def _starts_word(self, piece: str) -> bool:
+        return piece.startswith((SPACE, "<")) or piece in _PUNCTUATION or not _INSIDE_WORDS.issuperset(piece.lower())
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]: ...

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.files import read_json
-from albertkit.tokenizer.comparison import Comparison, Difference, compare, with_names
+from albertkit.tokenizer.comparison import Comparison, compare, with_names
 from albertkit.tokenizer.folder_files import CONFIG_NAME, JSON_NAME, MODEL_NAME
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -108,7 +108,9 @@ def _reading(
         theirs = opened()
     except Exception as error:  # whatever stops it is the finding
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return [Comparison(name, False, 1, [Difference("reading the folder", [], [reason], ["unreadable"])])]
+        comparison = Comparison(name, False, 1)
+        comparison.add("reading the folder", [], [reason], "unreadable")
+        return [comparison]
     named = with_names(tokenizer)
 
     def ours(text: str) -> list[int]:
@@ -123,8 +125,7 @@ def _reading(
     pair = theirs("one text", "another")
     types = tokenizer("one text", "another")["token_type_ids"]
     if pair.get("token_type_ids") != types:
-        found = [str(i) for i in pair.get("token_type_ids", ["none"])]
-        comparison.differences.append(Difference("segments of a pair", [str(i) for i in types], found, ["no-segments"]))
+        comparison.add("segments of a pair", types, pair.get("token_type_ids", ["none"]), "no-segments")
     specials = {tokenizer.id_to_piece(i) for i in tokenizer.special_ids()}
     return [comparison, _offsets(f"{name}, offsets", theirs, comparison, texts, specials)]
 
@@ -145,8 +146,7 @@ def _offsets(name: str, theirs: Any, ids: Comparison, texts: Sequence[str], spec
         words = [text[a:b] for a, b in theirs(text, return_offsets_mapping=True)["offset_mapping"]]
         wrong = [word for word in words if word[:1].isspace() and word.strip() not in {"", *specials}]
         if wrong:
-            right = [word.strip() for word in wrong]
-            comparison.differences.append(Difference(text, right, list(map(repr, wrong)), ["space-in-offsets"]))
+            comparison.add(text, map(str.strip, wrong), map(repr, wrong), "space-in-offsets")
     if not comparison.compared:
         comparison.skipped = "no text has the same ids"
     return comparison

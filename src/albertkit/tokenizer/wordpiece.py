@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, plain_file, read_json, sha256_bytes, write_json
+from albertkit.files import plain_file, read_json, sha256_bytes
 from albertkit.tokenizer.batch import available_cores, filled, in_chunks
 from albertkit.tokenizer.folder_files import (
     CONFIG_NAME,
@@ -27,7 +27,6 @@ from albertkit.tokenizer.folder_files import (
     SPECIAL_ROLES,
     VOCAB_NAME,
     check_no_rules,
-    make_room,
     special_names,
     vocabularies,
 )
@@ -141,23 +140,14 @@ class WordPieceTokenizer(JsonTokenizer):
         check_no_rules(folder, text_rules)
         return cls(*bert, special_names(settings), source=file)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write `vocab.txt`, `tokenizer.json`, `tokenizer_config.json`. See `AlbertTokenizer.save_pretrained`."""
-        from albertkit.tokenizer.fast import tokenizer_config
-
-        path = Path(folder)
-        make_room(path, VOCAB_NAME)
-        with atomic_file(path / VOCAB_NAME, "w") as stream:
-            stream.write("".join(piece + "\n" for piece in self._vocabulary))
-        with atomic_file(path / JSON_NAME, "w") as stream:
-            stream.write(self._content)
-        flags = {
+    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+        listed = "".join(piece + "\n" for piece in self._vocabulary)
+        return {VOCAB_NAME: listed.encode(), JSON_NAME: self._content.encode()}, {
+            "tokenizer_class": "BertTokenizer",
             "do_lower_case": self._rules.lower,
             "strip_accents": self._rules.strip_accents,
             "tokenize_chinese_chars": self._rules.split_chinese,
         }
-        settings = tokenizer_config(list(self._names.values()), self.text_rules, self.model_max_length)
-        write_json(path / CONFIG_NAME, {**settings, "tokenizer_class": "BertTokenizer", **flags})
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`. Until a compiled engine pays, the work is the `tokenizers` library's."""

@@ -63,14 +63,14 @@ def test_a_sentence_a_line_is_built_as_before(tmp_path: Path, sentences: list[st
 
 
 def test_a_single_line_of_any_length_is_noticed(tmp_path: Path) -> None:
-    found = line_layout(find_inputs([written(tmp_path, [" ".join(SENTENCES * 40)])]))
+    found = line_layout(find_inputs([written(tmp_path, [" ".join(SENTENCES * 40)])]), BuildSettings())
     assert found is not None
     assert found.paragraphs
     assert found.characters == pytest.approx(1 << 16, rel=0.01)
 
 
 def test_little_text_says_nothing(tmp_path: Path) -> None:
-    assert line_layout(find_inputs([written(tmp_path, paragraphs(SENTENCES[:12]))])) is None
+    assert line_layout(find_inputs([written(tmp_path, paragraphs(SENTENCES[:12]))]), BuildSettings()) is None
 
 
 def test_settings_for_callers_that_cannot_ask(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ LINES = st.sampled_from(["a", "Tür auf.", "", " ", "\u3000", "b;$;c", "한국",
 
 
 def documents_of(path: Path, format: str, *span: int | None) -> list[str]:
-    file = DocumentFile(find_inputs([path])[0], format, "text", "strict", ";$;", *span)
+    file = DocumentFile(find_inputs([path])[0], BuildSettings(format), "strict", *span)
     found = [(document.text, document.cut) for document in file]
     return [*found, file.faulty_lines] if span == () else [*found]
 
@@ -57,7 +57,7 @@ def check_ranges(path: Path, format: str, width: int) -> None:
     found, faults, lines = [], [], 0
     for start in range(0, size, width):
         end = start + width if start + width < size else None
-        file = DocumentFile(find_inputs([path])[0], format, "text", "strict", ";$;", start, end, lines + 1)
+        file = DocumentFile(find_inputs([path])[0], BuildSettings(format), "strict", start, end, lines + 1)
         found += [(document.text, document.cut) for document in file]
         faults += file.faults
         lines += file.lines

@@ -72,10 +72,11 @@ def reader(target: str):
 
         return read
     if target in ("wiki", "jsonl"):
+        from albertkit.corpus.options import BuildSettings
         from albertkit.corpus.readers import DocumentFile
         from albertkit.data.inputs import find_inputs
 
-        return lambda file: list(DocumentFile(find_inputs([file])[0], target))
+        return lambda file: list(DocumentFile(find_inputs([file])[0], BuildSettings(target)))
     if target == "piece model":
         from albertkit.tokenizer.sentencepiece_model import load_processor
 

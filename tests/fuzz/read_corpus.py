@@ -48,14 +48,16 @@ def read_texts(folder: Path):
 
 def read_as_anything(folder: Path):
     """A file as what it is not: a text is no Parquet, so there is a problem at least with that."""
-    from albertkit.corpus.readers import FORMATS, DocumentFile
+    from albertkit.corpus.options import FORMATS, BuildSettings
+    from albertkit.corpus.readers import DocumentFile
     from albertkit.data.inputs import find_inputs
     from albertkit.errors import AlbertKitError
 
     file = folder / "plain.txt"
     good = file.is_file() and file.read_bytes() == TEXT.encode()
     try:
-        read_each(lambda f=f: list(DocumentFile(find_inputs([file])[0], f, errors="replace")) for f in FORMATS)
+        (found,) = find_inputs([file])
+        read_each(lambda f=f: list(DocumentFile(found, BuildSettings(f), "replace")) for f in FORMATS)
     except AlbertKitError:
         if not good:
             raise

@@ -5,7 +5,7 @@ from typing import Any
 
 _WHERE = {
     "BuildReport": "albertkit.corpus.report",
-    "BuildSettings": "albertkit.corpus.settings",
+    "BuildSettings": "albertkit.corpus.options",
     "Document": "albertkit.corpus.readers",
     "TokenStore": "albertkit.corpus.store",
     "build_store": "albertkit.corpus.build",

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from albertkit.corpus.encoding import EncodedBatch, encode_documents
+from albertkit.corpus.options import BuildSettings
 from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
-from albertkit.corpus.settings import BuildSettings
 from albertkit.data.inputs import InputFile
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.tokenizer.batch import available_cores

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from albertkit.addresses import is_remote
+from albertkit.corpus.options import BuildSettings
 from albertkit.corpus.readers import DocumentFile
 from albertkit.corpus.sentences import split_sentences
-from albertkit.corpus.settings import BuildSettings
 from albertkit.data.inputs import InputFile
 from albertkit.errors import DataError
 
@@ -53,16 +53,10 @@ class LineLayout:
         return self.mean_bytes > _LONG_LINE or self.several > 0.5
 
 
-def line_layout(files: Sequence[InputFile], format: str | None = None, language: str = "en") -> LineLayout | None:
-    """Look at the first 64 KiB of up to five files.
+def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayout | None:
+    """Look at the first 64 KiB of up to five files of plain text; None if there is too little of it to tell.
 
-    Args:
-        files: The inputs; those of other formats than plain text are passed over, and so are pipes.
-        format: The format that was given, or None.
-        language: For the abbreviations.
-
-    Returns:
-        What the lines are like; None if there is too little plain text to tell.
+    Files of other formats are passed over, and so are pipes.
     """
     lines: list[str] = []
     first, blank = "", False
@@ -70,7 +64,7 @@ def line_layout(files: Sequence[InputFile], format: str | None = None, language:
     for file in files[::step][:_FILES]:
         if not (is_remote(file.path) or os.path.isfile(file.path)):
             continue  # what is read from a pipe is gone
-        documents = DocumentFile(file, format, errors="replace")
+        documents = DocumentFile(file, settings, errors="replace")
         try:
             head = documents.head(_BYTES) if documents.format == "text" else b""
         finally:
@@ -85,7 +79,7 @@ def line_layout(files: Sequence[InputFile], format: str | None = None, language:
     size = sum(map(len, lines))
     if size < _LEAST:
         return None
-    counts = [len(split_sentences(line, "paragraph", language)) for line in lines]
+    counts = [len(split_sentences(line, "paragraph", settings.language)) for line in lines]
     return LineLayout(
         file=first,
         lines=len(lines),
@@ -101,7 +95,7 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
     """Make sure that lines of plain text are sentences, unless the settings say what a line is."""
     if settings.sentences is not None or settings.format not in (None, "text"):
         return
-    found = line_layout(files, settings.format, settings.language)
+    found = line_layout(files, settings)
     if found is None or not found.paragraphs:
         return
     ways = ["`--format paragraphs` if each line is a document", "`--sentences split` if blank lines end documents"]
@@ -116,14 +110,10 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
 def settings_for(files: Sequence[InputFile]) -> BuildSettings:
     """Return settings that fit the layout of the files, for callers that cannot ask.
 
-    Args:
-        files: The inputs.
-
-    Returns:
-        The usual settings; for plain text with paragraphs in its lines `sentences="split"`, or `format="paragraphs"` where no
-        blank line ends a document and all inputs are plain text.
+    These are the usual ones; for plain text with paragraphs in its lines `sentences="split"`, or `format="paragraphs"`
+    where no blank line ends a document and all inputs are plain text.
     """
-    found = line_layout(files)
+    found = line_layout(files, BuildSettings())
     if found is None or not found.paragraphs:
         return BuildSettings()
     if not found.blank_lines and all(map(_is_text, files)):

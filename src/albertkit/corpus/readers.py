@@ -6,26 +6,24 @@ A file never continues another's document.
 import html
 import json
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import IO, Any
+from typing import Any
 
-from albertkit.corpus.options import ERRORS
+from albertkit.corpus.options import ERRORS, SEPARATOR, BuildSettings, check_name
 from albertkit.corpus.ranges import document_bounds
-from albertkit.corpus.settings import FORMATS, SEPARATOR
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.lines import LONGEST, blocks
+from albertkit.data.parquet import ParquetFile
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
-from albertkit.errors import ConfigError, DataError, MissingExtraError, near_miss
+from albertkit.errors import DataError, near_miss
 
 FAULTS_NAMED = 20  # faulty lines whose place is kept
 
 # A document is handled whole by one worker. Plain text without a single blank line would be one document of any size,
 # so it is cut, and the cuts are counted.
 DOCUMENT_CHARACTERS = 4 << 20
-LINE_BYTES = 64 << 20
 
 _EXTENSIONS = {
     "txt": "text", "text": "text", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl",
@@ -58,11 +56,9 @@ class DocumentFile:
 
     Args:
         file: The input.
-        format: text, jsonl, parquet or wiki; None finds out from the first bytes and the name. No file looks like these two:
-            paragraphs, where each line is a document, and pairs, where it is one whose sentences `separator` divides.
-        field: JSONL field or Parquet column that holds the text; `a.b`, and `a[].b` of a list (JSONL).
+        settings: Its format, field and separator. Without a format the first bytes and the name decide; no file looks like
+            paragraphs or pairs.
         errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
-        separator: Between the sentences of a line of pairs.
         start, end: Only the documents of this range of bytes (`ranges.document_bounds`). A file that cannot be read from
             the middle, compressed or Parquet, is read whole by a range that begins at 0, and not at all by another.
         first_line: Number of the first line of the range.
@@ -76,23 +72,18 @@ class DocumentFile:
     def __init__(
         self,
         file: InputFile,
-        format: str | None = None,
-        field: str = "text",
+        settings: BuildSettings | None = None,
         errors: str = "strict",
-        separator: str = SEPARATOR,
         start: int = 0,
         end: int | None = None,
         first_line: int = 1,
     ) -> None:
-        for name, value, known in (("format", format, (*FORMATS, None)), ("errors", errors, ERRORS)):
-            if value not in known:
-                raise ConfigError(
-                    "unknown-name", f"there is no {name} `{value}`", near_miss(str(value), filter(None, known))
-                )
+        check_name("errors", errors, ERRORS)
+        settings = settings or BuildSettings()
         self.file = file
-        self.field = field
+        self.field = settings.field
+        self.separator = settings.separator
         self.errors = errors
-        self.separator = separator
         self._range = start, end
         self._first_line, self._first_byte = first_line, 0
         self.lines = 0
@@ -102,7 +93,7 @@ class DocumentFile:
         self.faults: list[int] = []
         self._stream = ByteStream(file)
         try:
-            self.format = format or self._detect()
+            self.format = settings.format or self._detect()
         except BaseException:
             self._stream.close()
             raise
@@ -133,7 +124,7 @@ class DocumentFile:
 
     @property
     def empty(self) -> bool:
-        """Whether the file holds no byte."""
+        """Return True if the file holds no byte."""
         return not self._stream.peek(1)
 
     def head(self, size: int) -> bytes:
@@ -141,7 +132,7 @@ class DocumentFile:
         return self._stream.peek(size)
 
     def position(self) -> int:
-        """Bytes of the stored file consumed so far."""
+        """Return the bytes of the stored file consumed so far."""
         return self._stream.position()
 
     def close(self) -> None:
@@ -160,7 +151,7 @@ class DocumentFile:
                 yield Document(text, self.file.path, ordinal, cut)
 
     def _enter_range(self) -> bool:
-        """Go to where the range begins; whether there is anything to read."""
+        """Go to where the range begins, and return False if there is nothing to read."""
         start, end = self._range
         if (start, end) == (0, None):
             return True
@@ -175,39 +166,20 @@ class DocumentFile:
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Line numbers from 1 and lines without their ends."""
-        number, offset, rest = self._first_line, self._first_byte, b""
-        fault = None
-        while True:
-            chunk = self._stream.read()
-            block = rest + chunk
-            end = block.rfind(b"\n") + 1 if chunk else len(block)
-            block, rest = block[:end], block[end:]
-            if len(rest) > LINE_BYTES:
-                line = number + block.count(b"\n")
-                raise DataError(
-                    "bad-row",
-                    f"`{self.file.path}`: line {line:,} is longer than {LINE_BYTES:,} bytes",
-                    "break it into documents or lines",
-                )
-            if block:
-                text, first = self._decode(block, number, offset)
-                fault = fault or first
-                if not fault:
-                    lines = text.split("\n")
-                    if lines[-1] == "":
-                        lines.pop()
-                    yield from enumerate(lines, number)
-                number += block.count(b"\n")
-                offset += len(block)
-            if not chunk:
-                break
-        self.lines = number - self._first_line
-        if fault:
-            raise self._encoding_error(fault)
+        """Yield line numbers from 1 and lines without their ends."""
+        offset, bad = self._first_byte, ""
+        for number, block in blocks(self._stream, self._first_line):
+            text, first = self._decode(block, number, offset)
+            bad = bad or first
+            if not bad:
+                yield from enumerate(text.removesuffix("\n").split("\n"), number)
+            self.lines += block.count(b"\n")
+            offset += len(block)
+        if bad:
+            raise self._encoding_error(bad)
 
     def _decode(self, block: bytes, number: int, offset: int) -> tuple[str, str]:
-        """Text of a block of whole lines, and, if bad bytes are not to be replaced, the place of the first one."""
+        """Return the text of a block of whole lines, and, if bad bytes are not to be replaced, the place of the first."""
         try:
             text = block.decode("utf-8")
             return (text.removeprefix("\ufeff") if offset == 0 else text), ""
@@ -347,7 +319,7 @@ class DocumentFile:
                     )
                 lines.append(line)
                 size += len(line)
-                if size > LINE_BYTES:
+                if size > LONGEST:
                     break
         if lines is not None:
             raise DataError(
@@ -357,67 +329,22 @@ class DocumentFile:
             )
 
     def _parquet(self) -> Iterator[tuple[str, bool]]:
-        try:
-            import pyarrow as arrow
-            import pyarrow.parquet as parquet
-        except ImportError:
-            raise MissingExtraError.of("pyarrow", "parquet", "reading Parquet") from None
-        faults = (arrow.ArrowException, OSError, UnicodeDecodeError)
-
-        def broken(error: Exception) -> DataError:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            return DataError("corrupt", f"`{self.file.path}`: {reason}", "copy or download it again")
-
-        with tempfile.TemporaryFile() as spool:
-            source = self._seekable(spool)
-            try:
-                table = parquet.ParquetFile(source)
-                schema = table.schema_arrow
-            except faults as error:
-                raise broken(error) from None
-            if self.field not in schema.names:
-                known = dict.fromkeys(schema.names)
-                raise DataError(
-                    "missing-column", f"`{self.file.path}`: no column `{self.field}`", _field_hint(self.field, known)
-                )
-            kinds = {schema.field(number).type for number in schema.get_all_field_indices(self.field)}
-            kind = kinds.pop()
-            if kinds or not (
-                arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_binary(kind)
-            ):
-                raise DataError(
-                    "missing-column",
-                    f"`{self.file.path}`: column `{self.field}` is {kind}, not text",
-                    "name another with --field",
-                )
-            row = 0
-            batches = table.iter_batches(batch_size=256, columns=[self.field])
-            while True:
-                try:
-                    batch = next(batches, None)
-                    values = [] if batch is None else batch.column(0).cast(arrow.large_binary()).to_pylist()
-                except faults as error:
-                    raise broken(error) from None
-                if batch is None:
-                    return
-                for value in values:
-                    row += 1
-                    text, first = self._decode(value or b"", 1, 0)
-                    if first:
-                        raise self._encoding_error(f"row {row:,}")
-                    yield text.strip(), False
-
-    def _seekable(self, spool: IO[bytes]) -> IO[bytes]:
-        """Parquet is read from its end: a compressed or piped file goes through the disk first."""
-        if (direct := self._stream.seekable_file()) is not None:
-            direct.seek(0)
-            return direct
-        shutil.copyfileobj(self._stream, spool, 1 << 20)
-        spool.seek(0)
-        return spool
+        table = ParquetFile(self._stream)
+        if self.field not in table.schema.names:
+            hint = _field_hint(self.field, table.schema.names)
+            raise DataError("missing-column", f"`{self.file.path}`: no column `{self.field}`", hint)
+        for row, record in enumerate(table.records([self.field]), 1):
+            value = record[self.field]
+            if not isinstance(value, bytes | None):
+                what = f"column `{self.field}` is a {type(value).__name__}, not text"
+                raise DataError("missing-column", f"`{self.file.path}`: {what}", "name another with --field")
+            text, bad = self._decode(value or b"", 1, 0)
+            if bad:
+                raise self._encoding_error(f"row {row:,}")
+            yield text.strip(), False
 
 
-def _field_hint(field: str, known: dict[str, Any]) -> str:
+def _field_hint(field: str, known: Iterable[str]) -> str:
     return f"{near_miss(field, known)} (choose with --field)"
 
 
@@ -428,7 +355,7 @@ def read_documents(
     errors: str = "strict",
     separator: str = SEPARATOR,
 ) -> Iterator[Document]:
-    """All documents of files, folders, globs and URLs, streamed in the order of `find_inputs`.
+    """Yield all documents of files, folders, globs and URLs, streamed in the order of `find_inputs`.
 
     Args:
         inputs: What to read.
@@ -437,5 +364,6 @@ def read_documents(
         errors: "strict" or "replace".
         separator: Between the sentences of a line of pairs.
     """
+    settings = BuildSettings(format, field, separator)
     for file in find_inputs(inputs):
-        yield from DocumentFile(file, format, field, errors, separator)
+        yield from DocumentFile(file, settings, errors)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from albertkit.corpus.options import BuildSettings
 from albertkit.corpus.readers import FAULTS_NAMED, Document, DocumentFile
 from albertkit.corpus.seen import DIGEST_BYTES
 from albertkit.corpus.sentences import line_rule
-from albertkit.corpus.settings import BuildSettings
 from albertkit.data.inputs import InputFile
 
 BATCH_CHARACTERS = 1 << 20
@@ -153,9 +153,7 @@ def read_batches(part: Part, work: Work, is_new: Callable[[bytes], bool]) -> Ite
     lines = 0
     for number, file in enumerate(part.files, part.first):
         skip = part.skip if number == part.first else 0
-        source = DocumentFile(
-            file, how.format, how.field, work.errors, how.separator, part.start, part.end, part.first_line
-        )
+        source = DocumentFile(file, how, work.errors, part.start, part.end, part.first_line)
         if source.empty:
             source.close()
             batch.counts.empty_files += 1

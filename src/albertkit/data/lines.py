@@ -14,26 +14,32 @@ NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
 _HALF = re.compile("[\ud800-\udfff]")
 
 
+def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks of whole lines, each with the number of its first line; `number` is that of the first block's."""
+    rest = b""
+    while chunk := stream.read():
+        block = rest + chunk
+        end = block.rfind(b"\n") + 1
+        block, rest = block[:end], block[end:]
+        if block:
+            yield number, block
+            number += block.count(b"\n")
+        if len(rest) > LONGEST:
+            fact = f"`{stream.file.path}`: line {number:,} is longer than {LONGEST:,} bytes"
+            raise DataError("bad-row", fact, "break it into several lines")
+    if rest:
+        yield number, rest
+
+
 def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
     """Yield line numbers from 1 and lines without their ends. Bytes that are not UTF-8 become lone surrogates."""
-    number, rest = 1, b""
-    while True:
-        chunk = stream.read()
-        block = rest + chunk
-        end = block.rfind(b"\n") + 1 if chunk else len(block)
-        block, rest = block[:end], block[end:]
-        if len(rest) > LONGEST:
-            fact = f"`{stream.file.path}`: a line is longer than {LONGEST:,} bytes"
-            raise DataError("bad-row", fact, "a table has one row a line")
+    for first, block in blocks(stream):
         text = block.decode("utf-8", "surrogateescape")  # lines are whole, so no character is cut in two
-        if number == 1:
+        if first == 1:
             text = text.removeprefix("\ufeff")
         if text:
-            for line in text.removesuffix("\n").split("\n"):
+            for number, line in enumerate(text.removesuffix("\n").split("\n"), first):
                 yield number, line.removesuffix("\r")
-                number += 1
-        if not chunk:
-            return
 
 
 def has_half_characters(text: str) -> bool:

@@ -8,16 +8,15 @@ import itertools
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.lines import LONGEST, NOT_UTF8, has_half_characters, lines, not_json, not_utf8
+from albertkit.data.parquet import ParquetFile
 from albertkit.encodings import conversion
-from albertkit.errors import DataError, MissingExtraError, near_miss
+from albertkit.errors import DataError, near_miss
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
 PACKINGS = ("gz", "xz", "zst")
@@ -404,40 +403,12 @@ def _as_text(value: Any) -> str:
 
 
 def _open_parquet(stream: ByteStream) -> _Source:
-    """Open a Parquet file. It is read from its end, so a compressed one goes through the disk first."""
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError.of("pyarrow", "parquet", "reading Parquet") from None
-    file: IO[bytes] | None = stream.seekable_file()
-    if file is None:
-        file = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the table)
-        shutil.copyfileobj(stream, file, 1 << 20)
-    file.seek(0)
-    strings = (arrow.string(), arrow.large_string())
-    damage = (arrow.ArrowException, OSError, UnicodeDecodeError)
-
-    def broken(error: Exception) -> DataError:
-        reason = str(error).partition("\n")[0]
-        return DataError("corrupt", f"`{stream.file.path}`: {reason}", "copy or download it again")
+    file = ParquetFile(stream)
 
     def records(wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        try:
-            number = itertools.count(1)
-            for batch in table.iter_batches(batch_size=1024, columns=list(wanted)):
-                # as bytes: one text that is not UTF-8 spoils its own row, not the file
-                fields = [f.with_type(arrow.large_binary()) if f.type in strings else f for f in batch.schema]
-                for record in batch.cast(arrow.schema(fields)).to_pylist():
-                    yield next(number), _texts(record)
-        except damage as error:
-            raise broken(error) from None
+        return ((number, _texts(record)) for number, record in enumerate(file.records(wanted), 1))
 
-    try:
-        table = parquet.ParquetFile(file)
-    except damage as error:
-        raise broken(error) from None
-    return _Source(tuple(_column_names(table.schema_arrow)), records, has_own_names=True)
+    return _Source(tuple(_column_names(file.schema)), records, has_own_names=True)
 
 
 def _column_names(fields: Any, prefix: str = "") -> Iterator[str]:

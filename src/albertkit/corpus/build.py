@@ -262,12 +262,9 @@ def _short(made_from: Any) -> Any:
 def _count(counts: Counts, batch: Batch, encoded: EncodedBatch) -> None:
     counts.add(batch.counts)
     counts.add(Counts(faults=[f"{name}:{line}" for name, line in batch.faults]))
+    counts.add(Counts(**{name: int(values.sum()) for name, values in encoded.counts.items()}))
     counts.empty_documents += int((encoded.document_sentences == 0).sum())
-    counts.unknown_tokens += int(encoded.unknown.sum())
     counts.single_sentence_documents += int((encoded.document_sentences == 1).sum())
-    counts.lines += int(encoded.lines.sum())
-    counts.line_tokens += int(encoded.line_tokens.sum())
-    counts.unfinished_lines += int(encoded.unfinished.sum())
 
 
 def _filled(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str] = ()) -> BuildReport:

@@ -18,16 +18,7 @@ from albertkit.errors import MachineError
 from albertkit.files import atomic_file
 
 _TOPICS = "pydoc_data/topics.py"
-_PASSED_OVER = {
-    "test",
-    "tests",
-    "idle_test",
-    "site-packages",
-    "dist-packages",
-    "__pycache__",
-    "pydoc_data",
-    "lib-dynload",
-}
+_PASSED_OVER = set("test tests idle_test site-packages dist-packages __pycache__ pydoc_data lib-dynload".split())
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _ROLE = re.compile(r":[\w:+-]+:`~?([^`<]+?)(?: <[^`]*>)?`")
@@ -42,7 +33,7 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def builtin_documents() -> Iterator[list[str]]:
-    """The documents of the built-in corpus: topics by name, then docstrings by file and place.
+    """Yield the documents of the built-in corpus: topics by name, then docstrings by file and place.
 
     A document is a topic, a function's docstring, or a class's with those of its methods. What has a single sentence (most
     docstrings) joins the docstring of its module: sentence order needs two.
@@ -58,9 +49,10 @@ def builtin_documents() -> Iterator[list[str]]:
             yield sentences
     if not some:
         raise MachineError(
-            "not-installed", f"this Python came without the sources of its library (`{library}`)",
+            "not-installed",
+            f"this Python came without the sources of its library (`{library}`)",
             "give text of your own",
-        )  # fmt: skip
+        )
 
 
 def write_builtin_corpus(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -84,11 +76,7 @@ def write_builtin_corpus(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def prose_sentences(text: str) -> list[str]:
-    """The English sentences of a docstring or help page.
-
-    Args:
-        text: With reST markup, code, tables, doctests.
-    """
+    """Return the English sentences of a docstring or help page with reST markup, code, tables and doctests."""
     sentences = []
     literal_indent: int | None = None
     for block in _BLANK_LINES.split(inspect.cleandoc(text)):
@@ -115,7 +103,7 @@ def _sentences(paragraph: str) -> list[str]:
 
 
 def _is_sentence(text: str) -> bool:
-    """At least four words, mostly letters, an end; lists of names and leftovers of code have none of these."""
+    """Return True for at least four words, mostly letters, with an end; lists of names and rests of code have none of these."""
     words = _WORD.findall(text)
     letters = sum(map(len, words)) + text.count(" ")
     return len(words) >= 4 and letters >= 0.8 * len(text) and text[-1] in '.!?:)"' and text[0] not in "|+=<>{[&%$#@_"

@@ -38,13 +38,7 @@ _WHOLE = (".gz", ".xz", ".zst", ".parquet", ".pq")
 
 
 def plan_parts(files: list[InputFile], place: Place, settings: BuildSettings) -> Iterator[Part]:
-    """Cut the inputs, from a place on, into parts of about `PART_BYTES`, by names and sizes alone.
-
-    Args:
-        files: All inputs.
-        place: Where to begin.
-        settings: Format.
-    """
+    """Cut all inputs, from a place on, into parts of about `PART_BYTES`, by names and sizes alone."""
     number, start, skip, lines = place.file, place.offset, place.document, place.lines
     while number < len(files):
         file = files[number]
@@ -71,12 +65,12 @@ def plan_parts(files: list[InputFile], place: Place, settings: BuildSettings) ->
 
 
 def _text_bytes(file: InputFile) -> int:
-    """About how much text a small file holds: packed text is three to four times as long."""
+    """Estimate how much text a small file holds: packed text is three to four times as long."""
     return file.size * (4 if file.name.lower().endswith(_WHOLE) else 1)
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of what decides the bytes of a store; empty for what is not installed."""
+    """Return the versions of what decides the bytes of a store; empty for what is not installed."""
     found = {}
     for name in _PACKAGES:
         try:
@@ -88,7 +82,7 @@ def package_versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _work(reference: Any) -> Work:
-    """Fetch what every worker is given once, and compare the packages with those of the driver."""
+    """Fetch what every worker needs, once, and compare the packages with those of the driver."""
     import ray
 
     work, versions = ray.get(reference)
@@ -132,15 +126,9 @@ def _encode_part(part: Part, reference: list[Any]) -> Iterator[tuple[Batch, Enco
 def encode_on_cluster(
     work: Work, place: Place, is_new: Callable[[bytes], bool], address: str | None, limit: int | None
 ) -> Generator[tuple[Batch, EncodedBatch], None, None]:
-    """Read and encode on all machines of a Ray cluster. Batches come in order.
+    """Read and encode on all machines of a Ray cluster, from a place on; batches come in order.
 
-    Args:
-        work: What to read, and how.
-        place: Where to begin.
-        is_new: As `read_batches`.
-        address: `host:port` of the cluster, "auto" for the one this machine is part of; None for that one if there is one,
-            else this machine alone.
-        limit: Parts sent at a time; None follows the number of cores.
+    At most `limit` parts are sent at a time; None follows the number of cores.
     """
     with _cluster(address) as ray:
         before = list(accumulate((file.size for file in work.files), initial=0))

@@ -24,7 +24,7 @@ from albertkit.corpus.sentences import split_sentences
 from albertkit.corpus.store_format import token_dtype
 from albertkit.errors import MachineError
 
-# Batches a worker has before it, beside the one in its hands: 1 would let it wait for the reader at every batch.
+# Batches that wait for each worker: 1 would let it wait for the reader at every batch.
 _AHEAD = 2
 # Threads without worker processes. Half of the work (1.1 of 2.2 s for 41 MB) is compiled and needs no interpreter lock, so
 # that a third would have nothing to do.
@@ -35,32 +35,23 @@ _THREADS = 2
 class EncodedBatch:
     """The documents of a batch as ids; D counts all of them, also those without a token.
 
-    Args:
+    Attributes:
         tokens: uint16 or uint32 [T].
         sentence_lengths: uint32 [S], all above 0: a sentence without a token is left out.
         document_sentences: uint32 [D], 0 for a document without a single token.
-        unknown: int64 [D], tokens that are the unknown piece.
-        unfinished: int64 [D], sentences of a document with one sentence a line that do not end in punctuation.
-        lines: int64 [D], all sentences of such a document.
-        line_tokens: int64 [D], their tokens.
+        counts: int64 [D], by name in `Counts`: `unknown_tokens`; and of documents with one sentence a line their `lines`,
+            those that do not end in punctuation (`unfinished_lines`), and `line_tokens`.
         process: Machine, id and peak memory in MB of the process that encoded it.
     """
 
     tokens: NDArray[Any]
     sentence_lengths: NDArray[np.uint32]
     document_sentences: NDArray[np.uint32]
-    unknown: NDArray[np.int64]
-    unfinished: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    line_tokens: NDArray[np.int64]
+    counts: dict[str, NDArray[np.int64]]
     process: tuple[Any, int, float]
 
     def keep(self, wanted: NDArray[np.bool_]) -> "EncodedBatch":
-        """Only some of the documents.
-
-        Args:
-            wanted: bool [D].
-        """
+        """Return only the documents that are wanted, bool [D]."""
         if wanted.all():
             return self
         sentences = np.repeat(wanted, self.document_sentences)
@@ -68,23 +59,13 @@ class EncodedBatch:
             tokens=self.tokens[np.repeat(sentences, self.sentence_lengths)],
             sentence_lengths=self.sentence_lengths[sentences],
             document_sentences=self.document_sentences[wanted],
-            unknown=self.unknown[wanted],
-            unfinished=self.unfinished[wanted],
-            lines=self.lines[wanted],
-            line_tokens=self.line_tokens[wanted],
+            counts={name: values[wanted] for name, values in self.counts.items()},
             process=self.process,
         )
 
 
 def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, language: str) -> EncodedBatch:
-    """Split documents into sentences and these into ids.
-
-    Args:
-        texts: The documents.
-        rules: What a line is, for each.
-        tokenizer: An `AlbertTokenizer`.
-        language: For the abbreviations.
-    """
+    """Split documents into sentences and these into ids; `rules` are what a line is in each document."""
     sentences: list[str] = []
     counts = []
     unfinished = np.zeros(len(texts), np.int64)
@@ -106,16 +87,18 @@ def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, languag
         tokens=ragged.ids.astype(token_dtype(tokenizer.vocab_size)),
         sentence_lengths=lengths[lengths > 0].astype(np.uint32),
         document_sentences=np.diff(before[document_ends]).astype(np.uint32),
-        unknown=np.diff(unknown_before[ragged.offsets[document_ends]]),
-        unfinished=unfinished,
-        lines=lines,
-        line_tokens=np.diff(ragged.offsets[document_ends]) * (lines > 0),
+        counts={
+            "unknown_tokens": np.diff(unknown_before[ragged.offsets[document_ends]]),
+            "unfinished_lines": unfinished,
+            "lines": lines,
+            "line_tokens": np.diff(ragged.offsets[document_ends]) * (lines > 0),
+        },
         process=(None, os.getpid(), peak_memory_mb()),
     )
 
 
 def peak_memory_mb() -> float:
-    """The most memory this process ever had resident, in MB of 10^6 bytes.
+    """Return the most memory this process ever had resident, in MB of 10^6 bytes.
 
     Linux's VmHWM and not `ru_maxrss`, which in a process forked and then executed counts the parent's memory too.
     """
@@ -155,14 +138,9 @@ def _work(texts: list[str], rules: list[str], language: str) -> EncodedBatch:
 def encode_here(
     work: Work, place: Place, is_new: Callable[[bytes], bool], folder: Path, workers: int
 ) -> Generator[tuple[Batch, EncodedBatch], None, None]:
-    """Read and encode on this machine: one reader, worker processes or threads. Batches come in order, a few ahead.
+    """Read and encode on this machine, from a place on: batches come in order, a few are encoded ahead.
 
-    Args:
-        work: What to read, and how.
-        place: Where to begin.
-        is_new: As `read_batches`.
-        folder: Where the tokenizer is saved; workers load it from there.
-        workers: Processes; 0 works on threads of this one.
+    Worker processes load the tokenizer from `folder`; 0 of them work on threads of this process.
     """
     tokenizer, language = work.tokenizer, work.settings.language
     pool: Executor

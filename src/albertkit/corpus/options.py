@@ -17,7 +17,7 @@ SENTENCES = ("lines", "split", "kiwi")
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """What decides the bytes of a store, beside inputs and tokenizer.
+    """Settings that decide the bytes of a store, besides inputs and tokenizer.
 
     Attributes:
         format: `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given. Also `paragraphs` (each line is a

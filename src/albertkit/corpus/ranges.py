@@ -12,16 +12,9 @@ _LINES = ("jsonl", "paragraphs", "pairs")  # every line is a document
 
 
 def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -> tuple[int, int | None]:
-    """Where the documents of a range begin and end; two equal numbers if it holds none.
+    """Return the first byte of the first document of a range and the first one after its last; 0 and 0 if it holds none.
 
-    Args:
-        file: Seekable and not compressed.
-        format: text, jsonl, wiki, paragraphs or pairs.
-        start: First byte of the range.
-        end: First byte after it; None is the end of the file.
-
-    Returns:
-        First byte of its first document; first byte after its last one, None at the end of the file.
+    The file is seekable and not compressed; None is its end.
     """
     first = _boundary(file, format, start, end) if start else 0
     if first is None or (end is not None and first >= end and format in _LINES):
@@ -30,7 +23,7 @@ def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -
 
 
 def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> int | None:
-    """First byte after the first line that ends a document and begins at or after `start`, but before `limit`."""
+    """Return the first byte after the first line that ends a document and begins from `start` on, before `limit`."""
     file.seek(start - 1)
     place = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
     if format in _LINES:
@@ -47,7 +40,7 @@ def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> in
 
 
 def _line(file: IO[bytes]) -> tuple[bytes, int]:
-    """The next line, or `-` for a very long one, and its size."""
+    """Return the next line, or `-` for a very long one, and its size."""
     line = piece = file.readline(_LINE_BYTES)
     size = len(line)
     while len(piece) == _LINE_BYTES and not piece.endswith(b"\n"):

@@ -296,7 +296,7 @@ class DocumentFile:
         return value.strip()
 
     def _wiki(self) -> Iterator[tuple[str, bool]]:
-        """The title, which WikiExtractor repeats as the first line, is not a sentence and is left out."""
+        """Read documents; the title, which WikiExtractor repeats as the first line, is not a sentence and is left out."""
         lines: list[str] | None = None
         title, start, size = "", 0, 0
         for number, raw in self._lines():

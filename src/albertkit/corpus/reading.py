@@ -142,13 +142,7 @@ class Batch:
 
 
 def read_batches(part: Part, work: Work, is_new: Callable[[bytes], bool]) -> Iterator[Batch]:
-    """Yield batches of new documents; the last may be empty and carry only counts.
-
-    Args:
-        part: What to read.
-        work: How.
-        is_new: Whether a hash belongs to a document that was not read before.
-    """
+    """Yield batches of the documents of a part whose hashes are new; the last may be empty and carry only counts."""
     how, batch, size, stored = work.settings, Batch(), 0, 0
     lines = 0
     for number, file in enumerate(part.files, part.first):

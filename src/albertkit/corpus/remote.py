@@ -23,7 +23,7 @@ _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\
 
 
 def working_folder(url: str) -> Path:
-    """Where a store is built that is to lie at an address; the same for the same address, so that a build goes on."""
+    """Return where a store is built before it is uploaded to an address; always the same, so that a build goes on."""
     return cache_folder() / "builds" / f"{_last_name(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
 
 
@@ -35,7 +35,7 @@ def _last_name(url: str) -> str:
 
 
 def remote_manifest(url: str) -> bytes | None:
-    """The manifest of the store at an address; None if there is no store."""
+    """Return the manifest of the store at an address; None if there is no store."""
     system, root = file_system(url)
     with reaching(url):
         with suppress(FileNotFoundError):
@@ -57,12 +57,9 @@ def _names(system: Any, root: str) -> list[str]:
 
 
 def upload_store(folder: Path, url: str, progress: bool) -> None:
-    """Bring a store to an address. A store that lies there loses its manifest first and is replaced.
+    """Upload a whole store to an address. A store that lies there loses its manifest first and is replaced.
 
-    Args:
-        folder: A whole store. What has been uploaded is noted beside it, for the next call after an interruption.
-        url: Address of its folder.
-        progress: Show it on stderr.
+    The files that have been uploaded are noted next to the folder, for the next call after an interruption.
     """
     system, root = file_system(url)
     files = read_json(folder / MANIFEST)["files"]
@@ -101,9 +98,9 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
 
 
 def fetch_store(url: str) -> Path:
-    """The local copy of a store at an address, fetched if it is not there yet, every file checked by its sha256.
+    """Return the local copy of a store at an address, fetched if it is not there yet, every file checked by its sha256.
 
-    A copy is found by the manifest, which is read every time: when the store at the address is replaced, it is fetched anew.
+    A copy is found by the manifest, which is read every time: a store that was replaced at its address is fetched again.
     Of several processes that ask at once, one fetches and the others wait.
     """
     system, root = file_system(url)
@@ -153,7 +150,7 @@ def _fetch(system: Any, remote: str, target: Path, entry: dict[str, Any], url: s
             raise DataError(
                 "corrupt",
                 f"`{url}` is corrupted: sha256 mismatch",
-                "run it again if the store was being replaced; else upload it again, or build it anew with --overwrite",
+                "run it again if the store was being replaced; else upload it again, or rebuild it with --overwrite",
             )
         os.replace(partial, target)
     finally:

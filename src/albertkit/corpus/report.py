@@ -1,4 +1,4 @@
-"""What a build did, and what a person should know of it."""
+"""The report of a build, and warnings about its counts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from albertkit.frame.section import Facts, Section
 class BuildReport(Result):
     """What a build did.
 
-    Args:
+    Attributes:
         out: The store.
         documents, sentences, tokens, shards: In the store.
         empty_documents: Left out: no text, or no token.
         duplicate_documents: Left out: the same text as an earlier document.
         single_sentence_documents: In the store, but no sentence-order pair comes from them alone.
         cut_documents: Made by cutting a document longer than `readers.DOCUMENT_CHARACTERS`.
-        unknown_tokens: Tokens that are the unknown piece.
+        unknown_tokens: Tokens that are the unknown token.
         bad_bytes: Bytes that are not UTF-8 (with errors="replace").
         faulty_lines: Lines of pairs that were passed over: no separator, or nothing on one of its sides.
         faults: The places of the first of them, `file:line`.
@@ -33,7 +33,7 @@ class BuildReport(Result):
         nodes: Machines at the end of this run.
         resumed: An interrupted build was taken up.
         already_built: The same store lay there; nothing was done.
-        warnings: What a person should know.
+        warnings: Sentences on counts that speak against the use of the store.
     """
 
     out: str
@@ -64,7 +64,7 @@ class BuildReport(Result):
     warnings: tuple[str, ...] = ()
 
     def sections(self) -> list[Section]:
-        """Return the facts, without those that are usual; the first faulty lines are in a warning."""
+        """Return the facts, without usual ones; the first faulty lines are in a warning."""
         usual = {"engine": "local", "nodes": 1, "faults": self.faults, "warnings": self.warnings}
         return [Facts({name: value for name, value in vars(self).items() if value and usual.get(name) != value})]
 
@@ -73,7 +73,7 @@ _LONG_LINE = 60  # tokens; sentences of English Wikipedia have 29 on average
 
 
 def warnings_of(counts: dict[str, Any]) -> Iterator[str]:
-    """Sentences about the counts of a manifest that speak against its use."""
+    """Yield warnings about the counts of a manifest that speak against its use."""
     if counts["single_sentence_documents"] == counts["documents"]:
         yield (
             "no document has two sentences: sentence order cannot be learnt from this store; "

@@ -27,17 +27,10 @@ _LONGEST_TYPESET = 200
 
 
 def line_rule(sentences: str | None, format: str) -> str:
-    """What a line is, in a file of this format.
+    """Return what a line is in a file of this format, by `BuildSettings.sentences`.
 
-    Args:
-        sentences: "lines", "split", "kiwi" or None for the habit of the format: plain text has one sentence a line, as Google's
-            `create_pretraining_data` wants it, and so have the documents of pairs; paragraphs, JSONL, Parquet and
-            WikiExtractor hold prose to be split.
-        format: text, jsonl, parquet, wiki, paragraphs or pairs.
-
-    Returns:
-        "sentence"; "paragraph", when a line break always ends a sentence; "wrapped", when line breaks are only
-        typesetting (plain text to be split); or "kiwi", a paragraph of Korean that kiwipiepy splits.
+    That is "sentence"; "paragraph", when a line break always ends a sentence; "wrapped", when line breaks are only
+    typesetting (plain text to be split); or "kiwi", a paragraph of Korean that kiwipiepy splits.
     """
     if (sentences or ("lines" if format in ("text", "pairs") else "split")) == "lines":
         return "sentence"
@@ -47,7 +40,7 @@ def line_rule(sentences: str | None, format: str) -> str:
 
 
 def split_sentences(text: str, rule: str = "paragraph", language: str = "en") -> list[str]:
-    """The sentences of a document, stripped, none empty.
+    """Return the sentences of a document, stripped, none empty.
 
     Args:
         text: The document.
@@ -65,7 +58,7 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
 
 
 def _unwrapped(text: str) -> str:
-    """The text with the line breaks of typesetting as spaces."""
+    """Return the text with the line breaks of typesetting as spaces."""
     lines = text.split("\n")
     ends = ["\n" if len(line) > _LONGEST_TYPESET else " " for line in lines[:-1]]
     return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
@@ -73,7 +66,7 @@ def _unwrapped(text: str) -> str:
 
 @cache
 def _kiwi() -> Any:
-    """One a process: it loads for a second, takes 300 MB and may be used by several threads."""
+    """Load kiwi, once a process: it takes a second and 300 MB, and may be used by several threads."""
     try:
         from kiwipiepy import Kiwi
     except ImportError:

@@ -17,14 +17,9 @@ from albertkit.tokenizer import AlbertTokenizer
 
 
 def document_hash(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64 of document numbers, keyed by a seed (Steele, Lea and Flood 2014; constants of Vigna's splitmix64.c).
+    """Hash document numbers, uint64 [N], uniformly, keyed by a seed.
 
-    Args:
-        seed: Any integer.
-        numbers: uint64 [N].
-
-    Returns:
-        uint64 [N], uniform.
+    Source: SplitMix64 (Steele, Lea and Flood 2014; constants of Vigna's splitmix64.c).
     """
 
     def mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -43,7 +38,7 @@ class TokenStore:
     Attributes:
         folder: Where it lies.
         manifest: What manifest.json says.
-        vocab_size: Number of pieces of its tokenizer.
+        vocab_size: Number of tokens of its vocabulary.
         tokenizer_fingerprint: 64 hexadecimal digits.
         num_documents, num_sentences, num_tokens, num_shards: Counts.
         tokens: For each shard, uint16 or uint32 [tokens].
@@ -168,11 +163,11 @@ class TokenStore:
                 raise DataError(
                     "corrupt",
                     f"`{self.folder / name}` is corrupted: sha256 mismatch",
-                    "copy the store again, or build it anew with --overwrite",
+                    "copy the store again, or rebuild it with --overwrite",
                 )
 
     def tokenizer(self) -> AlbertTokenizer:
-        """The tokenizer saved beside the shards.
+        """Return the tokenizer that is saved with the shards.
 
         Raises:
             DataError: wrong-tokenizer, if it was replaced by another.
@@ -193,19 +188,19 @@ class TokenStore:
         if tokenizer.fingerprint != self.tokenizer_fingerprint or tokenizer.vocab_size != self.vocab_size:
             raise DataError(
                 "wrong-tokenizer",
-                f"the store `{self.folder}` was made by another tokenizer ({self.vocab_size:,} pieces, "
-                f"{self.tokenizer_fingerprint[:12]}) than this one ({tokenizer.vocab_size:,} pieces, "
+                f"the store `{self.folder}` was made by another tokenizer ({self.vocab_size:,} tokens, "
+                f"{self.tokenizer_fingerprint[:12]}) than this one ({tokenizer.vocab_size:,} tokens, "
                 f"{tokenizer.fingerprint[:12]})",
-                f"use the one in `{self.folder / 'tokenizer'}`, or build the store anew with yours",
+                f"use the one in `{self.folder / 'tokenizer'}`, or rebuild the store with yours",
             )
 
     @property
     def fingerprint(self) -> str:
-        """Sha256 of the manifest, which holds the sha256 of every file: 64 hexadecimal digits."""
+        """Return the sha256 of the manifest, which holds the sha256 of every file: 64 hexadecimal digits."""
         return sha256_file(self.folder / MANIFEST)
 
     def held_out(self, share: float, seed: int) -> list[NDArray[np.bool_]]:
-        """Which documents are kept for evaluation, by hash of (seed, document number), so the choice needs no file.
+        """Return which documents are kept for evaluation, by hash of (seed, document number), so the choice needs no file.
 
         Args:
             share: Expected share of documents, 0 to 1.
@@ -222,7 +217,7 @@ class TokenStore:
         return masks
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Shard, and place in the shard, of the document with this number in the store (negative: from the end)."""
+        """Return the shard of a document and its place there, by its number in the store (negative: from the end)."""
         wanted = number + self.num_documents if number < 0 else number
         if not 0 <= wanted < self.num_documents:
             raise IndexError(f"document {number} of {self.num_documents}")
@@ -230,7 +225,7 @@ class TokenStore:
         return shard, wanted - int(self._first_document[shard])
 
     def document(self, number: int) -> list[NDArray[Any]]:
-        """The sentences of a document, each an array of ids (views into the mapped file).
+        """Return the sentences of a document, each an array of ids (views into the mapped file).
 
         Args:
             number: Of the document in the store, from 0; negative counts from the end.
@@ -242,6 +237,6 @@ class TokenStore:
         return [tokens[start:end] for start, end in pairwise(offsets)]
 
     def documents(self) -> Iterator[list[NDArray[Any]]]:
-        """All documents in order."""
+        """Yield all documents in order."""
         for number in range(self.num_documents):
             yield self.document(number)

@@ -11,13 +11,9 @@ from albertkit.frame.job import Job
 
 
 class StoreWriter:
-    """Appends documents to shards.
+    """Appends documents to shards, which are files of a job; `shards` are their counts at its last commit.
 
-    Args:
-        job: Whose files the shards are.
-        vocab_size: Decides the type of the tokens.
-        shard_tokens: A shard takes no document that would carry it beyond this; a longer document has its own shard.
-        shards: Counts of each shard at the last commit.
+    A shard takes no document that would carry it beyond `shard_tokens`; a longer document has its own shard.
     """
 
     def __init__(self, job: Job, vocab_size: int, shard_tokens: int, shards: list[dict[str, int]]) -> None:
@@ -27,13 +23,7 @@ class StoreWriter:
         self.shards = [dict(shard) for shard in shards]
 
     def append(self, tokens: NDArray[Any], sentence_lengths: NDArray[Any], document_sentences: NDArray[Any]) -> None:
-        """Add documents.
-
-        Args:
-            tokens: [T] ids.
-            sentence_lengths: [S] tokens of each sentence, all above 0.
-            document_sentences: [D] sentences of each document, all above 0.
-        """
+        """Add D documents of S sentences of T tokens; no sentence and no document is empty."""
         sentence_ends = np.concatenate([[0], np.cumsum(sentence_lengths, dtype=np.int64)])
         document_ends = np.concatenate([[0], np.cumsum(document_sentences, dtype=np.int64)])
         token_ends = sentence_ends[document_ends]  # [D + 1] tokens before each document
@@ -79,13 +69,7 @@ class StoreWriter:
 
 
 def write_manifest(job: Job, shards: list[dict[str, int]], facts: dict[str, Any]) -> None:
-    """Write the manifest: after it only `Job.publish` is left to do.
-
-    Args:
-        job: Holds the committed shard files and `tokenizer/`.
-        shards: Counts of each shard.
-        facts: Further entries.
-    """
+    """Write the manifest of the committed shards and of `tokenizer/`: after it only `Job.publish` is left to do."""
     tokenizer = sorted(f"tokenizer/{file.name}" for file in (job.folder / "tokenizer").iterdir() if file.is_file())
     job.add(*tokenizer)
     names = [shard_file(kind, number) for number in range(len(shards)) for kind in KINDS] + tokenizer

@@ -57,8 +57,7 @@ class Features:
             ids.append(np.asarray(row, np.int32))
             firsts.append(min(first, len(row)))
         lengths = np.array([len(row) for row in ids], np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        offsets, place = _offsets_and_places(lengths)
         types = (place >= np.repeat(np.array(firsts, np.int64), lengths)).astype(np.uint8)
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
         return cls(flat, types, offsets, np.asarray(examples, np.int64), per_sequence or {}, per_token or {}, left_out)
@@ -87,17 +86,17 @@ class Features:
 
     @property
     def num_sequences(self) -> int:
-        """Number of sequences."""
+        """Return the number of sequences."""
         return len(self.offsets) - 1
 
     @property
     def num_truncated(self) -> int:
-        """Number of examples that lost tokens."""
+        """Return the number of examples that lost tokens."""
         return 0 if self.left_out is None else int(np.count_nonzero(self.left_out))
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each sequence, int64 [M]."""
+        """Return the number of tokens of each sequence, int64 [M]."""
         return np.diff(self.offsets)
 
     def sequences_of(self, num_examples: int) -> np.ndarray:
@@ -111,8 +110,7 @@ class Features:
         from albertkit.data.packing import PackedBatch
 
         lengths = self.lengths[sequences]
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        offsets, place = _offsets_and_places(lengths)
         tokens = np.repeat(self.offsets[sequences], lengths) + place
         packed = PackedBatch(
             input_ids=torch.from_numpy(self.input_ids[tokens].astype(np.int64)),
@@ -153,7 +151,7 @@ class LabelledBatch:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in the batch."""
+        """Return the number of tokens in the batch."""
         return self.packed.num_tokens
 
     def to(self, device: torch.device, non_blocking: bool = False) -> LabelledBatch:
@@ -173,6 +171,12 @@ class LabelledBatch:
             {name: change(values) for name, values in self.per_token.items()},
             self.update_examples,
         )
+
+
+def _offsets_and_places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each sequence begins, int64 [N+1], and the place of each token in its sequence, int64 [T]."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return offsets, np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
 
 
 def truncated_tokens(features: Features) -> list[tuple[int, int]]:

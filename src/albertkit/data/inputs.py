@@ -39,7 +39,7 @@ class InputFile:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Return the last part of the path."""
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -167,20 +167,12 @@ class ByteStream:
 
     def _read(self, size: int) -> bytes:
         try:
-            chunk = self._stream.read(size)
+            return self._stream.read(size)
         except EOFError:
-            raise DataError(
-                "corrupt",
-                f"`{self.file.path}` is cut off in the middle of its {self.packing} stream",
-                "copy or download it again",
-            ) from None
+            what = f"is cut off in the middle of its {self.packing} stream"
         except _BROKEN as error:
-            raise DataError(
-                "corrupt",
-                f"`{self.file.path}` is not a sound {self.packing} file: {error}",
-                "copy or download it again",
-            ) from None
-        return chunk
+            what = f"is not a sound {self.packing} file: {error}"
+        raise DataError("corrupt", f"`{self.file.path}` {what}", "copy or download it again")
 
     def position(self) -> int:
         """Return the bytes of the stored (compressed) file consumed so far, for the progress display."""
@@ -206,7 +198,7 @@ class ByteStream:
 
 
 class _ZstandardStream(io.RawIOBase):
-    """Frames one after the other; `zstandard.stream_reader` takes a truncated file for a whole one, this does not."""
+    """Reads frames one after the other; `zstandard.stream_reader` takes a truncated file for a whole one, this does not."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw

@@ -18,7 +18,7 @@ _CLOSE, _CLOSE_LABEL = 0.6, 0.75  # `lable` is 0.8 to `label`; `source2` in a fi
 
 @dataclass(frozen=True)
 class Form:
-    """The columns of one form in which a task's rows are found.
+    """Names the columns of one form in which a task's rows are found.
 
     Attributes:
         text: Column of the text, or of the first of a pair.
@@ -43,7 +43,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Layout:
-    """The official layout of a task.
+    """Describes the official layout of a task.
 
     Attributes:
         kind: classification or regression.
@@ -124,15 +124,10 @@ def choose_form(
     name: str,
     others: Mapping[str, Sequence[Form]] | None = None,
 ) -> Form:
-    """Return the form of a table; the table is told if its first line is a row.
+    """Return which of the forms a table has that was just opened; where its first line is a row, declare it one.
 
-    Args:
-        table: Just opened.
-        forms: Those it may have.
-        labels: Of the task; none for a regression. The first line is only taken for a row if there is a label in it.
-        labelled: Whether the label's column must be there.
-        name: Of the task, for the error.
-        others: Forms of other tasks, by name: the error names a task whose columns the file has.
+    A first line is only taken for a row if one of the task's labels is in it, or a number if there are none. The error names
+    the task, and those of the others whose columns the file has.
     """
     for form in forms:
         if not form.header and set(form.wanted(labelled)) <= set(table.columns):

@@ -23,9 +23,9 @@ class PackedBatch:
         token_type_ids: int64 [T], the segment of each token.
         position_ids: int64 [T], the place of each token in its sequence; for padded input its place in the padded row.
         offsets: int64 [N+1], on the same device: sequence n is `offsets[n]:offsets[n+1]`.
-        lengths: N ints, the same information on the host, so that nobody has to wait for the device to know it.
+        lengths: N ints, the same information on the host, so that nothing waits for the device to know it.
         masked_positions: int64 [P] into the T tokens, or None when there are no targets.
-        masked_labels: int64 [P], the piece that was at each masked position.
+        masked_labels: int64 [P], the token that was at each masked position.
         sentence_order_labels: int64 [N]; 0 original order, 1 swapped, -100 where there is none.
         longest: Tokens of the longest sequence. A compiled model reads this and not `lengths`, which would make it compile
             again for every batch.
@@ -46,36 +46,36 @@ class PackedBatch:
 
     @property
     def num_tokens(self) -> int:
-        """T."""
+        """Return the number of tokens in the batch, T."""
         return self.input_ids.shape[0]
 
     @property
     def num_sequences(self) -> int:
-        """N."""
+        """Return the number of sequences in the batch, N."""
         return len(self.lengths)
 
     def masked_targets(self) -> tuple[Tensor, Tensor]:
-        """`masked_positions` and `masked_labels`, both empty where there are none."""
+        """Return `masked_positions` and `masked_labels`, both empty where there are none."""
         if self.masked_positions is None or self.masked_labels is None:
             return self.offsets[:0], self.offsets[:0]
         return self.masked_positions, self.masked_labels
 
     @property
     def starts(self) -> Tensor:
-        """int64 [N], where the first token of each sequence is."""
+        """Return the place of the first token of each sequence, int64 [N]."""
         return self.offsets[:-1]
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Return the device of the tensors."""
         return self.input_ids.device
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "PackedBatch":
-        """The same batch on another device."""
+        """Return the batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "PackedBatch":
-        """The same batch in page-locked memory, from which copies to a GPU do not block."""
+        """Return the batch in page-locked memory, from which copies to a GPU do not block."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, change) -> "PackedBatch":  # type: ignore[no-untyped-def]
@@ -99,7 +99,7 @@ class PackedBatch:
             input_ids: The ids of each sequence, special tokens included; none empty.
             token_type_ids: Segment of each token, in the same form. Default: all 0.
             masked_positions: For each sequence the places in it that are to be predicted.
-            masked_labels: The pieces that were there, in the same form.
+            masked_labels: The tokens that were there, in the same form.
             sentence_order_labels: One a sequence, -100 for none.
         """
         lengths = tuple(map(len, input_ids))
@@ -177,12 +177,12 @@ class PackedBatch:
         )
 
     def padding_mask(self) -> Tensor:
-        """bool [N, S]: True at real tokens when each sequence stands at the left of a row of the longest length."""
+        """Return True, bool [N, S], at real tokens when each sequence stands at the left of a row of the longest length."""
         lengths = self.offsets.diff()
         return torch.arange(self.longest, device=self.device) < lengths[:, None]
 
     def places(self) -> Tensor:
-        """int64 [T]: where each token stands in those rows, flattened. No shape depends on a value: nobody waits."""
+        """Return where each token stands in those rows, flattened, int64 [T]; no shape depends on a value."""
         token = torch.arange(len(self.input_ids), device=self.device)
         row = torch.searchsorted(self.offsets[1:], token, right=True)
         return row * self.longest + token - self.offsets[row]

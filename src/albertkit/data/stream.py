@@ -60,7 +60,7 @@ class ExampleStream:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples in an epoch."""
+        """Return the number of examples in an epoch."""
         return len(self._lengths)
 
     def __next__(self) -> list[LabelledBatch]:
@@ -103,13 +103,7 @@ class ExampleStream:
 
 
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:
-    """Cut values into runs whose lengths add up to at most a budget; a longer one makes a run alone.
-
-    Args:
-        lengths: int64 [N], of each value.
-        budget: Tokens of a run.
-        values: [N].
-    """
+    """Cut values [N] into runs whose lengths, int64 [N], add up to at most a budget; a longer one makes a run alone."""
     runs, start, taken = [], 0, 0
     for place, length in enumerate(lengths.tolist()):
         if place > start and taken + length > budget:

@@ -1,4 +1,4 @@
-"""Rows of any table, by column name: CSV, TSV, JSON lines, a JSON array, Parquet; gzip, xz and zstandard. Streaming.
+"""Read rows of any table, by column name: CSV, TSV, JSON lines, a JSON array, Parquet; gzip, xz and zstandard. Streaming.
 
 A reader is opened for the kind of file: it returns a `_Source`, which yields records as lists of fields or as dictionaries.
 """
@@ -252,7 +252,7 @@ def _in_quotes(field: str) -> bool:
 
 
 def _unquoted(stream: ByteStream, separator: str, watched: bool) -> Iterator[tuple[int, list[str]]]:
-    """Rows in which `"` is a character as any other, until one shows that the table is quoted. An empty line has no field."""
+    """Yield rows in which `"` is a character as any other, until one shows quoting. An empty line has no field."""
     for number, line in lines(stream):
         fields = line.split(separator) if line else []
         if watched and '"' in line:
@@ -266,7 +266,7 @@ def _unquoted(stream: ByteStream, separator: str, watched: bool) -> Iterator[tup
 
 
 def _quoted(stream: ByteStream, separator: str, bad: _Report) -> Iterator[tuple[int, list[str]]]:
-    """Rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled."""
+    """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled."""
     csv.field_size_limit(LONGEST)  # of the whole process; its own, 131,072 characters, is a text of 25,000 words
     reader = csv.reader((line + "\n" for _, line in lines(stream)), delimiter=separator, strict=True)
     while True:
@@ -369,7 +369,7 @@ def _after_space(text: str, place: int) -> int:
 
 
 def _characters(rest: Iterator[tuple[int, str]], wanted: int) -> str:
-    """Whole lines, of at least so many characters in all."""
+    """Take whole lines, of at least so many characters in all."""
     taken = []
     while wanted > 0 and (line := next(rest, None)) is not None:
         taken.append(line[1] + "\n")
@@ -378,7 +378,7 @@ def _characters(rest: Iterator[tuple[int, str]], wanted: int) -> str:
 
 
 def _texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Name to text; an object within the object gives names such as `labels.label`."""
+    """Return name to text; an object within the object gives names such as `labels.label`."""
     values: dict[str, str] = {}
     for name, value in record.items():
         if isinstance(value, dict):

@@ -82,7 +82,7 @@ class BatchEncoder:
         return filled(encoded, left, self._by_sentencepiece(whole, 1))
 
     def _by_sentencepiece(self, prepared: list[str], num_threads: int) -> RaggedIds:
-        """SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
+        """Use SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
         if num_threads == 1 and sum(map(len, prepared)) < _FEW_CHARACTERS:
             rows = [self._processor.encode(text, return_type="numpy") for text in prepared]
         else:
@@ -91,7 +91,7 @@ class BatchEncoder:
         return encoded if self._digit_comma is None else RaggedIds(*self._digit_comma.rewrite(*encoded))
 
     def _load_engine(self) -> "WordEngine | None":
-        """None if the model is not one for it."""
+        """Load the engine; None if the model is not one for it."""
         from albertkit.tokenizer.memo import WordEngine
         from albertkit.tokenizer.unigram_tables import fits, unigram_tables
 

@@ -29,7 +29,7 @@ from albertkit.tokenizer.wordpiece import WordPieceTokenizer
 
 @dataclass
 class CheckReport(Result):
-    """What `check_tokenizer` found.
+    """Report of `check_tokenizer`.
 
     Attributes:
         folder: The folder that was checked.
@@ -49,7 +49,7 @@ class CheckReport(Result):
 
     @property
     def ok(self) -> bool:
-        """Return whether all own readings agree."""
+        """Return True if all own readings agree."""
         return not any(comparison.own and comparison.differences for comparison in self.comparisons)
 
     def cannot_be_right(self) -> list[str]:

@@ -14,10 +14,10 @@ SPACE = "\u2581"  # how SentencePiece writes the space before a word
 
 
 class DigitCommaRule(NamedTuple):
-    """The table: row `id` of the flat arrays `ids` and `widths` is at `starts[id]`, `counts[id]` long.
+    """Table of the rule: row `id` of the flat arrays `ids` and `widths` is at `starts[id]`, `counts[id]` long.
 
     Attributes:
-        counts: int64 [V]. Ids that a piece becomes; 1 for all pieces that the rule leaves alone.
+        counts: int64 [V]. Number of ids that a piece becomes; 1 for all pieces that the rule leaves alone.
         starts: int64 [V]. Row of a piece.
         ids: int32 [sum of counts]. The ids.
         widths: int64 [sum of counts]. Their characters, the mark of the space not counted.

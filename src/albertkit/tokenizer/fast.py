@@ -104,7 +104,7 @@ def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
 
 
 def _vocabulary(facts: ModelFacts, text_rules: str) -> list[tuple[str, float]]:
-    """Pieces with scores that make a plain Unigram model do what SentencePiece does."""
+    """Return pieces with scores that make a plain Unigram model do what SentencePiece does."""
     digit_comma = rules.is_google(text_rules)
     best = max((score for _, score, kind in facts.pieces if kind == NORMAL), default=0.0)
     rows = []
@@ -141,12 +141,12 @@ def _replacing(replace: Mapping[str, str], normalizers: Any) -> list[Any]:
 
 @functools.cache
 def _combining_class() -> str:
-    """A regular expression for characters with a non-zero combining class."""
+    """Return a regular expression for characters with a non-zero combining class."""
     return regex_class(c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)) + "+"
 
 
 def regex_class(characters: Iterable[str]) -> str:
-    """A regular expression for one of these characters, which are in the order of their codes."""
+    """Return a regular expression for one of these characters; neighbours in code become a range."""
     runs: list[list[int]] = []
     for code in map(ord, characters):
         if runs and runs[-1][1] == code - 1:

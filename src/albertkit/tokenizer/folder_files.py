@@ -33,7 +33,7 @@ NO_LIMIT = 10**6  # transformers writes 10^30 for "none"
 def with_flags(
     folder: Path, settings: Mapping[str, Any], text_rules: str | None, flags: Mapping[str, bool]
 ) -> dict[str, Any]:
-    """The settings of a folder that its rules depend on, with other flags."""
+    """Return the settings of a folder that its rules depend on, with other flags."""
     if text_rules is not None:
         raise ConfigError("bad-value", f"text_rules and {' and '.join(flags)} were both given", "give one of them")
     if find_model(folder) is not None:
@@ -113,7 +113,7 @@ def check_no_rules(folder: Path, text_rules: str | None) -> None:
 
 
 def vocabularies(folder: Path) -> list[Path]:
-    """`vocab.txt`, or the one file of another such name."""
+    """Return `vocab.txt`, or the one file of another such name."""
     exact = folder / VOCAB_NAME
     others = sorted(folder.glob("vocab*.txt"))
     return [exact] if exact.exists() else others if len(others) == 1 else []

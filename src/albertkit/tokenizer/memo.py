@@ -182,7 +182,7 @@ def _trace_back(last, tables, lattice):
 
 @compiled
 def _packed(text, begin, end):
-    """Up to eight bytes as a number."""
+    """Return up to eight bytes as a number."""
     packed = np.uint64(0)
     for position in range(begin, end):
         packed |= np.uint64(text[position]) << np.uint64(8 * (position - begin))
@@ -191,7 +191,7 @@ def _packed(text, begin, end):
 
 @compiled
 def _key(text, begin, end):
-    """A word of up to 24 bytes as three numbers; zeros for longer ones, which have no slot."""
+    """Return a word of up to 24 bytes as three numbers; zeros for longer ones, which have no slot."""
     if end - begin > _KEY_BYTES:
         return np.uint64(0), np.uint64(0), np.uint64(0)
     if end - begin <= 8:
@@ -235,7 +235,7 @@ def _learn(text, begin, end, tables, memo, lattice):
 
 @compiled
 def _word_end(text, position, end, classes, unchanged):
-    """Where the word at `position` ends; -1 if it holds a character that is refused."""
+    """Return where the word at `position` ends; -1 if it holds a character that is refused."""
     while position < end:
         byte = np.int64(text[position])
         kind = classes[byte]

@@ -1,7 +1,7 @@
 """SentencePiece model files with other pieces than they came with.
 
 What is no piece is carried over field by field as it is, but for what training leaves in the trainer's section: the
-paths of the text and of the model, which are nobody's business.
+paths of the text and of the model, which are private.
 """
 
 import itertools
@@ -54,7 +54,7 @@ def _changed(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
 
 
 def _parts(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Number, all bytes, and, of a field with a length, the content of each field."""
+    """Yield number, all bytes, and, of a field with a length, the content of each field."""
     position = 0
     while position < len(message):
         start = position

@@ -235,7 +235,7 @@ def _contents(tokenizer: Encoder, texts: Sequence[str]) -> Iterator[list[int]]:
 
 
 def _located(tokenizer: Encoder, text: str) -> _Text:
-    """Tokens of a text and their characters. The mask takes the white space before it along, other tokens none."""
+    """Return the tokens of a text and their characters. The mask takes the white space before it along, other tokens none."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     ids: list[int] = []
     spans: list[Span] = []

@@ -19,7 +19,7 @@ class RaggedIds(NamedTuple):
 
     @property
     def num_texts(self) -> int:
-        """N."""
+        """Return the number of texts, N."""
         return len(self.offsets) - 1
 
     def text(self, n: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How well a vocabulary fits a text: what is unknown, how many tokens a word takes, whether the way back leads back."""
+"""Measure how well a vocabulary fits a text: unknown tokens, tokens a word, lines that decode to themselves."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +16,16 @@ from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
 @dataclass(frozen=True)
 class TextFit:
-    """Of a vocabulary on some lines of text.
+    """Fit of a vocabulary to some lines of text.
 
     Attributes:
         lines, words, pieces: Numbers; a word ends at a space of the text. Spaces that an analyser puts between morphemes end
             none, so that vocabularies with and without them can be compared.
-        unknown_rate: Share of the pieces that are the unknown piece.
+        unknown_rate: Share of the tokens that are the unknown token.
         unknown_words: Share of the words that have an unknown character.
-        pieces_a_word: Pieces per word.
-        character_coverage: Share of the characters, spaces left out, that have a piece.
-        unknown_characters: The most frequent characters without a piece.
+        pieces_a_word: Tokens per word.
+        character_coverage: Share of the characters, spaces left out, that have a token.
+        unknown_characters: The most frequent characters without a token.
         round_trip: Share of the lines whose ids decode to the line as the rules and the model's normaliser leave it.
     """
 
@@ -40,7 +40,7 @@ class TextFit:
     round_trip: float
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, for JSON."""
+        """Return all fields, for JSON."""
         return asdict(self)
 
 
@@ -62,7 +62,7 @@ def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
 
 
 def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit:
-    """Encode lines that the vocabulary was not made of, and count."""
+    """Encode lines that the vocabulary was not trained on, and count."""
     encoded = tokenizer.encode_batch(lines)
     normalized = [tokenizer.normalized(line) for line in lines]
     words = [word for line in normalized for word in line.split(SPACE) if word]

@@ -1,4 +1,4 @@
-"""What a SentencePiece model file says about itself: special ids, types and scores of its pieces, its normaliser.
+"""Read what a SentencePiece model file says about itself: special ids, types and scores of its pieces, its normaliser.
 
 The file is a protocol buffer. The few fields needed are read here rather than with `protobuf`: sentencepiece does not
 bring that package, and its `sentencepiece_model_pb2` cannot live in one process with the copy in transformers
@@ -70,7 +70,7 @@ def _known(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Number and value of each field: int for varints, float for 32-bit fields, bytes for everything with a length."""
+    """Yield number and value of each field: int for varints, float for 32-bit fields, bytes for everything with a length."""
     position = 0
     while position < len(message):
         tag, position = read_varint(message, position)
@@ -92,7 +92,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """Return a number of variable length, and where it ends."""
     value = shift = 0
     while True:
         byte = message[position]
@@ -137,8 +137,6 @@ def role_of(piece: str) -> int | None:
 
 
 def _in_place(piece: tuple[str, float, int], place: int) -> bool:
-    """Return whether a piece can be ALBERT's special piece of this id: called so, or a control piece of a name that
-    says nothing.
-    """
+    """Return True for ALBERT's special piece of this id: called so, or a control piece whose name says nothing."""
     name, _, kind = piece
     return role_of(name) == place or (role_of(name) is None and kind == (UNKNOWN if place == 1 else CONTROL))

@@ -118,7 +118,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return self._processor.normalize(self.prepared(text))
 
     def piece_to_id(self, piece: str) -> int:
-        """Return the id of a piece; that of the unknown piece if there is none."""
+        """Return the id of a token; that of the unknown token if there is none."""
         return self._processor.piece_to_id(piece)
 
     def start_engine(self) -> bool:
@@ -155,7 +155,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
     # --- the vocabulary -----------------------------------------------------------------------------------------------
 
     def special_ids(self) -> list[int]:
-        """Return the ids of control and unknown pieces, ascending."""
+        """Return the ids of control and unknown tokens, ascending."""
         # Asking 30,000 pieces takes 5 ms; `decode` asks every time.
         if not hasattr(self, "_special_ids"):
             is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
@@ -187,7 +187,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return self._processor.id_to_piece(piece_id)
 
     def _split_digit_comma(self, piece_id: int, piece: str) -> tuple[list[int], list[int]]:
-        """Ids that a piece becomes under the digit-comma rule, and their widths in characters."""
+        """Return the ids that a piece becomes under the digit-comma rule, and their widths in characters."""
         table = self._digit_comma
         if table is None or table.counts[piece_id] == 1:
             return [piece_id], [len(piece.removeprefix(SPACE))]
@@ -197,7 +197,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
     def _split_places(
         self, ids: Sequence[int], pieces: Sequence[str], places: Sequence[tuple[int, int]]
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids and their places under the digit-comma rule."""
+        """Return ids and their places under the digit-comma rule."""
         new_ids: list[int] = []
         new_places: list[tuple[int, int]] = []
         for piece_id, piece, (start, end) in zip(ids, pieces, places, strict=True):
@@ -213,6 +213,6 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     @staticmethod
     def _point(aligned: AlignedText, position: int) -> tuple[int, int]:
-        """An empty span, for a piece that stands for nothing in the text (the space put before it)."""
+        """Return an empty span, for a piece that stands for nothing in the text (the space put before it)."""
         place = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
         return place, place

@@ -33,7 +33,7 @@ _INSIDE_WORDS = _PUNCTUATION.union("abcdefghijklmnopqrstuvwxyz")
 
 
 class AlbertTokenizer(ABC):
-    """What every tokenizer of an ALBERT can do. `from_pretrained` gives the kind that a folder holds:
+    """Base of all tokenizers of ALBERTs. `from_pretrained` returns the kind that a folder holds:
 
     - `SentencePieceTokenizer` of a `*.model` file: Google's English models, and all that albertkit trains;
     - `WordPieceTokenizer` of a `vocab.txt`: Google's Chinese models and some Korean ones;
@@ -42,12 +42,12 @@ class AlbertTokenizer(ABC):
     It can be pickled, and one tokenizer may be used by several threads.
 
     Attributes:
-        text_rules: What happens to a text before it is cut into pieces; see `albertkit.tokenizer.rules`. "bert…" for
+        text_rules: What happens to a text before it is cut into tokens; see `albertkit.tokenizer.rules`. "bert…" for
             WordPiece, "tokenizer.json" for the rules in such a file.
-        vocab_size: Number of pieces.
+        vocab_size: Number of tokens.
         fingerprint: SHA-256 of the vocabulary and the rules; equal fingerprints give equal ids.
         pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the others.
-        model_max_length: What `tokenizer_config.json` says; else 512.
+        model_max_length: Longest sequence, from `tokenizer_config.json`; else 512.
     """
 
     text_rules: str
@@ -60,9 +60,7 @@ class AlbertTokenizer(ABC):
     mask_id: int
     model_max_length: int = 512
     _vocabulary_ids: dict[str, int] | None = None
-    kinds: ClassVar[
-        tuple[type["AlbertTokenizer"], ...]
-    ] = ()  # `albertkit.tokenizer` lists them, in the order they are tried
+    kinds: ClassVar[tuple[type["AlbertTokenizer"], ...]] = ()  # listed by `albertkit.tokenizer`, in the order of trial
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -93,7 +91,7 @@ class AlbertTokenizer(ABC):
             keep_accents: The same for accents.
             model_max_length: Longest sequence, in place of the folder's.
             max_len: Its older name.
-            pad_token: What the token is called. A SentencePiece model has its names in itself, and others are refused.
+            pad_token: Name of the padding token. A SentencePiece model has its names in itself, and others are refused.
             unk_token: The same for the unknown token.
             cls_token: The same for the token that starts a sequence.
             sep_token: The same for the token that ends a text.
@@ -350,7 +348,7 @@ class AlbertTokenizer(ABC):
 
         Args:
             ids: Any ids below `vocab_size`.
-            skip_special_tokens: Leave special pieces out rather than write their names.
+            skip_special_tokens: Leave special tokens out rather than write their names.
 
         Raises:
             CheckpointError: wrong-tokenizer.
@@ -414,7 +412,7 @@ class AlbertTokenizer(ABC):
         return [self._piece(number) for number in self.special_ids()]
 
     def id_to_piece(self, piece_id: int) -> str:
-        """Return the text of a piece.
+        """Return the name of a token.
 
         Raises:
             CheckpointError: wrong-tokenizer.
@@ -423,7 +421,7 @@ class AlbertTokenizer(ABC):
 
     @abstractmethod
     def special_ids(self) -> list[int]:
-        """Return the ids of special and unknown pieces, ascending."""
+        """Return the ids of special and unknown tokens, ascending."""
 
     def word_starts(self) -> np.ndarray:
         """Return whether a token starts a word for whole-word masking, bool [vocab_size].
@@ -471,5 +469,5 @@ class AlbertTokenizer(ABC):
         for number in plain:
             if not 0 <= number < self.vocab_size:
                 what = f"id {number} is no token: the tokenizer has {self.vocab_size:,} tokens"
-                raise CheckpointError("wrong-tokenizer", what, "use the tokenizer the ids were made with")
+                raise CheckpointError("wrong-tokenizer", what, "use the tokenizer that encoded them")
         return plain

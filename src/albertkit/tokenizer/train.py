@@ -110,7 +110,7 @@ def _check(settings: TokenizerSettings, vocab_size: int) -> None:
 
 
 def check_folder(out: Path, overwrite: bool) -> None:
-    """Ids mean nothing without their tokenizer: one that is there is not replaced unasked, and a model's never."""
+    """Refuse to replace a tokenizer unasked, and a model's ever: ids mean nothing without their tokenizer."""
     if out.exists() and not out.is_dir():
         raise CheckpointError("exists", f"`{out}` is a file", "give the name of a folder to write")
     others = sorted(f.name for f in out.glob("*") if not any(map(f.match, TOKENIZER_FILES))) if out.is_dir() else []

@@ -51,7 +51,7 @@ class BertRules(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For `text_rules`."""
+        """Return the name for `text_rules`."""
         return " ".join(["bert", *(flag for flag, on in zip(self._fields, self, strict=True) if on)])
 
 
@@ -63,7 +63,7 @@ def bert_rules(settings: Mapping[str, Any]) -> BertRules:
 
 
 def read_vocabulary(file: Path) -> list[str]:
-    """Lines of a `vocab.txt`; the number of a line is its id."""
+    """Return the lines of a `vocab.txt`; the number of a line is its id."""
     try:
         # Lines end in \n, \r\n or \r. U+2028, which is a piece of such vocabularies, ends none.
         text = plain_file(file).read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def read_vocabulary(file: Path) -> list[str]:
 
 
 def bert_vocabulary(content: Any) -> tuple[list[str], BertRules] | None:
-    """Vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other."""
+    """Return vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other."""
     try:
         model, normalizer = content["model"], content["normalizer"]
         tokens = sorted(model["vocab"], key=model["vocab"].get)
@@ -107,7 +107,7 @@ class WordPieceTokenizer(JsonTokenizer):
         """Use `from_pretrained` unless the vocabulary is in memory.
 
         Args:
-            vocabulary: Pieces by id; of a piece listed twice, the last counts.
+            vocabulary: Tokens by id; of a token listed twice, the last counts.
             rules: What happens to a text first.
             names: What the special tokens are called, by role; default `[PAD] [UNK] [CLS] [SEP] [MASK]`.
             source: Where the vocabulary came from, for messages.

@@ -104,7 +104,7 @@ class WordPieceEngine:
             counts[new] = [_REFUSED if form is None else width for form, width in zip(found, widths, strict=True)]
 
     def _form(self, character: str) -> list[int] | None:
-        """What a character becomes; None if that depends on its neighbours."""
+        """Return what a character becomes; None if that depends on its neighbours."""
         form = []
         for c in self._normalizer.normalize_str(character):
             if self._orders_marks and unicodedata.combining(c):

@@ -36,9 +36,8 @@ def build(text: Path, **settings):
 )
 def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str], between: str, first: str) -> None:
     text = written(tmp_path, paragraphs(sentences), between)
-    with pytest.raises(DataError, match=r"doubtful.*6\.0 sentences") as caught:
+    with pytest.raises(DataError, match=rf"(?s)doubtful.*6\.0 sentences.*hint: add {first}"):
         build(text)
-    assert caught.value.hint.startswith(f"add {first}")
     assert not (tmp_path / "store").exists()
 
 
@@ -88,7 +87,5 @@ def test_long_lines_are_not_joined_when_text_is_unwrapped() -> None:
     broken = 'He said "never and left. ' + " ".join(SENTENCES[:6])
     text = "\n".join([broken, *paragraphs(SENTENCES)])
     assert split_sentences(text, "wrapped")[-120:] == SENTENCES
-    assert split_sentences("A line that is\nbroken. Here is\nmore.", "wrapped") == [
-        "A line that is broken.",
-        "Here is more.",
-    ]
+    unwrapped = split_sentences("A line that is\nbroken. Here is\nmore.", "wrapped")
+    assert unwrapped == ["A line that is broken.", "Here is more."]

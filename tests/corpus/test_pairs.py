@@ -82,24 +82,16 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     assert manifests[0] == manifests[1]
 
 
-def test_what_cannot_be_is_said(tmp_path):
+def test_errors(tmp_path):
     (tmp_path / "a.txt").write_text("A\tB\nC\tD\n")
-    for settings, slug, says in (
-        (
-            dict(format="pairs"),
-            "too-little-data",
-            "none of 2 lines has two sentences with `;$;` between them; the first: a.txt:1",
-        ),
-        (dict(format="pair"), "unknown-name", "`pair`"),
-    ):
-        with pytest.raises(AlbertKitError) as caught:
-            build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(**settings))
-        assert caught.value.slug == slug
-        assert says in caught.value.message
+    what = r"\[too-little-data\].*none of 2 lines has two sentences with `;\$;` between them; the first: a.txt:1"
+    with pytest.raises(AlbertKitError, match=what):
+        build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(format="pairs"))
     assert not (tmp_path / "store").exists()
-    with pytest.raises(AlbertKitError) as caught:
+    with pytest.raises(AlbertKitError, match=r"\[unknown-name\].*`pair`"):
+        BuildSettings(format="pair")
+    with pytest.raises(AlbertKitError, match=r"\[bad-value\]"):
         BuildSettings(separator=" ")
-    assert caught.value.slug == "bad-value"
 
 
 def test_other_formats_do_not_know_the_separator(tmp_path):
@@ -109,6 +101,5 @@ def test_other_formats_do_not_know_the_separator(tmp_path):
     assert build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(separator="|")).already_built
     (tmp_path / "b.txt").write_text("A;$;B|C\n")
     build_store([tmp_path / "b.txt"], tmp_path / "pairs", TOKENIZER, BuildSettings(format="pairs"))
-    with pytest.raises(AlbertKitError) as caught:
+    with pytest.raises(AlbertKitError, match=r"\[changed\]"):
         build_store([tmp_path / "b.txt"], tmp_path / "pairs", TOKENIZER, BuildSettings(format="pairs", separator="|"))
-    assert caught.value.slug == "changed"

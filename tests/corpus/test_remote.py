@@ -69,10 +69,8 @@ def test_inputs_and_foreign_folders(text, memory, slug_of):
     report = build_store(["memory://texts/*.txt"], URL, WordTokenizer())
     assert report.documents == 200
     assert slug_of(lambda: build_store([text], "memory://texts", WordTokenizer())) == "exists"
-    with pytest.raises(AlbertKitError, match="paramiko") as caught:
+    with pytest.raises(AlbertKitError, match=r"(?s)\[not-installed\].*hint: pip install paramiko$"):
         find_inputs(["sftp://host/texts"])
-    assert caught.value.slug == "not-installed"
-    assert caught.value.hint == "pip install paramiko"
     assert slug_of(lambda: find_inputs(["nosuch://host/texts"])) == "bad-value"
     assert slug_of(lambda: find_inputs(["memory://nowhere/at.txt"])) == "not-found"
 
@@ -157,9 +155,8 @@ def test_a_fetch_goes_on_and_takes_nothing_on_trust(text, memory, cache, monkeyp
         TokenStore.open(URL)
     damaged = memory.cat_file("/bucket/stores/small/tokens-00002.bin")
     memory.pipe_file("/bucket/stores/small/tokens-00002.bin", damaged[:-1] + b"\x7f")
-    with pytest.raises(AlbertKitError, match=r"small/tokens-00002\.bin") as caught:
+    with pytest.raises(AlbertKitError, match=r"\[corrupt\].*small/tokens-00002\.bin"):
         TokenStore.open(URL)
-    assert caught.value.slug == "corrupt"
     memory.pipe_file("/bucket/stores/small/tokens-00002.bin", damaged)
     TokenStore.open(URL).verify()
     assert sorted(set(got)) == sorted(f"/bucket/stores/small/{name}" for name in TokenStore.open(URL).manifest["files"])

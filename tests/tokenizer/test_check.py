@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
+from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
 from albertkit.tokenizer.comparison import KNOWN_BUGS, UNKNOWN, explain
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.transformers_readings import CLASS_READERS
@@ -18,14 +18,6 @@ VOCABULARY = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]
 
 def readers(report) -> dict[str, int]:
     return {found.name: len(found.differences) for found in report.comparisons}
-
-
-@pytest.fixture(scope="module")
-def folder(data: Path, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("google")
-    AlbertTokenizer.from_pretrained(data / "albert").save_pretrained(folder)
-    (folder / "config.json").write_text('{"model_type": "albert", "vocab_size": 30000}')
-    return folder
 
 
 def test_sentences_are_of_every_kind() -> None:
@@ -41,8 +33,8 @@ def test_sentences_are_of_every_kind() -> None:
     assert names > {"HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI", "CYRILLIC", "GREEK", "HIRAGANA", "TAMIL"}
 
 
-def test_google(folder: Path) -> None:
-    report = check_tokenizer(folder)
+def test_google(google_folder: Path) -> None:
+    report = check_tokenizer(google_folder)
     assert report.ok
     found = readers(report)
     theirs = found.pop("transformers.AutoTokenizer, model alone", None)
@@ -83,23 +75,23 @@ def one_score(content: dict) -> None:
 @pytest.mark.parametrize(
     "change", [one_score, lambda content: content["normalizer"]["normalizers"].pop(2), lambda content: content.clear()]
 )
-def test_a_changed_file_is_noticed(folder: Path, tmp_path: Path, change) -> None:
-    changed_json(folder, tmp_path, change)
+def test_a_changed_file_is_noticed(google_folder: Path, tmp_path: Path, change) -> None:
+    changed_json(google_folder, tmp_path, change)
     report = check_tokenizer(tmp_path)
     assert not report.ok
     assert readers(report)["tokenizer.json"] > 0
     assert readers(report)["SentencePiece itself"] == 0
 
 
-def test_a_file_of_somebody_else_is_reported_but_is_not_our_fault(folder: Path, tmp_path: Path) -> None:
-    changed_json(folder, tmp_path, one_score)
+def test_a_foreign_file_is_reported_but_is_no_error(google_folder: Path, tmp_path: Path) -> None:
+    changed_json(google_folder, tmp_path, one_score)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     report = check_tokenizer(tmp_path)
     assert report.ok
     assert readers(report)["tokenizer.json, not written by albertkit"] > 0
 
 
-def test_a_broken_engine_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_engine_is_noticed(google_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SentencePieceTokenizer.encode_batch
 
     def broken(self, texts, num_threads=0):
@@ -107,7 +99,7 @@ def test_a_broken_engine_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatc
         return batch._replace(ids=batch.ids + (batch.ids == 15))
 
     monkeypatch.setattr(SentencePieceTokenizer, "encode_batch", broken)
-    report = check_tokenizer(folder)
+    report = check_tokenizer(google_folder)
     assert not report.ok
     assert readers(report)["encode_batch"] > 5
 
@@ -116,14 +108,13 @@ def test_a_broken_engine_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatc
     ("config", "cause"),
     [({"vocab_size": 29999}, "vocab-mismatch"), ({"vocab_size": 30000, "pad_token_id": 1}, "pad-mismatch"), ({}, None)],
 )
-def test_config(folder: Path, tmp_path: Path, config: dict, cause: str | None) -> None:
-    changed_json(folder, tmp_path, lambda content: None)
+def test_config(google_folder: Path, tmp_path: Path, config: dict, cause: str | None) -> None:
+    changed_json(google_folder, tmp_path, lambda content: None)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert", **(config or {"vocab_size": 30522})}))
     report = check_tokenizer(tmp_path, ["a text"])
     assert report.ok == (cause is None)
-    assert [d.causes for found in report.comparisons if found.own for d in found.differences] == (
-        [[cause]] if cause else []
-    )
+    causes = [d.causes for found in report.comparisons if found.own for d in found.differences]
+    assert causes == ([[cause]] if cause else [])
 
 
 def test_wordpiece(tmp_path: Path) -> None:
@@ -155,25 +146,25 @@ def test_a_folder_with_a_model_alone_is_explained(data: Path, tmp_path: Path, ru
     assert "-1 of" not in done.out
 
 
-def test_offsets_with_the_space_before_a_word_are_noticed(folder: Path, tmp_path: Path) -> None:
+def test_offsets_with_the_space_before_a_word_are_noticed(google_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
 
     def one_piece_for_all(content: dict) -> None:
         content["pre_tokenizer"] = content["pre_tokenizer"]["pretokenizers"][1]
 
-    changed_json(folder, tmp_path, one_piece_for_all)
+    changed_json(google_folder, tmp_path, one_piece_for_all)
     report = check_tokenizer(tmp_path, ["Anna Smith works"])
     found = next(c for c in report.comparisons if c.name == "transformers.AutoTokenizer, offsets")
     assert found.differences[0].theirs == ["' Smith'", "' works'"]
     assert found.differences[0].causes == ["space-in-offsets"]
-    assert readers(check_tokenizer(folder, ["Anna Smith works"]))["transformers.AutoTokenizer, offsets"] == 0
+    assert readers(check_tokenizer(google_folder, ["Anna Smith works"]))["transformers.AutoTokenizer, offsets"] == 0
 
 
-def test_command(folder: Path, tmp_path: Path, run_command) -> None:
-    done = run_command("tokenizer", "check", folder)
+def test_command(google_folder: Path, tmp_path: Path, run_command) -> None:
+    done = run_command("tokenizer", "check", google_folder)
     assert done.status == 0
     assert "all of albertkit's readings agree" in done.out
-    changed_json(folder, tmp_path, one_score)
+    changed_json(google_folder, tmp_path, one_score)
     done = run_command("tokenizer", "check", tmp_path)
     assert done.status == 1
     assert "albertkit's own readings differ" in done.out

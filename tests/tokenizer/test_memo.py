@@ -1,8 +1,6 @@
 """The word-by-word engine gives SentencePiece's ids, whatever the model and the text."""
 
-import gzip
 import io
-import json
 import random
 from pathlib import Path
 
@@ -29,25 +27,22 @@ def by_engine(tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_golden_lines(golden: Path, data: Path, rule: str) -> None:
+def test_golden_lines(golden_rows, data: Path, rule: str) -> None:
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
-    with open(golden / "tokenizer" / "lines.jsonl", encoding="utf-8", newline="\n") as stream:
-        texts = [json.loads(line)["text"] for line in stream]
+    texts = [row["text"] for row in golden_rows("tokenizer/lines.jsonl")]
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
 
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
-def test_korean_wikipedia(golden: Path, data: Path, model: str) -> None:
+def test_korean_wikipedia(golden: Path, wiki, model: str) -> None:
     tokenizer = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), "multilingual")
-    with gzip.open(data / "wiki-ko" / "wiki_07.gz", "rt", encoding="utf-8") as stream:
-        texts = stream.read().split("\n")[:2000]
+    texts = wiki("ko/wiki_07")[:1400]
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
 
 
-def test_english_wikipedia_and_the_share_it_takes(data: Path) -> None:
+def test_english_wikipedia_and_the_share_it_takes(data: Path, wiki) -> None:
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
-    with gzip.open(data / "wiki-en" / "wiki_11.gz", "rt", encoding="utf-8") as stream:
-        texts = stream.read().split("\n")[:1500]
+    texts = wiki("en/wiki_11")[:1000]
     expected = [tokenizer.encode(text) for text in texts]
     handed_over = []
     whole = tokenizer._batch._by_sentencepiece
@@ -85,9 +80,8 @@ def test_near_ties_are_left_to_sentencepiece(golden: Path) -> None:
 
 def test_more_words_than_the_table_holds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
-    texts = [
-        " ".join(f"w{number}x{number % 7}" for number in range(start, start + 10)) for start in range(0, 400_000, 10)
-    ]
+    words = [f"w{number}x{number % 7}" for number in range(400_000)]
+    texts = [" ".join(words[start : start + 10]) for start in range(0, len(words), 10)]
     small = texts[::20]
     monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 10**6)
     tokenizer.encode_batch(texts, 1)  # 400,000 words into 262,144 slots

@@ -1,12 +1,13 @@
 """The folder we write, read by transformers' AutoTokenizer."""
 
-import gzip
+import io
 import json
 import sys
 import unicodedata
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, fast, rules
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
@@ -37,19 +38,12 @@ def without_specials(texts: list[str]) -> list[str]:
     return [text for text in texts if not any(name in text for name in SPECIAL_PIECES)]
 
 
-def golden_texts(path: Path, key: str) -> list[str]:
-    with open(path, encoding="utf-8", newline="\n") as stream:
-        return [json.loads(line)[key] for line in stream]
-
-
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_english(golden: Path, data: Path, tmp_path: Path, rule: str) -> None:
+def test_english(golden_rows, data: Path, wiki, tmp_path: Path, rule: str) -> None:
     ours = AlbertTokenizer.from_pretrained(data / "albert", rule)
     theirs = written(ours, tmp_path)
-    with gzip.open(data / "wiki-en" / "wiki_20.gz", "rt", encoding="utf-8") as stream:
-        wikipedia = [line for line in stream.read().split("\n") if line.strip()][:1500]
-    assert differing(ours, theirs, wikipedia) == []
-    hard = without_specials(golden_texts(golden / "tokenizer" / "lines.jsonl", "text"))
+    assert differing(ours, theirs, wiki("en/wiki_20")[:1500]) == []
+    hard = without_specials([row["text"] for row in golden_rows("tokenizer/lines.jsonl")])
     # Rules that leave decomposed accents to the normaliser, which `tokenizers` applies by grapheme: stacked marks differ
     assert len(differing(ours, theirs, hard)) <= (24 if rule == "none" or rule.endswith("accents") else 0)
 
@@ -57,19 +51,16 @@ def test_english(golden: Path, data: Path, tmp_path: Path, rule: str) -> None:
 @pytest.mark.parametrize("form", ["nfc", "nfd"])
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_korean(golden: Path, tmp_path: Path, rule: str, model: str, form: str) -> None:
+def test_korean(golden: Path, golden_rows, tmp_path: Path, rule: str, model: str, form: str) -> None:
     ours = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
-    texts = without_specials(golden_texts(golden / "korean" / "lines.jsonl", form))
+    texts = without_specials([row[form] for row in golden_rows("korean/lines.jsonl")])
     assert len(texts) == 398
     assert differing(ours, written(ours, tmp_path), texts) == []
 
 
-def test_pairs_special_tokens_and_mask(golden: Path, data: Path, tmp_path: Path) -> None:
-    ours = AlbertTokenizer.from_pretrained(data / "albert")
-    theirs = written(ours, tmp_path)
-    pairs = zip(
-        *(golden_texts(golden / "hf" / "tokenizer_pairs.jsonl", key) for key in ("text_a", "text_b")), strict=True
-    )
+def test_pairs_special_tokens_and_mask(golden_rows, google: AlbertTokenizer, google_folder: Path) -> None:
+    ours, theirs = google, transformers.AutoTokenizer.from_pretrained(google_folder)
+    pairs = [(row["text_a"], row["text_b"]) for row in golden_rows("hf/tokenizer_pairs.jsonl")]
     # transformers 5.23 takes an empty second text for none (4.57.6 did not)
     pairs = [pair for pair in pairs if without_specials([pair[0] + pair[1]]) and pair[1]]
     assert len(pairs) > 50
@@ -90,10 +81,10 @@ CLASS_DIFFERS = {"korean": 4, "multilingual": 3, "none": 3, "google-accents": 3,
 
 
 @pytest.mark.parametrize("rule", CLASS_DIFFERS)
-def test_the_class_of_transformers_keeps_hangul(golden: Path, tmp_path: Path, rule: str) -> None:
+def test_the_class_of_transformers_keeps_hangul(golden: Path, golden_rows, tmp_path: Path, rule: str) -> None:
     ours = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), rule)
     ours.save_pretrained(tmp_path)
-    texts = without_specials(golden_texts(golden / "korean" / "lines.jsonl", "nfc"))
+    texts = without_specials([row["nfc"] for row in golden_rows("korean/lines.jsonl")])
     for name in ("AlbertTokenizer", "AlbertTokenizerFast"):
         theirs = getattr(transformers, name).from_pretrained(tmp_path)
         assert len(differing(ours, theirs, texts)) <= CLASS_DIFFERS[rule]
@@ -115,19 +106,15 @@ def test_english_vocabularies_keep_the_flags_of_their_rules(data: Path, tmp_path
         assert (settings["do_lower_case"], settings["keep_accents"]) == flags
 
 
-def test_offsets_are_those_of_the_class(data: Path, tmp_path: Path) -> None:
-    theirs = written(AlbertTokenizer.from_pretrained(data / "albert"), tmp_path)
+def test_offsets_are_those_of_the_class(google_folder: Path) -> None:
+    theirs = transformers.AutoTokenizer.from_pretrained(google_folder)
     found = theirs("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
-    by_class = transformers.AlbertTokenizer.from_pretrained(tmp_path)
+    by_class = transformers.AlbertTokenizer.from_pretrained(google_folder)
     assert found == by_class("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
     assert found[2] == (5, 10)
 
 
 def test_a_vocabulary_with_tokens_across_words_is_not_cut_at_spaces(tmp_path: Path) -> None:
-    import io
-
-    import sentencepiece
-
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["new york is new york and of the of the town"] * 30), model_writer=model, vocab_size=60,

@@ -1,6 +1,5 @@
 """`vocab.txt` folders against transformers' BertTokenizer, and against BERT's rules written down once more in plain Python."""
 
-import gzip
 import json
 import pickle
 import random
@@ -35,27 +34,16 @@ def vocabulary(texts: list[str]) -> list[str]:
     )
     characters = Counter(c for word in words for c in word)
     common = [c for c, count in sorted(characters.items()) if count > 1]
-    pieces = [
-        *common,
-        *("##" + c for c in common),
-        *(w for w, _ in words.most_common(3000)),
-        "##ing",
-        "##s",
-        "##는",
-        "##다",
-    ]
+    endings = ["##ing", "##s", "##는", "##다"]
+    pieces = [*common, *("##" + c for c in common), *(w for w, _ in words.most_common(3000)), *endings]
     special = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     # a line of its own that `str.splitlines` would break; bert-base-chinese has one, too
     return [*special, *dict.fromkeys(piece for piece in pieces if piece not in special and piece.strip()), "\u2028"]
 
 
 @pytest.fixture(scope="module")
-def texts(data: Path) -> list[str]:
-    found = []
-    for name in ("wiki-ko/wiki_07.gz", "wiki-en/wiki_20.gz"):
-        with gzip.open(data / name, "rt", encoding="utf-8") as stream:
-            found += [line for line in stream.read().split("\n") if line.strip()][:600]
-    return found + HARD
+def texts(wiki) -> list[str]:
+    return wiki("ko/wiki_07")[:600] + wiki("en/wiki_20")[:600] + HARD
 
 
 @pytest.fixture(scope="module")
@@ -169,12 +157,8 @@ def test_batches(texts: list[str], pieces: list[str], monkeypatch: pytest.Monkey
     letters = "aB1 ,中文한\u1112\u1161\u11abé\u0301\t\x0b\x1c\x85\u2028\u3000\u200b[]😀İΣ\u037e\ud800\x00豈\u302e\u302f\U0001d165"
     mixed = ["".join(draw.choices(letters, k=draw.randint(0, 30))) for _ in range(2000)]
     mixed += ["".join(map(chr, draw.choices(range(0x3000), k=30))) for _ in range(500)]
-    for rules in (
-        BertRules(),
-        BertRules(True, False, True),
-        BertRules(False, True, True),
-        BertRules(False, False, False),
-    ):
+    for flags in ((True, True, True), (True, False, True), (False, True, True), (False, False, False)):
+        rules = BertRules(*flags)
         tokenizer, without = WordPieceTokenizer(pieces, rules), WordPieceTokenizer(pieces, rules)
         tokenizer.start_engine()
         for sample in (texts, mixed, ["x" * 100, "x" * 101, "x" * 5000, "", "中" * 3000], []):
@@ -247,9 +231,8 @@ def test_saved_folder_comes_back(name: str, texts: list[str], pieces: list[str],
     transformers = pytest.importorskip("transformers")
     sample = texts[::3]
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
-    assert [theirs(text, add_special_tokens=False)["input_ids"] for text in sample if "[" not in text] == [
-        ours.encode(text) for text in sample if "[" not in text
-    ]
+    for text in sample:
+        assert "[" in text or theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text)
 
 
 def test_which_file_is_read(data: Path, pieces: list[str], tmp_path: Path) -> None:
@@ -270,26 +253,17 @@ def test_which_file_is_read(data: Path, pieces: list[str], tmp_path: Path) -> No
         assert AlbertTokenizer.from_pretrained(both).text_rules == rules
 
 
-def fault(call) -> AlbertKitError:
-    with pytest.raises(AlbertKitError) as caught:
-        call()
-    assert caught.value.hint
-    return caught.value
-
-
-def test_faults(pieces: list[str], data: Path, tmp_path: Path) -> None:
+def test_errors(pieces: list[str], data: Path, tmp_path: Path, slug_of) -> None:
     good = write(tmp_path / "good", pieces, None)
-    error = fault(lambda: AlbertTokenizer.from_pretrained(good, text_rules="google"))
-    assert error.slug == "unknown-name"
+    assert slug_of(AlbertTokenizer.from_pretrained, good, text_rules="google") == "unknown-name"
     for number, wrong in enumerate((["a", "b"], [piece for piece in pieces if piece != "[MASK]"])):
-        error = fault(lambda n=number, w=wrong: AlbertTokenizer.from_pretrained(write(tmp_path / str(n), w, None)))
-        assert error.slug == "wrong-tokenizer"
-        assert "[MASK]" in error.message
+        with pytest.raises(AlbertKitError, match=r"(?s)\[wrong-tokenizer\].*\[MASK\].*hint: "):
+            AlbertTokenizer.from_pretrained(write(tmp_path / str(number), wrong, None))
     (good / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
-    assert fault(lambda: AlbertTokenizer.from_pretrained(good)).slug == "bad-file"
+    assert slug_of(AlbertTokenizer.from_pretrained, good) == "bad-file"
     write(tmp_path / "taken", pieces, None)
     (tmp_path / "taken" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
-    assert fault(lambda: WordPieceTokenizer(pieces).save_pretrained(tmp_path / "taken")).slug == "ambiguous"
+    assert slug_of(WordPieceTokenizer(pieces).save_pretrained, tmp_path / "taken") == "ambiguous"
 
 
 def test_lines_of_a_vocabulary(tmp_path: Path) -> None:
@@ -304,9 +278,8 @@ def test_lines_of_a_vocabulary(tmp_path: Path) -> None:
 def test_tokens_added_beyond_the_vocabulary(pieces: list[str], tmp_path: Path) -> None:
     folder = write(tmp_path / "more", pieces, None)
     (folder / "added_tokens.json").write_text(json.dumps({"<e1>": len(pieces), "[PAD]": 0}))
-    error = fault(lambda: AlbertTokenizer.from_pretrained(folder))
-    assert error.slug == "wrong-tokenizer"
-    assert "<e1>" in error.message
+    with pytest.raises(AlbertKitError, match=r"\[wrong-tokenizer\].*<e1>"):
+        AlbertTokenizer.from_pretrained(folder)
     transformers = pytest.importorskip("transformers")
     theirs = transformers.BertTokenizer.from_pretrained(folder)
     theirs.add_tokens(["<e1>"])

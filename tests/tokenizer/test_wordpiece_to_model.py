@@ -15,19 +15,8 @@ from albertkit.pretraining.run import evaluate
 from albertkit.tokenizer import AlbertTokenizer, WordPieceTokenizer
 
 WORDS = "모델 은 작다 언어 를 배운다 문장 이 길다 the model learns".split()
-PIECES = [
-    "[PAD]",
-    *(f"[unused{n}]" for n in range(1, 100)),
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    ".",
-    *WORDS,
-    "##은",
-    "##를",
-    "##이",
-]
+SPECIAL = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, ".", *WORDS, "##은", "##를", "##이"]
 
 
 def albertkit(*arguments: object) -> None:

@@ -252,7 +252,7 @@ def _digest(value: Any) -> str:
 
 
 def _short(made_from: Any) -> Any:
-    """Name what was made differently as the user knows it: inputs, tokenizer, and the settings by their names."""
+    """Name what decides a store as the user knows it: inputs, tokenizer, and the settings by their names."""
     if not isinstance(made_from, dict):
         return made_from
     rest = {name: value for name, value in made_from.items() if "input" not in name and "tokenizer" not in name}
@@ -262,7 +262,8 @@ def _short(made_from: Any) -> Any:
 def _count(counts: Counts, batch: Batch, encoded: EncodedBatch) -> None:
     counts.add(batch.counts)
     counts.add(Counts(faults=[f"{name}:{line}" for name, line in batch.faults]))
-    counts.add(Counts(**{name: int(values.sum()) for name, values in encoded.counts.items()}))
+    for name, values in encoded.counts.items():
+        setattr(counts, name, getattr(counts, name) + int(values.sum()))
     counts.empty_documents += int((encoded.document_sentences == 0).sum())
     counts.single_sentence_documents += int((encoded.document_sentences == 1).sum())
 

@@ -194,7 +194,7 @@ def _without_duplicates(batch: Batch, encoded: EncodedBatch, is_new: Callable[[b
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
     """Join a cluster, or start one on this machine; yield Ray. What was joined or started here is left at the end."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network unless told not to
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
     os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # 15 s are too few on a machine that is busy
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns that it will change something
     try:

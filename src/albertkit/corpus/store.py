@@ -188,7 +188,7 @@ class TokenStore:
         if tokenizer.fingerprint != self.tokenizer_fingerprint or tokenizer.vocab_size != self.vocab_size:
             raise DataError(
                 "wrong-tokenizer",
-                f"the store `{self.folder}` was made by another tokenizer ({self.vocab_size:,} tokens, "
+                f"the store `{self.folder}` was built with another tokenizer ({self.vocab_size:,} tokens, "
                 f"{self.tokenizer_fingerprint[:12]}) than this one ({tokenizer.vocab_size:,} tokens, "
                 f"{tokenizer.fingerprint[:12]})",
                 f"use the one in `{self.folder / 'tokenizer'}`, or rebuild the store with yours",

@@ -1,4 +1,4 @@
-"""Which characters a SentencePiece model's normaliser leaves alone, whatever stands beside them.
+"""Find the characters that a SentencePiece model's normaliser leaves alone, whatever their neighbours.
 
 The normaliser's rules are in the model file: a double array of the keys (darts-clone), then the replacements, each ended
 by a zero byte. sentencepiece can list them (`SentencePieceNormalizer.Decompile`), but for the 225,000 rules of nmt_nfkc
@@ -20,7 +20,7 @@ class Characters(NamedTuple):
 
     Attributes:
         bytes: uint8 [256]. ORDINARY, SEPARATOR, REFUSED, or LEADING a character of several bytes.
-        unchanged: bool [0x110000]. Characters that the model's normaliser leaves alone, whatever stands beside them.
+        unchanged: bool [0x110000]. Characters that the model's normaliser leaves alone, whatever their neighbours.
     """
 
     bytes: np.ndarray

@@ -161,7 +161,7 @@ def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Iterator[Comp
         yield compare("encode_batch, compiled engine", True, tokenizer, texts, batch)
     yield compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0])
     known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]
-    # What other people's rules remove or replace in decoding is not known; spaces between morphemes stay in the text.
+    # What foreign rules remove or replace in decoding is not known; spaces between morphemes stay in the text.
     yield compare("decode and encode again", ours and not analyser, tokenizer, known, again)
 
 

@@ -48,7 +48,7 @@ UNKNOWN = "unexplained"
 KNOWN_BUGS = (
     _in_texts(
         "special-names", r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>",
-        "names of special tokens in a text become their ids", "remove them from texts of strangers",
+        "names of special tokens in a text become their ids", "remove them from texts that users send",
     ),
     _in_texts(
         "digit-comma", r"(?<=\d)[,，]|,$",
@@ -56,7 +56,7 @@ KNOWN_BUGS = (
     ),
     _in_texts(
         "symbols-as-special-tokens", "[()\"\\-.–£€]|…",
-        "( ) \" - . – £ € are made special tokens: the token of the space before them is lost, one after them is made up, "
+        "( ) \" - . – £ € are made special tokens: the token of the space before them is lost, another one follows them, "
         "and maskers never mask them",
     ),
     _in_texts("quotes", "``|''", "`` and '' become \"; Google's code leaves them alone"),

@@ -88,7 +88,7 @@ class JsonTokenizer(AlbertTokenizer):
         if not file.exists():
             return None
         check_no_rules(folder, text_rules)
-        read_json(file, "tokenizer")  # what is no JSON is said by its line
+        read_json(file, "tokenizer")  # names the line of what is no JSON
         return cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:

@@ -9,7 +9,7 @@ nearly the same, rounding decides, and it depends on what came before. The kerne
 each word the gap to its second best segmentation. A path of k pieces whose partial sums stay below M in magnitude is off
 by at most k·M·2⁻²⁴; rounded addition is monotone, so SentencePiece takes a path whose rounded score is largest; so the
 best segmentation wins surely if its gap exceeds 2·k·M·2⁻²⁴. Here k is bounded by the bytes of the word + 2 and the bound
-is doubled. The kernel takes only characters that the model's normaliser leaves alone whatever stands beside them. A text
+is doubled. The kernel takes only characters that the model's normaliser leaves alone whatever their neighbours. A text
 with any other, or with a word below the bound, is handed to SentencePiece as a whole.
 """
 

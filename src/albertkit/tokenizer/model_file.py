@@ -6,9 +6,9 @@ paths of the text and of the model, which are private.
 
 import itertools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from albertkit.tokenizer.sentencepiece_model import NORMAL, UNUSED, read_facts, read_varint
+from albertkit.tokenizer.sentencepiece_model import NORMAL, UNUSED, fields, read_facts
 
 Piece = tuple[str, float, int]  # text, score, type
 
@@ -31,11 +31,11 @@ def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
         _PAD_PIECE: pieces[0][0],
     }
     parts = [_field(_PIECES, _piece(piece)) for piece in pieces]
-    for number, whole, content in _parts(model):
+    for number, content, place in fields(model):
         if number == _TRAINER:
             parts.append(_field(_TRAINER, _changed(content, settings)))
         elif number != _PIECES:
-            parts.append(whole)
+            parts.append(model[place])
     return b"".join(parts)
 
 
@@ -49,26 +49,8 @@ def with_unused(model: bytes, number: int) -> bytes:
 
 def _changed(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
     left_out = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
-    kept = [whole for number, whole, _ in _parts(trainer) if number not in left_out]
+    kept = [trainer[place] for number, _, place in fields(trainer) if number not in left_out]
     return b"".join([*kept, *(_setting(number, value) for number, value in settings.items())])
-
-
-def _parts(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield number, all bytes, and, of a field with a length, the content of each field."""
-    position = 0
-    while position < len(message):
-        start = position
-        tag, position = read_varint(message, position)
-        kind, content = tag & 7, b""
-        if kind == 0:
-            _, position = read_varint(message, position)
-        elif kind == 2:
-            length, position = read_varint(message, position)
-            content = message[position : position + length]
-            position += length
-        else:
-            position += 4 if kind == 5 else 8
-        yield tag >> 3, message[start:position], content
 
 
 def _piece(piece: Piece) -> bytes:

@@ -172,33 +172,38 @@ def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, alon
         columns["attention_mask"] = _padded([[1] * length for length in lengths], width, 0)
     if settings.return_offsets_mapping:
         columns["offset_mapping"] = _padded([row.spans for row in rows], width, (0, 0))
-    found = TokenizedTexts(_typed(columns, lengths, settings.return_tensors, alone))
+    found = TokenizedTexts(_typed(columns, settings.return_tensors, alone))
     if settings.return_length:
-        padded = [len(ids) for ids in columns["input_ids"]]
-        found["length"] = _typed({"": padded}, [], settings.return_tensors, False)[""]
+        found["length"] = _as_kind([len(ids) for ids in columns["input_ids"]], settings.return_tensors)
     if settings.return_overflowing_tokens:
-        sources = [row.source for row in rows]
-        found["overflow_to_sample_mapping"] = _typed({"": sources}, [], settings.return_tensors, False)[""]
+        found["overflow_to_sample_mapping"] = _as_kind([row.source for row in rows], settings.return_tensors)
     found._rows, found._tokenizer = rows, tokenizer
     return found
 
 
-def _typed(columns: dict[str, Any], lengths: list[int], kind: str | None, alone: bool) -> dict[str, Any]:
+def _typed(columns: dict[str, list[Any]], kind: str | None, alone: bool) -> dict[str, Any]:
     """Return lists, of a text alone those of its row; or arrays; or tensors."""
     if kind is None:
         return {name: rows[0] for name, rows in columns.items()} if alone else dict(columns)
-    if lengths and len({len(row) for row in columns["input_ids"]}) > 1:
+    lengths = {len(row) for row in columns["input_ids"]}
+    if len(lengths) > 1:
         what = f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding"
         raise ConfigError("bad-value", what, 'leave `padding` out, or use truncation=True with padding="max_length"')
-    arrays = {name: np.array(rows, dtype=np.int64) for name, rows in columns.items()}
-    for name, array in arrays.items():
-        if name and not array.size:
-            arrays[name] = array.reshape(len(columns[name]), 0, *((2,) if name == "offset_mapping" else ()))
+    width = max(lengths, default=0)
+    shapes = {name: (len(rows), width, *((2,) if name == "offset_mapping" else ())) for name, rows in columns.items()}
+    return {name: _as_kind(rows, kind, shapes[name]) for name, rows in columns.items()}
+
+
+def _as_kind(numbers: list[Any], kind: str | None, shape: tuple[int, ...] = (-1,)) -> Any:
+    """Return numbers as they are, as an int64 array, or as a tensor."""
+    if kind is None:
+        return numbers
+    array = np.array(numbers, dtype=np.int64).reshape(shape)
     if kind == "np":
-        return arrays
+        return array
     import torch
 
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return torch.from_numpy(array)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

@@ -110,13 +110,13 @@ def _find_special(pieces: list[Piece], places: dict[str, int], named: dict[str, 
             raise CheckpointError(
                 "wrong-tokenizer",
                 f"`{file}` has no token for {role}: none is called {' or '.join(filter(None, (named.get(role), *usual)))}",
-                f"say which one it is, in tokenizer_config.json beside it: `{role}_token`",
+                f"name it as `{role}_token` in the tokenizer_config.json of the same folder",
             )
         found.append(places[names[0]])
     if len(set(found)) < len(found):
         raise CheckpointError(
             "wrong-tokenizer",
             f"one token of `{file}` has two roles: {', '.join(pieces[number][0] for number in found)}",
-            "give each role a token of its own, in tokenizer_config.json beside it",
+            "give each role a token of its own in the tokenizer_config.json of the same folder",
         )
     return found

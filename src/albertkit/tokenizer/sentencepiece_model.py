@@ -47,7 +47,7 @@ class ModelFacts:
 def read_facts(model: bytes) -> ModelFacts:
     """Read a model file. It must be one that SentencePiece has accepted; nothing is checked again."""
     facts = ModelFacts()
-    for number, value in _fields(model):
+    for number, value, _ in fields(model):
         if not isinstance(value, bytes):
             continue
         if number == 1:
@@ -66,18 +66,19 @@ def read_facts(model: bytes) -> ModelFacts:
 
 def _known(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
     """Return the fields that have their type; one of another is unknown to a protocol buffer, and passed over."""
-    return {number: value for number, value in _fields(message) if isinstance(value, kinds.get(number, ()))}
+    return {number: value for number, value, _ in fields(message) if isinstance(value, kinds.get(number, ()))}
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field: int for varints, float for 32-bit fields, bytes for everything with a length."""
+def fields(message: bytes) -> Iterator[tuple[int, Any, slice]]:
+    """Yield number, value (int for varints, float for fixed sizes, bytes for the rest) and place of each field of a message."""
     position = 0
     while position < len(message):
-        tag, position = read_varint(message, position)
+        start = position
+        tag, position = _read_varint(message, position)
         kind = tag & 7
         value: Any
         if kind == 0:
-            value, position = read_varint(message, position)
+            value, position = _read_varint(message, position)
         elif kind == 5:
             (value,) = struct.unpack_from("<f", message, position)
             position += 4
@@ -85,13 +86,13 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
             (value,) = struct.unpack_from("<d", message, position)
             position += 8
         else:
-            length, position = read_varint(message, position)
+            length, position = _read_varint(message, position)
             value = message[position : position + length]
             position += length
-        yield tag >> 3, value
+        yield tag >> 3, value, slice(start, position)
 
 
-def read_varint(message: bytes, position: int) -> tuple[int, int]:
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     """Return a number of variable length, and where it ends."""
     value = shift = 0
     while True:

@@ -1,0 +1,48 @@
+"""Fixtures of the tokenizer's tests: Google's tokenizer and its folder, lines of reference files and of Wikipedia."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertkit.tokenizer import AlbertTokenizer
+
+
+@pytest.fixture(scope="session")
+def google(data: Path) -> AlbertTokenizer:
+    """Google's English tokenizer; not to be changed."""
+    return AlbertTokenizer.from_pretrained(data / "albert")
+
+
+@pytest.fixture(scope="session")
+def google_folder(google: AlbertTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that albertkit writes of it, with a configuration; not to be written to."""
+    folder = tmp_path_factory.mktemp("google")
+    google.save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "albert", "vocab_size": 30000}')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def golden_rows(golden: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """`golden_rows("hf/tokenizer_pairs.jsonl")`: the objects of a reference file."""
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        with open(golden / name, encoding="utf-8", newline="\n") as stream:
+            return [json.loads(line) for line in stream]
+
+    return rows
+
+
+@pytest.fixture(scope="session")
+def wiki(data: Path) -> Callable[[str], list[str]]:
+    """`wiki("en/wiki_20")`: the lines of a file of Wikipedia that hold text."""
+
+    def lines(name: str) -> list[str]:
+        with gzip.open(data / f"wiki-{name}.gz", "rt", encoding="utf-8") as stream:
+            return [line for line in stream.read().split("\n") if line.strip()]
+
+    return lines

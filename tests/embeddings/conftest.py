@@ -8,20 +8,10 @@ import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.model import AlbertForPreTraining, AlbertModel
+from albertkit.model import AlbertForPreTraining
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
-
-
-def random_albert(tokenizer: AlbertTokenizer, model_class: type = AlbertModel) -> torch.nn.Module:
-    """Random weights, large enough that texts differ; H 32, two passes, 64 positions."""
-    config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
-        intermediate_size=64, max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
-    torch.manual_seed(3)
-    return model_class(config).eval()
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +29,16 @@ def sentences() -> list[str]:
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pretraining checkpoint with random weights and a SentencePiece tokenizer of WORDS."""
+    """A pretraining checkpoint with a SentencePiece tokenizer of WORDS; its random weights are so large that texts differ."""
     folder = tmp_path_factory.mktemp("checkpoint")
     rng = np.random.default_rng(1)
     tokenizer = train_tokenizer([" ".join(rng.choice(WORDS, 9)) for _ in range(400)], folder / "tokenizer", 56)
-    random_albert(tokenizer, AlbertForPreTraining).save_pretrained(folder / "model", tokenizer)
+    config = AlbertConfig(
+        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
+        intermediate_size=64, max_position_embeddings=64, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    AlbertForPreTraining(config).eval().save_pretrained(folder / "model", tokenizer)
     return folder / "model"
 
 

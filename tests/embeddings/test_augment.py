@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -93,7 +92,7 @@ def test_silver_pairs_are_unique_unordered_and_not_gold(made, gold):
 
 
 def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
-    """Everybody's neighbours among a handful of gold texts: all pairs are candidates, gold ones among them."""
+    """All pairs of a handful of gold texts are candidates, gold ones among them."""
     lines = (gold / "train.tsv").read_text().splitlines()[1:6] + (gold / "dev.tsv").read_text().splitlines()[1:3]
     swapped = [line.split("\t")[:2][::-1] for line in lines]
     texts = tmp_path / "texts.txt"
@@ -145,29 +144,11 @@ def test_the_same_seed_gives_the_same_bytes(made, gold, cross_encoder, checkpoin
 def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("the quick  fox\nthe quick fox\n\ncafe\u0301 fox\ncaf\u00e9 fox\nseven\told wizards\n")
-    report = augment(
-        "scores",
-        gold,
-        tmp_path / "silver.tsv",
-        cross_encoder=cross_encoder,
-        columns=TABLE,
-        texts=texts,
-        sampler="random",
-        balance=0,
-    )
+    options = dict(columns=TABLE, texts=texts, sampler="random", balance=0)
+    report = augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options)
     assert report.texts == 3
-    assert {row["text"] for row in rows_of(tmp_path / "silver.tsv")} <= {
-        "the quick fox",
-        "café fox",
-        "seven old wizards",
-    }
-
-
-def test_silver_is_read_as_scored_pairs(made):
-    from albertkit.embeddings.evaluation.files import read_pairs
-
-    pairs = read_pairs("scores", made[0], Columns(text="text", pair="pair", label="score"), BadRows())
-    assert len(pairs.texts) == made[1].pairs
+    plain = {"the quick fox", "café fox", "seven old wizards"}
+    assert {row["text"] for row in rows_of(tmp_path / "silver.tsv")} <= plain
 
 
 def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_path):
@@ -184,7 +165,7 @@ def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_p
     assert (tmp_path / "silver.tsv").exists()
 
 
-def test_another_scale_is_said(gold, cross_encoder, tmp_path):
+def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
     """Gold from 0 to 1, a cross-encoder from 0 to 4: it agrees, but its scores mean something else."""
     for name in ("train", "dev"):
         lines = [line.split("\t") for line in (gold / f"{name}.tsv").read_text().splitlines()]
@@ -211,26 +192,10 @@ def test_another_scale_is_said(gold, cross_encoder, tmp_path):
         ({"out": Path("silver.json")}, "bad-value"),
     ],
 )
-def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug):
-    given = {
-        "kind": "scores",
-        "gold": gold,
-        "cross_encoder": cross_encoder,
-        "out": tmp_path / "s.tsv",
-        "columns": TABLE,
-    }
-    with pytest.raises(AlbertKitError) as caught:
-        augment(**given | arguments)
-    assert caught.value.slug == slug
+def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug, slug_of):
+    given = dict(kind="scores", gold=gold, cross_encoder=cross_encoder, out=tmp_path / "s.tsv", columns=TABLE)
+    assert slug_of(augment, **given | arguments) == slug
     assert not (tmp_path / "s.tsv").exists()
-
-
-def test_what_gives_classes_is_no_cross_encoder(gold, checkpoint, tmp_path):
-    settings = FinetuneSettings(steps=1, batch_size=4, length=32)
-    finetune("classify", checkpoint, gold, tmp_path / "run", settings, columns=TABLE)
-    with pytest.raises(AlbertKitError) as caught:
-        augment("scores", gold, tmp_path / "s.tsv", cross_encoder=tmp_path / "run", columns=TABLE)
-    assert caught.value.slug == "wrong-model"
 
 
 def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, run_command):
@@ -304,11 +269,14 @@ def test_a_sentence_encoder_scores_by_its_cosine_on_the_line_that_fits_gold(gold
     assert any(note.startswith("score: ") and "240 gold training pairs" in note for note in report.notes)
 
 
-def test_a_pretrained_model_is_refused_as_a_scorer_with_what_to_do(gold, checkpoint, tmp_path):
-    with pytest.raises(AlbertKitError) as caught:
-        augment("scores", gold, tmp_path / "s.tsv", cross_encoder=checkpoint, columns=TABLE)
-    assert caught.value.slug == "wrong-model"
-    assert f"albertkit finetune korsts {checkpoint} DATA --out RUN" in caught.value.hint
+def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(gold, checkpoint, tmp_path):
+    settings = FinetuneSettings(steps=1, batch_size=4, length=32)
+    finetune("classify", checkpoint, gold, tmp_path / "run", settings, columns=TABLE)
+    for model, hint in ((tmp_path / "run", "korsts MODEL"), (checkpoint, f"korsts {checkpoint}")):
+        with pytest.raises(AlbertKitError) as caught:
+            augment("scores", gold, tmp_path / "s.tsv", cross_encoder=model, columns=TABLE)
+        assert caught.value.slug == "wrong-model"
+        assert f"albertkit finetune {hint} DATA --out RUN" in caught.value.hint
 
 
 def test_sentence_transformers_gives_the_cross_encoders_scores_without_a_sigmoid(cross_encoder):

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.objective import TeacherRows
 from albertkit.embeddings.settings import DistillSettings
 from albertkit.embeddings.unknown_words import unknown_shares
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
+from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.training.distributed import World, join_world
 
 SETTINGS = DistillSettings(lr=2e-3, epochs=3, batch_size=16, eval_every=30, precision="fp32")
@@ -49,13 +50,13 @@ def distill(student, teacher, data, out, settings=DistillSettings(), **options):
     return distill_embeddings(student, data, out, settings, teacher=teacher, **options)
 
 
-def slug_of(*arguments, **options) -> str:
-    with pytest.raises(AlbertKitError) as caught:
-        distill(*arguments, **options)
-    return caught.value.slug
+@pytest.fixture
+def refused(slug_of):
+    """The slug of the error that `distill` raises."""
+    return partial(slug_of, distill)
 
 
-def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson, tmp_path, capfd):
+def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson, tmp_path, capfd, refused):
     pytest.importorskip("sentence_transformers")
     run = tmp_path / "run"
     result = distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS)
@@ -75,8 +76,8 @@ def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson,
     assert again.scores == result.scores
     other = lesson / "other.npy"
     np.save(other, stored * 2)
-    assert slug_of(start, other, lesson / "texts.txt", run, SETTINGS, resume=True) == "changed"
-    assert slug_of(start, other, lesson / "texts.txt", run, SETTINGS) == "exists"
+    assert refused(start, other, lesson / "texts.txt", run, SETTINGS, resume=True) == "changed"
+    assert refused(start, other, lesson / "texts.txt", run, SETTINGS) == "exists"
 
 
 def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(start, lesson, tmp_path, capfd):
@@ -107,34 +108,32 @@ def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tm
     assert forced.model is not None
 
 
-def test_unknown_shares_count_words_and_pieces(encoder):
+def test_unknown_shares_count_words_and_tokens(encoder):
     tokenizer = encoder.tokenizer
-    words, pieces = unknown_shares(["the quick 여우", "the dog"], tokenizer)
+    words, tokens = unknown_shares(["the quick 여우", "the dog"], tokenizer)
     ids = [i for word in ("the", "quick", "여우", "the", "dog") for i in tokenizer.encode(word)]
-    assert (words, pieces) == (1 / 5, ids.count(tokenizer.unk_id) / len(ids))
+    assert (words, tokens) == (1 / 5, ids.count(tokenizer.unk_id) / len(ids))
 
 
-def test_mistakes_are_named(start, lesson, tmp_path):
-    texts, vectors = lesson / "texts.txt", lesson / "vectors.npy"
-    short = tmp_path / "short.npy"
-    np.save(short, np.zeros((7, 4), np.float32))
-    assert slug_of(start, short, texts, tmp_path / "run") == "bad-file"
-    holed, whole = tmp_path / "holed.npy", np.load(vectors)
-    whole[7, 3] = np.nan
-    np.save(holed, whole)
-    assert slug_of(start, holed, texts, tmp_path / "run") == "bad-file"
-    same = tmp_path / "same.npy"
-    np.save(same, np.ones_like(whole))
-    assert slug_of(start, same, texts, tmp_path / "run") == "wrong-model"
-    assert slug_of(start, vectors, texts, tmp_path / "run", dev=texts) == "conflicting-options"
-    assert slug_of(start, tmp_path / "none.npy", texts, tmp_path / "run") == "not-found"
-    assert slug_of(start, vectors, texts, tmp_path / "run", replace(SETTINGS, select="spearman")) == "bad-value"
-    assert slug_of(start, vectors, texts, tmp_path / "run", replace(SETTINGS, select="retrieval")) == "bad-value"
-    uneven = tmp_path / "uneven.tsv"
-    uneven.write_text("the fox\tthe dog\nthe fox\n")
+def test_mistakes_are_named(start, lesson, tmp_path, refused):
+    texts, vectors, run = lesson / "texts.txt", lesson / "vectors.npy", tmp_path / "run"
+    whole = np.load(vectors)
+    holed = whole.copy()
+    holed[7, 3] = np.nan
+    for stored, slug in ((np.zeros((7, 4), np.float32), "bad-file"), (holed, "bad-file"), (whole * 0, "wrong-model")):
+        np.save(tmp_path / "stored.npy", stored)
+        assert refused(start, tmp_path / "stored.npy", texts, run) == slug
+    assert refused(start, vectors, texts, run, dev=texts) == "conflicting-options"
+    assert refused(start, tmp_path / "none.npy", texts, run) == "not-found"
+    for select in ("spearman", "retrieval"):
+        assert refused(start, vectors, texts, run, replace(SETTINGS, select=select)) == "bad-value"
+    (tmp_path / "uneven.tsv").write_text("the fox\tthe dog\nthe fox\n")
     with pytest.raises(DataError, match="line 2: 1 field, but the table has 2 columns"):
-        distill(start, vectors, uneven, tmp_path / "run")
-    assert not (tmp_path / "run" / "run.toml").exists()
+        distill(start, vectors, tmp_path / "uneven.tsv", run)
+    assert not (run / "run.toml").exists()
+    np.save(tmp_path / "narrow.npy", whole[:, :8])
+    with pytest.raises(ConfigError, match="have 8 numbers, the student's 32"):
+        distill(start, tmp_path / "narrow.npy", texts, run, replace(SETTINGS, teacher_pca=True))
 
 
 def test_a_teacher_that_is_missing_is_an_error_with_the_line_that_installs_it(tmp_path):
@@ -205,13 +204,6 @@ def test_principal_components_are_those_of_the_singular_values():
         principal_components(vectors.astype(np.float32), 7)
 
 
-def test_a_narrower_teacher_is_not_reduced(start, lesson, tmp_path):
-    narrow = tmp_path / "narrow.npy"
-    np.save(narrow, np.load(lesson / "vectors.npy")[:, :8])
-    with pytest.raises(ConfigError, match="have 8 numbers, the student's 32"):
-        distill(start, narrow, lesson / "texts.txt", tmp_path / "run", replace(SETTINGS, teacher_pca=True))
-
-
 def test_a_teacher_may_be_an_albert_checkpoint_and_reads_with_its_prompt(
     start, checkpoint, other_model, tmp_path, world
 ):
@@ -252,22 +244,21 @@ def test_columns_keep_their_names_and_what_is_cut_is_counted(start, lesson, tmp_
     assert f"texts longer than 5 tokens, cut: {result.truncated['train']} of 540 in training" in said
 
 
-def test_a_signal_after_the_last_update_is_said_and_repaired(start, lesson, tmp_path, capfd, monkeypatch):
+def test_a_signal_after_the_last_update_is_reported_and_repaired(start, lesson, tmp_path, capfd, monkeypatch):
     from albertkit.embeddings.learning import run as module
 
     def stopped(*_: object, **__: object) -> None:
         raise SystemExit(143)
 
-    whole = distill(start, lesson / "vectors.npy", lesson / "texts.txt", tmp_path / "whole", SETTINGS)
-    run = tmp_path / "run"
+    given, run = (start, lesson / "vectors.npy", lesson / "texts.txt"), tmp_path / "run"
+    settings = replace(SETTINGS, epochs=1)
+    whole = distill(*given, tmp_path / "whole", settings)
     with monkeypatch.context() as patch:
         patch.setattr(module, "draw_map", stopped)
         with pytest.raises(SystemExit):
-            distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS)
-    assert (
-        f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume" in capfd.readouterr().err
-    )
+            distill(*given, run, settings)
+    said = capfd.readouterr().err
+    assert f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume" in said
     assert not (run / "map.html").exists()
-    again = distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS, resume=True)
-    assert again.scores == whole.scores
+    assert distill(*given, run, settings, resume=True).scores == whole.scores
     assert (run / "map.html").exists()

@@ -16,8 +16,8 @@ from fault_moments import ends_the_same_when_killed
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.encoding import encode_file as module
 from albertkit.embeddings.encoding.encode_file import encode_file
+from albertkit.embeddings.models import EmbeddingModel
 from albertkit.errors import AlbertKitError, MissingExtraError
-from albertkit.files import only_writer
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
 arrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
@@ -117,7 +117,7 @@ def test_every_form_of_a_table(encoder, checkpoint, tmp_path, sentences):
         assert far(vectors_of(tmp_path / "v.parquet"), expected) < 2e-6
 
 
-def test_lines_that_are_rows_of_a_table_are_said(encoder, tmp_path):
+def test_lines_that_are_rows_of_a_table_are_reported(encoder, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text("fox\tseven\tCC-BY\ndog\told\tCC-BY\n")
     report = encode_file(encoder, file, tmp_path / "v.npy")
@@ -156,7 +156,7 @@ def test_bad_lines(encoder, tmp_path):
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == [0, 3]
 
 
-def test_what_cannot_be_done_is_said(encoder, file, tmp_path, monkeypatch, slug_of):
+def test_what_cannot_be_done_is_refused(encoder, file, tmp_path, monkeypatch, slug_of):
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
@@ -175,9 +175,9 @@ def test_what_cannot_be_done_is_said(encoder, file, tmp_path, monkeypatch, slug_
         ((file, out), {"precision": "fp8"}, "unknown-name"),
         ((file, out), {"device": "tpu"}, "no-device"),
     ):
-        assert slug_of(lambda a=arguments, o=options: encode_file(encoder, *a, **o)) == slug
+        assert slug_of(encode_file, encoder, *arguments, **options) == slug
     parquet.write_table(arrow.table({"text": ["fox"]}), tmp_path / "t.parquet")
-    assert slug_of(lambda: encode_file(encoder, tmp_path / "t.parquet", tmp_path / "t.parquet")) == "bad-value"
+    assert slug_of(encode_file, encoder, tmp_path / "t.parquet", tmp_path / "t.parquet") == "bad-value"
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError):
         encode_file(encoder, file, tmp_path / "v.parquet")
@@ -210,10 +210,10 @@ class Interrupted(Exception):
     pass
 
 
-def interrupted(encoder, file: Path, out: Path, monkeypatch, batches: int = 5) -> None:
+def interrupted(monkeypatch, encoder, file: Path, out: Path, batches: int = 5) -> None:
     """An encoding that ended after so many batches."""
-    encode_run = SentenceEncoder.encode_run
-    left = iter(range(batches))
+    kind = SentenceEncoder if isinstance(encoder, SentenceEncoder) else EmbeddingModel
+    encode_run, left = kind.encode_run, iter(range(batches))
 
     def ending(self, *arguments):
         if next(left, None) is None:
@@ -221,7 +221,7 @@ def interrupted(encoder, file: Path, out: Path, monkeypatch, batches: int = 5) -
         return encode_run(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode_run", ending)
+        patch.setattr(kind, "encode_run", ending)
         with pytest.raises(Interrupted):
             encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
 
@@ -229,7 +229,7 @@ def interrupted(encoder, file: Path, out: Path, monkeypatch, batches: int = 5) -
 def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeypatch):
     out = tmp_path / "v.npy"
     whole = encode_file(encoder, file, tmp_path / "whole.npy", precision="fp32", batch_tokens=300)
-    interrupted(encoder, file, out, monkeypatch, 12)
+    interrupted(monkeypatch, encoder, file, out, 12)
     assert not out.exists()
     report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
     assert 50 < report.resumed < 300
@@ -261,7 +261,7 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
         assert error.value.slug == "changed"
     assert out.read_bytes() == before
     out.write_bytes(b"something else")
-    assert slug_of(lambda: encode_file(encoder, file, out, precision="fp32")) == "exists"
+    assert slug_of(encode_file, encoder, file, out, precision="fp32") == "exists"
     encode_file(encoder, file, out, precision="fp32", overwrite=True)
     assert out.read_bytes() == before
 
@@ -278,7 +278,7 @@ def test_texts_that_are_cut_are_counted_also_after_an_interruption(encoder, file
     encoder.max_length = 32
     with pytest.warns(UserWarning, match=f"^{too_long} of 300 texts are longer than 32 tokens and were cut"):
         assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts)) < 2e-6
-    interrupted(encoder, file, tmp_path / "w.npy", monkeypatch, 25)
+    interrupted(monkeypatch, encoder, file, tmp_path / "w.npy", 25)
     again = encode_file(encoder, file, tmp_path / "w.npy", precision="fp32", batch_tokens=300)
     assert 0 < again.resumed < 300
     assert again.truncated == too_long
@@ -286,7 +286,7 @@ def test_texts_that_are_cut_are_counted_also_after_an_interruption(encoder, file
 
 def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch):
     out = tmp_path / "v.npy"
-    interrupted(encoder, file, out, monkeypatch)
+    interrupted(monkeypatch, encoder, file, out)
     plain = dict(precision="fp32", batch_tokens=300)
     for options, differing in (
         ({"dimension": 8}, "dimension"), ({"normalize": True}, "normalize"), ({"dtype": "float16"}, "dtype"),
@@ -319,27 +319,8 @@ def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, mo
         return encode_run(self, *arguments)
 
     monkeypatch.setattr(SentenceEncoder, "encode_run", changing)
-    assert slug_of(lambda: encode_file(encoder, file, tmp_path / "v.npy")) == "changed"
+    assert slug_of(encode_file, encoder, file, tmp_path / "v.npy") == "changed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
-
-
-def test_one_process_at_a_time(encoder, file, tmp_path, small, monkeypatch, slug_of):
-    out = tmp_path / "v.npy"
-    interrupted(encoder, file, out, monkeypatch)
-    with only_writer(tmp_path / ".v.npy.encoding"):
-        assert slug_of(lambda: encode_file(encoder, file, out, overwrite=True)) == "in-use"
-    assert encode_file(encoder, file, out, precision="fp32", batch_tokens=300).resumed > 0
-
-
-@pytest.mark.parametrize("name", ["commits.jsonl", "v.npy", "window-100.bin"])
-def test_work_that_was_damaged(encoder, file, tmp_path, small, monkeypatch, name, slug_of):
-    out, again = tmp_path / "v.npy", dict(precision="fp32", batch_tokens=300)
-    interrupted(encoder, file, out, monkeypatch, 25)
-    damaged = tmp_path / ".v.npy.encoding" / name
-    damaged.write_bytes(damaged.read_bytes().replace(b"1", b"2").replace(b"\0", b"\1"))
-    assert slug_of(encode_file, encoder, file, out, **again) == "corrupt"
-    encode_file(encoder, file, out, overwrite=True, **again)
-    assert far(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -361,8 +342,6 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     file, tmp_path, small, monkeypatch, other_model, slug_of
 ):
     st = pytest.importorskip("sentence_transformers")
-    from albertkit.embeddings.models import EmbeddingModel
-
     texts = texts_of(file)
     theirs = st.SentenceTransformer(str(other_model), device="cpu")
     report = encode_file(other_model, file, tmp_path / "v.npy", batch_tokens=300)
@@ -373,18 +352,8 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     encode_file(other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4)
     expected = theirs.encode(texts, prompt_name="query", truncate_dim=4, normalize_embeddings=True)
     assert far(np.load(tmp_path / "p.npy"), expected) < 2e-6
-    encode_run, left = EmbeddingModel.encode_run, iter(range(9))
-
-    def ending(self, *arguments):
-        if next(left, None) is None:
-            raise Interrupted
-        return encode_run(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EmbeddingModel, "encode_run", ending)
-        with pytest.raises(Interrupted):
-            encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300)
+    interrupted(monkeypatch, other_model, file, tmp_path / "w.npy", 9)
     assert encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300).resumed > 0
     assert (tmp_path / "w.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
-    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", precision="bf16")) == "unknown-name"
-    assert slug_of(lambda: encode_file(other_model, file, tmp_path / "x.npy", prompt_name="quer")) == "bad-value"
+    assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", precision="bf16") == "unknown-name"
+    assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", prompt_name="quer") == "bad-value"

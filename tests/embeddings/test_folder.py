@@ -1,6 +1,7 @@
 """Folders of sentence encoders: sentence-transformers gives the same vectors of what we write, and we of what it writes."""
 
 import json
+import re
 import shutil
 import unicodedata
 from collections.abc import Callable
@@ -96,31 +97,22 @@ def test_prompts_and_leading_dimensions_too(encoder, theirs, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_korean_in_both_forms(golden, theirs, tmp_path, form):
+def test_korean_in_both_forms(golden, theirs, tiny_model, tmp_path, form):
     """The tokenizers on both sides agree, too: the text rules `korean` are in what transformers reads."""
     shutil.copyfile(golden / "korean" / "spiece.model", tmp_path / "spiece.model")
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path, text_rules="korean")
-    from albertkit.config import AlbertConfig
-
-    config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, num_hidden_layers=1, num_attention_heads=1,
-        intermediate_size=32, max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    written = SentenceEncoder(AlbertModel(config), tokenizer, max_length=64).eval()
+    albert = tiny_model(AlbertModel, vocab_size=tokenizer.vocab_size)
+    written = SentenceEncoder(albert, tokenizer, max_length=64)
     written.save_pretrained(tmp_path / "encoder")
     with open(golden / "korean" / "lines.jsonl", encoding="utf-8") as stream:
         lines = [json.loads(line)["nfc"] for line in stream]
-    hangul = [
-        line for line in lines if any("가" <= sign <= "힣" for sign in line) and "[" not in line and "<" not in line
-    ]
+    hangul = [line for line in lines if re.search("[가-힣]", line) and not re.search("[[<]", line)]
     texts = [unicodedata.normalize(form, line) for line in hangul[:200]]
     assert len(texts) == 200
     ours = written.encode(texts, precision="fp32")
     assert largest(ours, theirs(tmp_path / "encoder").encode(texts)) < 1e-5
-    assert (
-        largest(ours, written.encode([unicodedata.normalize("NFC", text) for text in texts], precision="fp32")) < 1e-5
-    )
+    composed = [unicodedata.normalize("NFC", text) for text in texts]
+    assert largest(ours, written.encode(composed, precision="fp32")) < 1e-5
     assert largest(ours[1:], ours[:-1]) > 0.1
 
 
@@ -192,20 +184,15 @@ def test_folders_of_2020(encoder, theirs, tmp_path):
     assert largest(again.encode(TEXTS, precision="fp32"), theirs(tmp_path).encode(TEXTS)) < 1e-5
 
 
-def test_lower_casing(theirs, tmp_path, words):
+def test_lower_casing(theirs, tiny_model, tmp_path, words):
     """`do_lower_case` counts where the tokenizer keeps capitals."""
     pieces = "".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
     (tmp_path / "vocab.txt").write_text(pieces, encoding="utf-8")
     write_json(tmp_path / "tokenizer_config.json", {"do_lower_case": False})
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
-    from albertkit.config import AlbertConfig
-
-    config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, num_hidden_layers=1, num_attention_heads=1,
-        intermediate_size=32, max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
+    albert = tiny_model(AlbertModel, vocab_size=tokenizer.vocab_size)
     for lower_case in (True, False):
-        written = SentenceEncoder(AlbertModel(config), tokenizer, max_length=24, lower_case=lower_case).eval()
+        written = SentenceEncoder(albert, tokenizer, max_length=24, lower_case=lower_case)
         written.save_pretrained(tmp_path / str(lower_case))
         again = SentenceEncoder.from_pretrained(tmp_path / str(lower_case))
         vectors = again.encode(["Quick FOX", "quick fox"], precision="fp32")
@@ -213,7 +200,7 @@ def test_lower_casing(theirs, tmp_path, words):
         assert (largest(vectors[0], vectors[1]) < 1e-6) == lower_case
 
 
-# --- folders, runs, faults --------------------------------------------------------------------------------------------
+# --- folders, runs, errors --------------------------------------------------------------------------------------------
 
 
 def test_runs_and_plain_checkpoints(encoder, checkpoint, tmp_path):
@@ -287,7 +274,7 @@ POOLED = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
         ("spiece.model", "torn", "bad-file"),
     ],
 )  # fmt: skip
-def test_faults_are_named(saved, tmp_path, file, content, slug):
+def test_broken_files_are_named(saved, tmp_path, file, content, slug):
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     if content is None:
         (tmp_path / file).unlink()

@@ -11,7 +11,6 @@ from albertkit.embeddings import map as module
 from albertkit.embeddings.encoder import Projection
 from albertkit.embeddings.map import embedding_map
 from albertkit.embeddings.models import load_embedding_model
-from albertkit.errors import AlbertKitError
 
 
 def data_of(path):
@@ -74,13 +73,11 @@ def test_of_more_texts_a_sample_is_drawn_the_same_in_any_order(checkpoint, tmp_p
     assert drawn[0] != set([s for s in sentences if s][:40])
 
 
-def test_constant_vectors_are_refused(encoder, lines, tmp_path):
+def test_constant_vectors_are_refused(encoder, lines, tmp_path, slug_of):
     encoder.projection = Projection(32, 4, "identity")
     encoder.projection.linear.weight.data.zero_()
     encoder.save_pretrained(tmp_path / "model")
-    with pytest.raises(AlbertKitError) as caught:
-        embedding_map(tmp_path / "model", lines, tmp_path / "map.html")
-    assert caught.value.slug == "wrong-model"
+    assert slug_of(embedding_map, tmp_path / "model", lines, tmp_path / "map.html") == "wrong-model"
     assert not (tmp_path / "map.html").exists()
 
 
@@ -94,21 +91,17 @@ def test_constant_vectors_are_refused(encoder, lines, tmp_path):
         ("a\tb\n1\t2\n", Columns(text="a", id="b"), "conflicting-options"),
     ],
 )
-def test_mistakes_have_names(checkpoint, tmp_path, text, columns, slug):
+def test_mistakes_have_names(checkpoint, tmp_path, text, columns, slug, slug_of):
     (tmp_path / "in.tsv").write_text(text)
-    with pytest.raises(AlbertKitError) as caught:
-        embedding_map(checkpoint, tmp_path / "in.tsv", tmp_path / "map.html", columns=columns or Columns())
-    assert caught.value.slug == slug
+    given = (checkpoint, tmp_path / "in.tsv", tmp_path / "map.html")
+    assert slug_of(embedding_map, *given, columns=columns or Columns()) == slug
 
 
-def test_a_map_is_a_page_and_says_what_was_cut(checkpoint, lines, tmp_path):
-    for out, slug in ((tmp_path / "m.png", "bad-value"), (tmp_path / "folder.html", "wrong-kind")):
-        if slug == "wrong-kind":
-            out.mkdir()
-        with pytest.raises(AlbertKitError) as caught:
-            embedding_map(checkpoint, lines, out)
-        assert caught.value.slug == slug
+def test_a_map_is_a_page_and_counts_what_was_cut(checkpoint, lines, tmp_path, slug_of):
+    assert slug_of(embedding_map, checkpoint, lines, tmp_path / "m.png") == "bad-value"
     assert not (tmp_path / "m.png").exists()
+    (tmp_path / "folder.html").mkdir()
+    assert slug_of(embedding_map, checkpoint, lines, tmp_path / "folder.html") == "wrong-kind"
     report = embedding_map(checkpoint, lines, tmp_path / "m.html")
     tokenizer = load_embedding_model(checkpoint).token_ids
     texts = data_of(report.written)["texts"]

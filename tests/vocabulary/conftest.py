@@ -16,33 +16,24 @@ _PARTICLES = "은 는 을 를 에서 에게 으로 까지 부터 이다 처럼 �
 _VERBS = "읽는다 썼다 하였다 찾았다 열었다 닫는다 갔다 왔다 만들었다 배운다 가르친다".split()
 
 
-def english_sentences(number: int) -> list[str]:
+@pytest.fixture(scope="session")
+def english() -> list[str]:
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprstwh" for b in "aeiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)] + ["garden", "house", "window"]
-    return [" ".join(draw.choices(words, k=9)).capitalize() + f", {draw.randint(1, 99)}." for _ in range(number)]
-
-
-def korean_sentences(number: int, seed: int = 0) -> list[str]:
-    draw = random.Random(seed)
-    nouns = (
-        _NOUNS + ["".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)] + _NOUNS * 40
-    )
-    return [
-        " ".join(draw.choice(nouns) + draw.choice(_PARTICLES) + draw.choice(["", "", ","]) for _ in range(4))
-        + f" {draw.choice(_VERBS)}."
-        for _ in range(number)
-    ]
-
-
-@pytest.fixture(scope="session")
-def english() -> list[str]:
-    return english_sentences(400)
+    return [" ".join(draw.choices(words, k=9)).capitalize() + f", {draw.randint(1, 99)}." for _ in range(400)]
 
 
 @pytest.fixture(scope="session")
 def korean() -> list[str]:
-    return korean_sentences(1500)
+    draw = random.Random(0)
+    others = ["".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)]
+    nouns = _NOUNS + others + _NOUNS * 40
+    return [
+        " ".join(draw.choice(nouns) + draw.choice(_PARTICLES) + draw.choice(["", "", ","]) for _ in range(4))
+        + f" {draw.choice(_VERBS)}."
+        for _ in range(1500)
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +51,13 @@ def small_config(vocab_size: int) -> AlbertConfig:
 
 @pytest.fixture(scope="session")
 def config_of() -> Callable[[int], AlbertConfig]:
-    """A small configuration for so many pieces."""
+    """A small configuration for so many tokens."""
     return small_config
 
 
 @pytest.fixture(scope="session")
 def english_model(english: list[str], tmp_path_factory) -> Path:
-    """A checkpoint folder with both heads; its biases follow how frequent pieces are, as trained ones do."""
+    """A checkpoint folder with both heads; its biases follow how frequent tokens are, as trained ones do."""
     folder = tmp_path_factory.mktemp("models") / "english"
     tokenizer = train_tokenizer(english, folder, vocab_size=160)
     torch.manual_seed(0)

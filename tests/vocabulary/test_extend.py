@@ -1,4 +1,4 @@
-"""More pieces for a tokenizer and its model: what was stays as it was, what is new is used, and everybody reads the same."""
+"""More tokens for a tokenizer and its model: the old ones stay as they were, the new ones are used, all readers agree."""
 
 import json
 import re
@@ -59,9 +59,8 @@ def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model: Path, extended
         assert len(new[name]) == len(after)
     rows = new[f"albert.{WORDS}"][160:]
     assert len(torch.unique(rows, dim=0)) == len(rows)  # symbols that start alike would have to be told apart first
-    assert json.loads((out / "provenance.json").read_text()) == {
-        "new_rows_from": 160
-    }  # `pretrain --train-only new-rows` reads it
+    # `pretrain --train-only new-rows` reads it
+    assert json.loads((out / "provenance.json").read_text()) == {"new_rows_from": 160}
 
 
 def test_old_texts_keep_their_ids(english: list[str], english_model: Path, extended) -> None:
@@ -87,7 +86,7 @@ def test_both_libraries_load_the_model(english: list[str], english_model: Path, 
     assert ours.predictions.decoder.weight is ours.albert.embeddings.word_embeddings.weight
 
 
-def test_pieces_are_used_beside_particles_and_come_back(extended) -> None:
+def test_tokens_are_used_before_particles_and_come_back(extended) -> None:
     out, _ = extended
     tokenizer = AlbertTokenizer.from_pretrained(out)
     for text in ("문서중앙을 읽는다.", "서울에서 문서중앙까지 갔다.", "the 문서중앙을 reads"):
@@ -116,10 +115,8 @@ def test_max_new_bounds_given_words_too(english_model: Path, korean_file: Path, 
     least = int(re.search(r"--max-new (\d+)", caught.value.hint)[1])
     report = extend_vocabulary(english_model, files, tmp_path / "b", max_new=least, words=words)
     assert (report.vocab_size - old, report.found, report.words) == (least, 0, 25)
-    assert (
-        report.vocab_size
-        == extend_vocabulary(english_model, files, tmp_path / "c", max_new=least + 40, words=words).vocab_size - 40
-    )
+    larger = extend_vocabulary(english_model, files, tmp_path / "c", max_new=least + 40, words=words)
+    assert larger.vocab_size == report.vocab_size + 40
 
 
 def test_a_mismatch_stops_it(extended, english_model: Path, korean: list[str]) -> None:
@@ -150,13 +147,9 @@ def test_biases_follow_the_line_of_the_old_ones(english_model: Path, extended) -
     assert old[13:].min() <= added.min() < added.max() <= old[13:].max()
     tokenizer = AlbertTokenizer.from_pretrained(out)
     words = sorted(range(160, tokenizer.vocab_size), key=lambda i: new[i].item())
-    texts = tokenizer.encode_batch(_lines(out)).ids
+    texts = tokenizer.encode_batch(["서울에서 문서를 읽는다.", "학교에서 책을", "나라는 서울에서 읽는다."] * 10).ids
     counts = np.bincount(texts, minlength=tokenizer.vocab_size)
     assert counts[words[-10:]].mean() > 5 * counts[words[:10]].mean()
-
-
-def _lines(_: Path) -> list[str]:
-    return ["서울에서 문서를 읽는다.", "학교에서 책을", "나라는 서울에서 읽는다."] * 10
 
 
 @pytest.mark.parametrize("how", ["subword-mean", "mean", "normal", "zero"])
@@ -207,7 +200,7 @@ def test_other_heads_are_kept(english_model: Path, korean_file: Path, tmp_path: 
     assert again.config.vocab_size == report.vocab_size > 230
 
 
-def test_pieces_of_old_characters_only_when_asked(english_model: Path, korean: list[str]) -> None:
+def test_tokens_of_old_characters_only_when_asked(english_model: Path, korean: list[str]) -> None:
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
     texts = [f"gardening{', '[n % 2 :]}{line} housewindow" for n, line in enumerate(korean)]
 
@@ -235,25 +228,18 @@ def test_morphemes_bound_what_is_found(english_model: Path, korean: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("settings", "slug"),
-    [
-        ({"max_new": 5}, "bad-value"),
-        ({"max_new": 0}, "bad-value"),
-        ({"coverage": 0}, "bad-value"),
-        ({"rows": "random"}, "bad-value"),
-        ({"analyser": "hannanum"}, "bad-value"),
-    ],
+    "settings", [{"max_new": 5}, {"max_new": 0}, {"coverage": 0}, {"rows": "random"}, {"analyser": "hannanum"}]
 )
-def test_faults_leave_nothing(
-    english_model: Path, korean_file: Path, tmp_path: Path, settings: dict, slug: str
+def test_refused_settings_leave_nothing(
+    english_model: Path, korean_file: Path, tmp_path: Path, settings: dict[str, object]
 ) -> None:
     with pytest.raises(AlbertKitError) as caught:
         extend_vocabulary(english_model, [korean_file], tmp_path / "out", **settings)
-    assert (caught.value.slug, bool(caught.value.hint)) == (slug, True)
+    assert (caught.value.slug, bool(caught.value.hint)) == ("bad-value", True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_to_add_is_said(english_model: Path, english: list[str], tmp_path: Path) -> None:
+def test_nothing_to_add_is_refused(english_model: Path, english: list[str], tmp_path: Path) -> None:
     text = tmp_path / "english.txt"
     text.write_text("\n".join(english), encoding="utf-8")
     with pytest.raises(AlbertKitError, match="lacks nothing"):
@@ -261,23 +247,19 @@ def test_nothing_to_add_is_said(english_model: Path, english: list[str], tmp_pat
 
 
 def test_a_model_of_another_tokenizer_is_refused(
-    english_model: Path, extended, korean_file: Path, tmp_path: Path
+    english_model: Path, extended, korean_file: Path, tmp_path: Path, slug_of
 ) -> None:
+    given = (english_model, [korean_file])
     small = AlbertForPreTraining.from_pretrained(english_model)
     small.resize_token_embeddings(100)
     small.save_pretrained(tmp_path / "small")
-    with pytest.raises(AlbertKitError) as caught:
-        extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "small", max_new=100)
-    assert caught.value.slug == "wrong-tokenizer"
+    assert slug_of(extend_vocabulary, *given, tmp_path / "out", tmp_path / "small", max_new=100) == "wrong-tokenizer"
     AlbertTokenizer.from_pretrained(extended[0]).save_pretrained(tmp_path / "small")
-    with pytest.raises(AlbertKitError, match="lies beside other tokens") as caught:
-        extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "small", max_new=100)
-    assert caught.value.slug == "wrong-tokenizer"
+    with pytest.raises(AlbertKitError, match="has other tokens"):
+        extend_vocabulary(*given, tmp_path / "out", tmp_path / "small", max_new=100)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").touch()
-    with pytest.raises(AlbertKitError) as caught:
-        extend_vocabulary(english_model, [korean_file], tmp_path / "full")
-    assert caught.value.slug == "exists"
+    assert slug_of(extend_vocabulary, *given, tmp_path / "full") == "exists"
 
 
 def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
@@ -296,11 +278,7 @@ def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:
     (tmp_path / "google").mkdir()
     (tmp_path / "google" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
     report = extend_vocabulary(
-        tmp_path / "google",
-        [data / "wiki-ko" / "wiki_03.gz"],
-        tmp_path / "out",
-        max_new=3000,
-        max_lines=1500,
+        tmp_path / "google", [data / "wiki-ko" / "wiki_03.gz"], tmp_path / "out", max_new=3000, max_lines=1500
     )
     assert report.after.pieces_a_word < 3.2
     assert report.after.unknown_rate < 0.01 < 0.4 < report.before.unknown_rate

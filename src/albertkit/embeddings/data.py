@@ -15,8 +15,13 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
 from albertkit.errors import ConfigError, DataError
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import table_task
 from albertkit.tokenizer.text_files import read_lines
 
+TABLES = {"scores": "regression", "nli": "classification"}  # kinds that are tables
+HIGHEST = 5.0  # score of the official tasks, whose lowest is 0
 _TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$", re.IGNORECASE)
 _FIRST_LINES = 1000  # lines
 
@@ -85,8 +90,10 @@ def _read_table(file: Path, columns: Columns, count: int | None, bad_rows: BadRo
     return rows
 
 
-def check_columns(kind: str, columns: Columns) -> None:
-    """Refuse a table with scores whose columns are not named."""
+def pair_task(kind: str, columns: Columns) -> Task:
+    """Return the task that reads pairs of a kind: an official layout, or a table whose columns are named."""
+    if kind not in TABLES:
+        return find_task(kind, columns)
     if missing := [name for name in ("text", "pair", "label") if getattr(columns, name) is None]:
         raise ConfigError(
             "missing-column",
@@ -94,6 +101,7 @@ def check_columns(kind: str, columns: Columns) -> None:
             "name them all, for example --text sentence1 --pair sentence2 --label score; of a file without a header also all "
             "its columns: --columns a,b,c",
         )
+    return table_task(TABLES[kind], kind, **columns.settings())  # type: ignore[arg-type]
 
 
 _SAMPLE = 10_000  # values of a column, taken from all over it
@@ -178,21 +186,16 @@ _SPLIT_SEED = 0  # which examples are held out does not change with the seed of 
 
 @dataclass(frozen=True)
 class Examples:
-    """E examples.
-
-    Attributes:
-        texts: K texts of each, the same K in all.
-        targets: fp32 [E] scores from 0 to 1, int64 [E] places in `CLASSES`, or None.
-    """
+    """Holds E examples of K texts each."""
 
     texts: Sequence[tuple[str, ...]]
-    targets: np.ndarray | None = None
+    targets: np.ndarray | None = None  # fp32 [E] scores, int64 [E] places in `CLASSES`, or None
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def take(self, places: Sequence[int]) -> "Examples":
-        """Some of them."""
+        """Return some of them, by their places."""
         return Examples([self.texts[p] for p in places], None if self.targets is None else self.targets[list(places)])
 
     @property
@@ -223,7 +226,7 @@ def triplets_of(pairs: Examples) -> tuple[Examples, int]:
 
 
 def entailed(pairs: Examples) -> Examples:
-    """The entailed pairs, of each first text and of each second one the first: pairs to find again among each other."""
+    """Return the entailed pairs, of each first text and of each second one the first: pairs to find again among each other."""
     assert pairs.targets is not None
     firsts: set[str] = set()
     seconds: set[str] = set()

@@ -31,7 +31,7 @@ from albertkit.tokenizer import AlbertTokenizer
 
 
 class SentenceEncoder(nn.Module):
-    """An ALBERT, a pooling, perhaps a projection, perhaps vectors of length 1.
+    """Makes vectors of texts: an ALBERT, a pooling, perhaps a projection, perhaps length 1.
 
     Args:
         albert: The encoder. Its pooler is not used.
@@ -78,12 +78,12 @@ class SentenceEncoder(nn.Module):
 
     @property
     def config(self) -> AlbertConfig:
-        """Of the encoder."""
+        """Return the configuration of the ALBERT."""
         return self.albert.config
 
     @property
     def dimension(self) -> int:
-        """D, numbers of a vector, before `truncate_dim`."""
+        """Return D, the numbers of a vector, before `truncate_dim`."""
         if self.projection is not None:
             return self.projection.linear.out_features
         return self.config.hidden_size * len(check_pooling(self.pooling))
@@ -97,15 +97,12 @@ class SentenceEncoder(nn.Module):
         """
         if self._prompt is not None:
             return self._prompt
-        name = self.settings.get("default_prompt_name")
-        return "" if name is None else self._named_prompt(name)
+        return choose_prompt(self.prompts, self.settings.get("default_prompt_name"))
 
-    def _named_prompt(self, name: str) -> str:
-        prompts = self.settings.get("prompts") or {}
-        if name not in prompts:
-            hint = near_miss(name, prompts) if prompts else "leave the name out: the model has no prompts"
-            raise ConfigError("bad-value", f"there is no prompt `{name}`", hint)
-        return prompts[name]
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Return the prompts of the settings by name."""
+        return self.settings.get("prompts") or {}
 
     def with_prompt(self, name: str | None = None, prompt: str | None = None) -> "SentenceEncoder":
         """Return an encoder of the same weights that puts another prompt before every text.
@@ -119,14 +116,12 @@ class SentenceEncoder(nn.Module):
         """
         if name is None and prompt is None:
             return self
-        if name is not None and prompt is not None:
-            raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
         other = copy.copy(self)
-        other._prompt = prompt if name is None else self._named_prompt(name)
+        other._prompt = choose_prompt(self.prompts, name, prompt)
         return other
 
     def features(self, texts: Sequence[str]) -> Features:
-        """What the model sees of texts: a sequence each, in their order.
+        """Return what the model sees of texts: a sequence each, in their order.
 
         Raises:
             ConfigError: bad-value if `max_length` exceeds the model's positions.
@@ -145,7 +140,7 @@ class SentenceEncoder(nn.Module):
         return text_features(texts, None, self.tokenizer, self.max_length)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Vectors of a packed batch, with gradient.
+        """Return the vectors of a packed batch, with gradient.
 
         Args:
             batch: N sequences, on the model's device.
@@ -269,20 +264,16 @@ class SentenceEncoder(nn.Module):
         return vectors
 
     def kept(self, dimension: int | None) -> int:
-        """How many numbers of a vector `encode` returns.
+        """Return how many numbers of a vector `encode` returns.
 
         Raises:
             ConfigError: bad-value.
         """
-        kept = (self.settings.get("truncate_dim") or self.dimension) if dimension is None else dimension
-        if not 0 < kept <= self.dimension:
-            raise ConfigError(
-                "bad-value", f"{kept} numbers of vectors that have {self.dimension}", f"use 1 to {self.dimension}"
-            )
-        return kept
+        usual = self.settings.get("truncate_dim") or self.dimension
+        return check_dimension(usual if dimension is None else dimension, self.dimension)
 
     def engine(self, precision: Precision) -> Engine:
-        """The engine for the weights as they are now; made again when they have changed."""
+        """Return the engine for the weights as they are now; prepared again when they have changed."""
         versions = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.albert.parameters()]
         key = (precision, self.albert.device, versions)
         if self._engine is None or self._engine[0] != key:
@@ -290,21 +281,21 @@ class SentenceEncoder(nn.Module):
         return self._engine[1]
 
     def vectors(self, batch: PackedBatch, engine: Engine) -> Tensor:
-        """Whole vectors of a packed batch through an engine of this encoder: fp32 [N, D]."""
+        """Return whole vectors of a packed batch through an engine of this encoder: fp32 [N, D]."""
         return self._vectors(batch, engine.encode)
 
     @torch.inference_mode()
     def encode_run(
         self, features: Features, run: np.ndarray, engine: Engine, dimension: int | None, normalize: bool
     ) -> np.ndarray:
-        """Vectors of some sequences, computed at once: fp32 [N, dimension]. Arguments as `encode`."""
+        """Return vectors of some sequences, computed at once: fp32 [N, dimension]. Arguments as `encode`."""
         batch = features.batch(run).packed.to(self.albert.device)
         vectors = self.vectors(batch, engine)[:, : self.kept(dimension)]
         return (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
 
     @staticmethod
     def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Cosine of every vector with every other; 0 where one is all zeros.
+        """Return the cosine of every vector with every other; 0 where one is all zeros.
 
         Args:
             a: [A, D], or [D].
@@ -317,7 +308,7 @@ class SentenceEncoder(nn.Module):
         return (first @ second.T).numpy()
 
     def digest(self) -> str:
-        """SHA-256 of all that decides the vectors: weights, tokenizer and settings."""
+        """Return the SHA-256 of all that decides the vectors: weights, tokenizer and settings."""
         found = hashlib.sha256(f"{self.tokenizer.fingerprint} {state_digest(self.state_dict())}".encode())
         activation = None if self.projection is None else self.projection.activation_name
         facts = [self.pooling, activation, self.max_length, self.normalize]
@@ -358,11 +349,11 @@ class SentenceEncoder(nn.Module):
 
 
 class ExportedEncoder(SentenceEncoder):
-    """An encoder over ONNX Runtime whose graph holds pooling, projection and length 1."""
+    """Runs an encoder by ONNX Runtime whose graph holds pooling, projection and length 1."""
 
     @property
     def dimension(self) -> int:
-        """D, numbers of a vector."""
+        """Return D, the numbers of a vector."""
         model: OnnxModel = self.albert  # type: ignore[assignment]
         return next(output.shape[1] for output in model.session.get_outputs() if output.name == SENTENCE_EMBEDDING)
 
@@ -371,8 +362,28 @@ class ExportedEncoder(SentenceEncoder):
         return model.run(batch)[SENTENCE_EMBEDDING]
 
 
+def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | None = None) -> str:
+    """Return the prompt of a name, or the one that is given itself; "" for neither."""
+    if name is not None and prompt is not None:
+        raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
+    if name is None:
+        return prompt or ""
+    if name not in prompts:
+        hint = near_miss(name, prompts) if prompts else "leave the name out: the model has no prompts"
+        raise ConfigError("bad-value", f"there is no prompt `{name}`", hint)
+    return prompts[name]
+
+
+def check_dimension(kept: int, dimension: int) -> int:
+    """Return how many leading numbers of a vector are kept, if it has as many."""
+    if not 0 < kept <= dimension:
+        fact = f"the dimension is {kept}, but the vectors have {dimension} numbers"
+        raise ConfigError("bad-value", fact, f"use 1 to {dimension}")
+    return kept
+
+
 def state_digest(state: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the weights of a model."""
+    """Return the SHA-256 of the weights of a model."""
     found = hashlib.sha256()
     for name, tensor in state.items():
         found.update(name.encode())
@@ -381,13 +392,13 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Numbers of sequences, cut into batches of at most so many tokens, the longest first: what needs most memory."""
+    """Return numbers of sequences, cut into batches of at most so many tokens, the longest first: what needs most memory."""
     order = np.argsort(-lengths, kind="stable")
     return cut_by_tokens(lengths[order], batch_tokens, order)
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
-    """The texts, if they are texts and can be counted."""
+    """Return the texts, if they are texts and can be counted."""
     if isinstance(texts, Mapping | set | frozenset | bytes) or not hasattr(texts, "__len__"):
         raise ConfigError(
             "bad-value",

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling
 from albertkit.engines.onnx_model import REPORT, OnnxModel, is_onnx_folder, load_onnx
@@ -104,14 +102,13 @@ def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
     longest = min(128, model.config.max_position_embeddings)
     if not has_vectors(model):
         return EncoderParts(model, tokenizer, pooling or "mean", longest)
-    lengths, settings = _Config(path / _LENGTHS, optional=True), _Config(path / _SETTINGS, optional=True)
-    longest = min(lengths.get("max_seq_length", int | None, None) or longest, model.config.max_position_embeddings)
+    lengths = _Config(path / _LENGTHS, optional=True)
     return EncoderParts(
         model,
         tokenizer,
-        max_length=longest,
-        lower_case=bool(lengths.get("do_lower_case", bool, False)),
-        settings={name: value for name, value in settings.values.items() if name != "__version__"},
+        max_length=min(_length(lengths) or longest, model.config.max_position_embeddings),
+        lower_case=lengths.get("do_lower_case", bool, False),
+        settings=_settings(path),
     )
 
 
@@ -120,36 +117,38 @@ def _read_modules(path: Path) -> EncoderParts:
     own = modules["Transformer"]
     albert, tokenizer = _load_albert(own)
     pooling = _Config(modules["Pooling"] / "config.json")
-    _check_width(pooling, albert.config.hidden_size)
     older = sorted(own.glob("sentence_*_config.json"))  # also sentence_albert_config.json, and other names
     lengths = _Config(older[0] if older else own / _LENGTHS, optional=True)
-    longest = lengths.get("max_seq_length", int | None, None) or tokenizer.model_max_length
+    longest = _length(lengths) or tokenizer.model_max_length
+    return EncoderParts(
+        albert,
+        tokenizer,
+        _pooling(pooling, albert.config.hidden_size),
+        min(longest, albert.config.max_position_embeddings),  # beyond, sentence-transformers fails
+        _projection(modules["Dense"]) if "Dense" in modules else None,
+        "Normalize" in modules,
+        include_prompt=pooling.get("include_prompt", bool, True),
+        lower_case=lengths.get("do_lower_case", bool, False),
+        settings=_settings(path),
+    )
+
+
+def _length(lengths: "_Config") -> int | None:
+    return lengths.get("max_seq_length", int | None, None)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the settings of a folder; those that are used here are checked."""
     settings = _Config(path / _SETTINGS, optional=True)
     prompts, default = settings.get("prompts", dict, {}), settings.get("default_prompt_name", str | None, None)
     if default is not None and not isinstance(prompts.get(default), str):
         raise settings.broken(f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})")
     settings.get("truncate_dim", int | None, None)
-    longest = min(longest, albert.config.max_position_embeddings)  # beyond, sentence-transformers fails
-    return EncoderParts(
-        albert,
-        tokenizer,
-        _pooling(pooling),
-        longest,
-        _projection(modules["Dense"]) if "Dense" in modules else None,
-        "Normalize" in modules,
-        include_prompt=pooling.get("include_prompt", bool, True),
-        lower_case=bool(lengths.get("do_lower_case", bool, False)),
-        settings={name: value for name, value in settings.values.items() if name != "__version__"},
-    )
+    return {name: value for name, value in settings.values.items() if name != "__version__"}
 
 
 class _Config:
-    """A JSON object of a file, whose faults are errors.
-
-    Args:
-        file: The file.
-        optional: Whether it may be missing.
-    """
+    """Values of a JSON file of sentence-transformers; an `optional` one may be missing."""
 
     def __init__(self, file: Path, optional: bool = False) -> None:
         self.file = file
@@ -158,7 +157,7 @@ class _Config:
             raise self.broken("it holds no object")
 
     def get(self, name: str, kind: Any, *default: Any) -> Any:
-        """A value of a kind, or its default where there is none."""
+        """Return a value of a kind, or its default where there is none."""
         if name not in self.values and default:
             return default[0]
         value = self.values.get(name)
@@ -167,12 +166,12 @@ class _Config:
         return value
 
     def broken(self, reason: str) -> CheckpointError:
-        """The error that says what is wrong."""
-        return CheckpointError("bad-file", f"`{self.file}`: {reason}", "copy the folder again, or save it anew")
+        """Return the error that says what is wrong."""
+        return CheckpointError("bad-file", f"`{self.file}`: {reason}", "copy the folder again, or save it again")
 
 
 def _modules(path: Path) -> dict[str, Path]:
-    """Kind of each module and its folder, in their order; only those that we compute exactly as they are meant."""
+    """Return the folder of each kind of module, in their order; refuse those that cannot be computed exactly."""
     listing = read_json(path / MODULES, "list of modules")
     found: dict[str, Path] = {}
     for module in listing if isinstance(listing, list) else [None]:
@@ -202,13 +201,10 @@ def _modules(path: Path) -> dict[str, Path]:
     return found
 
 
-def _check_width(pooling: _Config, hidden: int) -> None:
-    name = "word_embedding_dimension" if "word_embedding_dimension" in pooling.values else "embedding_dimension"
-    if pooling.get(name, int) != hidden:
-        raise pooling.broken(f"`{name}` is {pooling.values[name]}, but the model's hidden size is {hidden}")
-
-
-def _pooling(config: _Config) -> Poolings:
+def _pooling(config: _Config, hidden: int) -> Poolings:
+    name = "word_embedding_dimension" if "word_embedding_dimension" in config.values else "embedding_dimension"
+    if config.get(name, int) != hidden:
+        raise config.broken(f"`{name}` is {config.values[name]}, but the model's hidden size is {hidden}")
     if "pooling_mode" in config.values:
         mode = config.get("pooling_mode", str | list)
     else:
@@ -234,15 +230,16 @@ def _projection(folder: Path) -> Projection:
                 f"`{config.file}` has `{name}` {config.values[name]!r}",
                 f"only {usual!r} is computed here",
             )
-    sizes = config.get("in_features", int), config.get("out_features", int)
+    width, dimension, bias = (
+        config.get("in_features", int),
+        config.get("out_features", int),
+        config.get("bias", bool, True),
+    )
     tensors = read_tensors(folder)
-    other = config.broken("the weights beside it have other names or shapes than it says")
-    if "linear.weight" not in tensors or tuple(tensors["linear.weight"].shape) != sizes[::-1]:
-        raise other  # before memory is taken for what the file says
-    projection = Projection(*sizes, _ACTIVATIONS[activation], config.get("bias", bool, True))
-    wanted: dict[str, Tensor] = projection.state_dict()
-    if {name: t.shape for name, t in tensors.items()} != {name: t.shape for name, t in wanted.items()}:
-        raise other
+    wanted = {"linear.weight": (dimension, width), **({"linear.bias": (dimension,)} if bias else {})}
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != wanted:  # before memory is taken for it
+        raise config.broken("the weights beside it have other names or shapes than it says")
+    projection = Projection(width, dimension, _ACTIVATIONS[activation], bias)
     projection.load_state_dict(dict(tensors))
     return projection
 
@@ -286,7 +283,7 @@ def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
 
 
 def _pooling_config(encoder: EncoderParts) -> dict[str, Any]:
-    """The older layout, which every sentence-transformers reads, if it can say the order of the poolings."""
+    """Return the older layout, which every sentence-transformers reads, if it has the order of the poolings."""
     poolings = check_pooling(encoder.pooling)
     config: dict[str, Any] = {"word_embedding_dimension": encoder.albert.config.hidden_size}
     if poolings == tuple(name for name in _FLAGS.values() if name in poolings):

@@ -29,7 +29,7 @@ _SAME = 1e-5  # spread of unit vectors below which there is nothing to draw
 
 @dataclass(frozen=True)
 class MapReport(Result):
-    """What `embedding_map` drew.
+    """Result of `embedding_map`.
 
     Attributes:
         written: The page.
@@ -66,23 +66,22 @@ def embedding_map(options: MapOptions) -> MapReport:
     input, given = Path(options.input), options.columns
     check_page_file(options.out)
     bad_rows = BadRows(options.on_error)
-    sample = _Sample(MOST_POINTS)
-    sample.add(_labelled_texts(input, given, bad_rows))
-    texts, labels = sample.texts()
+    labelled, seen, is_sample = _sampled(_labelled_texts(input, given, bad_rows), MOST_POINTS)
+    texts, labels = list(labelled), list(labelled.values())
     if len(texts) < 3:
         raise DataError(
             "too-little-data", f"`{input}` has {counted(len(texts), 'different text')}", "a map needs three"
         )
     loaded = load_embedding_model(options.model, prompt_name=options.prompt_name, prompt=options.prompt)
     facts = [loaded.name, loaded.description, f"{loaded.dimension:,} numbers"]
-    if sample.drawn:
-        facts.insert(0, f"a sample of the {sample.seen:,} in {input.name}")
+    if is_sample:
+        facts.insert(0, f"a sample of the {seen:,} in {input.name}")
     title, names = input.name, labels if given.label else None
     variance = draw_map(options.out, title, texts, loaded.encode(texts), labels=names, facts=facts)
     return MapReport(
         options.out,
         len(texts),
-        sample.seen,
+        seen,
         len(bad_rows.found),
         variance,
         loaded.num_truncated(texts),
@@ -100,18 +99,9 @@ def draw_map(
     labels: Sequence[str] | None = None,
     facts: Sequence[str] = (),
 ) -> tuple[float, ...]:
-    """Draw different texts whose vectors are there.
+    """Draw E >= 3 different texts by their vectors, fp32 [E, D]; labels colour the points, facts stand under the title.
 
-    Args:
-        out: The HTML file.
-        title: Of the page.
-        texts: E texts, at least 3.
-        vectors: fp32 [E, D].
-        labels: E names, which colour the points.
-        facts: What else is shown.
-
-    Returns:
-        Share of the variance of each axis.
+    Returns the share of the variance of each axis.
     """
     from sklearn.decomposition import PCA
 
@@ -143,44 +133,28 @@ def draw_map(
     return variance
 
 
-class _Sample:
-    """Different texts with their names, at most so many: those whose checksums are lowest. Bounded memory, one pass.
+def _sampled(texts: Iterable[tuple[str, str]], most: int) -> tuple[dict[str, str], int, bool]:
+    """Keep different texts with their labels, at most `most`: those whose checksums are lowest, whatever the order.
 
-    Args:
-        most: How many.
+    Returns them, the number of all texts, and whether some were left out. Memory holds no more than twice as many.
     """
+    kept: dict[str, str] = {}
+    seen, is_sample = 0, False
+    for text, label in texts:
+        seen += 1
+        kept.setdefault(text, label)
+        if len(kept) > 2 * most:
+            kept, is_sample = _lowest(kept, most), True
+    return _lowest(kept, most), seen, is_sample or len(kept) > most
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: dict[str, tuple[int, str]] = {}  # text to place in the file and name
-        self._heap: list[tuple[int, str]] = []  # the highest checksum first
-        self.seen, self.drawn = 0, False
 
-    def add(self, texts: Iterable[tuple[str, str]]) -> None:
-        """Look at texts and their names."""
-        for text, label in texts:
-            self.seen += 1
-            if text in self._kept:
-                continue
-            entry = (-int(sha256_bytes(text.encode())[:16], 16), text)
-            if len(self._heap) < self._most:
-                heapq.heappush(self._heap, entry)
-            else:
-                self.drawn = True
-                dropped = heapq.heappushpop(self._heap, entry)
-                self._kept.pop(dropped[1], None)
-                if dropped is entry:
-                    continue
-            self._kept[text] = (self.seen, label)
-
-    def texts(self) -> tuple[list[str], list[str]]:
-        """The texts that are kept, in the order of the file, and their names."""
-        ordered = sorted(self._kept.items(), key=lambda item: item[1])
-        return [text for text, _ in ordered], [label for _, (_, label) in ordered]
+def _lowest(kept: dict[str, str], most: int) -> dict[str, str]:
+    lowest = set(heapq.nsmallest(most, kept, key=lambda text: sha256_bytes(text.encode())))
+    return {text: label for text, label in kept.items() if text in lowest}
 
 
 def _labelled_texts(file: Path, columns: Columns, bad_rows: BadRows) -> Iterable[tuple[str, str]]:
-    """Texts and names, one after the other."""
+    """Yield texts and names."""
     if columns.id is not None:
         raise ConfigError("conflicting-options", "points have no id", "leave --id out")
     if columns.text is None:
@@ -219,15 +193,10 @@ def embedding_map_page(
     variance: Sequence[float] = (),
     facts: Sequence[str] = (),
 ) -> str:
-    """Return the map as HTML without any outside resource. Every text is escaped.
+    """Return the map as HTML without any outside resource; every text is escaped.
 
-    E texts have two coordinates each, on one scale, perhaps a label that gives the point its colour, the numbers of the texts
-    nearest to it, best first, and their cosines; `variance` is the share that each axis shows, `facts` stand under the title.
+    E texts have two coordinates each, on one scale, and the numbers of the texts nearest to them, best first, with cosines.
     """
-    sides = {"coordinates": coordinates, "texts": texts, "labels": labels, "neighbours": neighbours, "cosines": cosines}
-    for name, values in sides.items():
-        if values and len(values) != len(texts):
-            raise ConfigError("bad-value", f"{len(values)} {name} for {len(texts)} texts", "give one for each text")
     names, places = _named(labels or [])
     data = {
         "points": [[round(float(number), 5) for number in point] for point in coordinates],
@@ -244,7 +213,7 @@ def embedding_map_page(
 
 
 def _named(labels: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The names with a colour, the most frequent first, then perhaps one for all others; and the place of each label."""
+    """Return the names with a colour, the most frequent first, then perhaps one for all others; and the place of each label."""
     shown = [label.strip() or NO_NAME for label in labels]
     frequent = [name for name, _ in Counter(shown).most_common()]
     names = frequent[:COLOURS]

@@ -60,7 +60,7 @@ def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[
 
 
 def correlations(labels: np.ndarray, values: np.ndarray | None) -> dict[str, float | None]:
-    """`pearson` and `spearman` of one similarity; equal values share the mean of their ranks. None where not defined."""
+    """Return `pearson` and `spearman` of one similarity; equal values share the mean of their ranks. None where not defined."""
     if values is None or _is_constant(values) or len(labels) < 2:
         return dict.fromkeys(CORRELATIONS)
     scores = regression_scores(labels, values)
@@ -68,7 +68,7 @@ def correlations(labels: np.ndarray, values: np.ndarray | None) -> dict[str, flo
 
 
 def correlation_intervals(labels: np.ndarray, values: np.ndarray, seed: int = 0) -> dict[str, tuple[float, float]]:
-    """95 % intervals of `correlations`, by bootstrap over the pairs; only where they are defined."""
+    """Return 95 % intervals of `correlations`, by bootstrap over the pairs; only where they are defined."""
     defined = [kind for kind, value in correlations(labels, values).items() if value is not None]
     if not defined:
         return {}
@@ -94,7 +94,7 @@ def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[s
 
 
 def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) -> list[str]:
-    """In words what is constant, so that nothing can correlate with it; mostly nothing."""
+    """Say what is constant, so that nothing can correlate with it; mostly nothing."""
     found = []
     if len(a) < 2:
         return ["one pair: there is nothing to compare"]
@@ -124,7 +124,7 @@ def mean_random_cosine(vectors: np.ndarray) -> float | None:
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Rows divided by their lengths, fp32; a row of zeros stays."""
+    """Return rows divided by their lengths, fp32; a row of zeros stays."""
     lengths = np.linalg.norm(vectors.astype(np.float32, copy=False), axis=1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32, copy=False)
 
@@ -141,35 +141,25 @@ _BLOCK = 1024  # queries compared at once with all candidates
 _TIE = 1e-6  # cosines closer than this are equal: products of fp32 unit vectors are known to no more
 
 
-def retrieval_accuracy(
-    a: np.ndarray, b: np.ndarray, texts: Sequence[str] | None = None, pairs: Sequence[str] | None = None
-) -> dict[str, float]:
-    """Return the share of rows of fp32 [E, D] whose nearest row on the other side, by cosine, is their own.
-
-    `forward` is from a to b, `backward` from b to a. With the texts of both sides an equal text is no rival: to find it is right.
-    Where k rivals tie with a row's own, it counts 1 / (k + 1): constant vectors score 1 / E.
-    """
-    figures = retrieval_figures(unit_vectors(a), unit_vectors(b), texts, pairs)
-    return {"forward": figures["forward"], "backward": figures["backward"]}
-
-
 def retrieval_figures(
     a: Any, b: Any, texts: Sequence[str] | None = None, pairs: Sequence[str] | None = None
 ) -> dict[str, float]:
-    """Return `retrieval_accuracy` of unit vectors, numpy's or scipy's sparse ones, and the mean reciprocal ranks.
+    """Return the share of rows of [E, D] whose nearest row on the other side is their own, and the mean reciprocal ranks.
 
-    The ranks are `forward_mrr` and `backward_mrr`. Rivals that tie with a row's own stand half before it.
+    The rows are unit vectors, numpy's or scipy's sparse ones. `forward` and `forward_mrr` are from a to b, `backward` and
+    `backward_mrr` from b to a. With the texts of both sides an equal text is no rival: to find it is right. Where k rivals tie
+    with a row's own, it counts 1 / (k + 1), and half of them stand before it: constant vectors score 1 / E.
     """
-    figures = {}
+    shares, ranks = {}, {}
     for name, queries, candidates, names in (("forward", a, b, pairs), ("backward", b, a, texts)):
         nearer, tied = _rivals(queries, candidates, names)
-        figures[name] = float(np.mean((nearer == 0) / (1 + tied)))
-        figures[f"{name}_mrr"] = float(np.mean(1 / (1 + nearer + tied / 2)))
-    return {name: figures[name] for name in ("forward", "backward", "forward_mrr", "backward_mrr")}
+        shares[name] = float(np.mean((nearer == 0) / (1 + tied)))
+        ranks[f"{name}_mrr"] = float(np.mean(1 / (1 + nearer + tied / 2)))
+    return shares | ranks
 
 
 def _rivals(queries: Any, candidates: Any, names: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
-    """How many candidates are nearer to a query than its own, and how many are as near; int64 [E] each."""
+    """Count the candidates that are nearer to a query than its own, and those that are as near; int64 [E] each."""
     own = np.arange(queries.shape[0])
     if names is not None:
         _, first, own = np.unique(np.asarray(names, object), return_index=True, return_inverse=True)

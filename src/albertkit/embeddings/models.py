@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.encoder import SentenceEncoder, check_dimension, choose_prompt
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, near_miss
+from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import read_json, sha256_bytes, sha256_file
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
@@ -28,50 +28,30 @@ _E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class TextsOfLengths:
-    """E texts, as a model that sentence-transformers runs is given them.
-
-    Attributes:
-        texts: Themselves.
-        lengths: int64 [E], their tokens; of a model without a tokenizer their characters.
-        num_truncated: Number of texts that are longer than the model reads.
-    """
+    """Holds E texts for a model that sentence-transformers runs."""
 
     texts: Sequence[str]
-    lengths: np.ndarray
-    num_truncated: int
+    lengths: np.ndarray  # int64 [E], in tokens; in characters for a model without a tokenizer
+    num_truncated: int  # texts that are longer than the model reads
 
 
 @dataclass(frozen=True)
 class EmbeddingModel:
-    """Texts to vectors, whoever computes them.
-
-    Attributes:
-        name: As it was given.
-        description: What it is, in words.
-        dimension: D.
-        compute: E texts to fp32 [E, D]; `encode` also looks at what comes out.
-        token_ids: E texts to the ids of their tokens, without special tokens; None for a model without a tokenizer.
-        room: Tokens of a text that the model reads, without special tokens and the prompt; longer texts are cut. None: all.
-        notes: What a user should know about how the vectors are computed.
-        tokenizer: Of a model that this package runs.
-        source: Folder or name of a model that sentence-transformers runs.
-    """
+    """Makes vectors of D numbers of E texts, by our encoder or by sentence-transformers."""
 
     name: str
     description: str
-    dimension: int
-    compute: Callable[[Sequence[str]], np.ndarray]
-    token_ids: Callable[[Sequence[str]], RaggedIds] | None
-    room: int | None = None
-    notes: tuple[str, ...] = ()
-    tokenizer: AlbertTokenizer | None = None
-    source: str = ""
+    dimension: int  # D
+    compute: Callable[[Sequence[str]], np.ndarray]  # fp32 [E, D]; `encode` also looks at what comes out
+    token_ids: Callable[[Sequence[str]], RaggedIds] | None  # without special tokens; None without a tokenizer
+    room: int | None = None  # longest text in tokens, without special tokens and the prompt; None: any
+    notes: tuple[str, ...] = ()  # what a user should know about how the vectors are computed
+    tokenizer: AlbertTokenizer | None = None  # of a model that this package runs
+    source: str = ""  # folder or name of a model that sentence-transformers runs
 
     def num_truncated(self, texts: Sequence[str]) -> int:
-        """Number of texts that are longer than the model reads."""
-        if self.token_ids is None or self.room is None:
-            return 0
-        return int((np.diff(self.token_ids(texts).offsets) > self.room).sum())
+        """Return the number of texts that are longer than the model reads."""
+        return self.features(texts).num_truncated
 
     def reading_notes(self, texts: Sequence[str]) -> list[str]:
         """Warn of texts that are cut, and of words that the tokenizer does not know."""
@@ -80,7 +60,7 @@ class EmbeddingModel:
         return cut + (unknown_note(texts, self.tokenizer) if self.tokenizer else [])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of E texts, fp32 [E, D]."""
+        """Return vectors of E texts, fp32 [E, D]."""
         vectors = self.compute(texts)
         if bad := int((~np.isfinite(vectors).all(1)).sum()):
             raise CheckpointError(
@@ -94,7 +74,7 @@ class EmbeddingModel:
 
     @property
     def max_length(self) -> int:
-        """Tokens that the model reads, without special tokens and the prompt; 0 if it reads all."""
+        """Return the tokens that the model reads, without special tokens and the prompt; 0 if it reads all."""
         return self.room or 0
 
     def features(self, texts: Sequence[str]) -> TextsOfLengths:
@@ -107,11 +87,7 @@ class EmbeddingModel:
 
     def kept(self, dimension: int | None) -> int:
         """Return how many numbers of a vector are written."""
-        kept = self.dimension if dimension is None else dimension
-        if not 0 < kept <= self.dimension:
-            fact = f"{kept} numbers of vectors that have {self.dimension}"
-            raise ConfigError("bad-value", fact, f"use 1 to {self.dimension}")
-        return kept
+        return check_dimension(self.dimension if dimension is None else dimension, self.dimension)
 
     def encode_run(self, features: TextsOfLengths, run: np.ndarray, dimension: int, normalize: bool) -> np.ndarray:
         """Return vectors of some texts, computed at once: fp32 [N, dimension]."""
@@ -124,7 +100,7 @@ class EmbeddingModel:
 
 
 def folder_digest(folder: Path) -> str:
-    """SHA-256 of all files of a model."""
+    """Return the SHA-256 of all files of a model."""
     files = sorted(
         p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
     )
@@ -138,31 +114,36 @@ def load_embedding_model(
     prompt: str | None = None,
     device: str | None = None,
 ) -> EmbeddingModel:
-    """Open a model; on a GPU if there is one.
-
-    Args:
-        model: A sentence-transformers folder, a run of `embed train`, a plain ALBERT checkpoint, which then has mean pooling,
-            `org/name` of the hub, or the name of an installed package that carries a model. What is no ALBERT is run by
-            sentence-transformers.
-        precision: Of an ALBERT: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster. Others have fp32.
-        prompt_name: Name of the prompt, of those that the model has, that is put before every text. Default: the model's own
-            default.
-        prompt: The prompt itself, in place of a named one.
-        device: Of the model. Default: a GPU if there is one.
-    """
+    """Open a model as `EncodeOptions` name it, by default on a GPU if there is one; a model that is no ALBERT has fp32."""
     folder = embedding_folder(model)
+    opened = open_model(str(model), folder, precision, prompt_name, prompt, device)
+    return (
+        _with_engine(str(model), folder, opened, precision, device) if isinstance(opened, SentenceEncoder) else opened
+    )
+
+
+def open_model(
+    name: str,
+    folder: Path,
+    precision: str,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    device: str | None = None,
+    length: int | None = None,
+) -> "SentenceEncoder | EmbeddingModel":
+    """Open an ALBERT as our encoder, on the CPU, any other model through sentence-transformers; see `load_embedding_model`.
+
+    `length` is of the longest text, in tokens.
+    """
     if is_albert(folder):
-        return _albert(str(model), folder, precision, prompt_name, prompt, device)
-    check_other_precision(model, precision)
-    return open_other(str(model), str(folder), prompt_name, prompt, device)
-
-
-def check_other_precision(model: object, precision: str) -> None:
-    """Refuse a precision for a model that is no ALBERT."""
+        encoder = SentenceEncoder.from_pretrained(folder).with_prompt(prompt_name, prompt)
+        encoder.max_length = encoder.max_length if length is None else length
+        return encoder
     if precision not in ("auto", "fp32"):
         raise ConfigError(
-            "unknown-name", f"`{model}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
+            "unknown-name", f"`{name}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
         )
+    return open_other(name, str(folder), prompt_name, prompt, device, length)
 
 
 def embedding_folder(model: str | Path) -> Path:
@@ -180,7 +161,7 @@ def is_albert(folder: Path) -> bool:
 
 
 def model_in_package(name: str) -> Path | None:
-    """The folder of sentence embeddings that an installed package carries, found by the package's own list of files."""
+    """Return the folder of sentence embeddings that an installed package carries, found by the package's own list of files."""
     try:
         files = [] if Path(name).exists() else metadata.files(name) or []
     except (metadata.PackageNotFoundError, ValueError):
@@ -190,7 +171,7 @@ def model_in_package(name: str) -> Path | None:
 
 
 def open_sentence_transformer(source: str, device: str | None = None) -> Any:
-    """sentence-transformers' model of a folder or of the hub, without transformers' progress bar of a fraction of a second."""
+    """Load a model of a folder or of the hub by sentence-transformers, without transformers' short progress bar."""
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging
 
@@ -203,13 +184,12 @@ def open_sentence_transformer(source: str, device: str | None = None) -> Any:
             logging.enable_progress_bar()
 
 
-def _albert(
-    name: str, folder: Path, precision: Precision, prompt_name: str | None, prompt: str | None, device: str | None
+def _with_engine(
+    name: str, folder: Path, encoder: SentenceEncoder, precision: Precision, device: str | None
 ) -> EmbeddingModel:
-    encoder = SentenceEncoder.from_pretrained(folder).with_prompt(prompt_name, prompt)
     encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     pooling = " and ".join(check_pooling(encoder.pooling))
-    named = "" if (folder / "modules.json").exists() else ", which the checkpoint does not name"
+    named = "" if (folder / MODULES).exists() else ", which the checkpoint does not name"
     engine = encoder.engine(precision)
     description = f"ALBERT of {encoder.config.num_hidden_layers} layers in {engine.precision}, {pooling} pooling{named}"
 
@@ -217,7 +197,7 @@ def _albert(
         return encoder.vectors_of(encoder.features(texts), engine)
 
     room = encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt))
-    notes = (*engine.notes, *prompt_notes(name, encoder.settings.get("prompts") or {}, encoder.prompt))
+    notes = (*engine.notes, *prompt_notes(name, encoder.prompts, encoder.prompt))
     tokenizer = encoder.tokenizer
     return EmbeddingModel(name, description, encoder.kept(None), encode, tokenizer.encode_batch, room, notes, tokenizer)
 
@@ -253,9 +233,11 @@ def open_other(
         raise CheckpointError(
             "wrong-model",
             f"sentence-transformers cannot load `{name}`: {reason}",
-            "name a sentence-transformers folder, an ALBERT checkpoint, or a run of `albertkit embed train`",
+            "check the name and the connection; or name a sentence-transformers folder, an installed package that carries a "
+            "model, an ALBERT checkpoint, or a run of `albertkit embed train`",
         ) from None
-    used = _prompt_of(model, prompt_name, prompt)
+    default = model.default_prompt_name if prompt is None else None
+    used = choose_prompt(model.prompts, default if prompt_name is None else prompt_name, prompt)
     if length is not None:
         model.max_seq_length = length
 
@@ -273,19 +255,6 @@ def open_other(
     notes = prompt_notes(name, model.prompts, used)
     description = f"sentence-transformers: {kinds}"
     return EmbeddingModel(name, description, dimension, encode, token_ids, room, notes, source=source)
-
-
-def _prompt_of(model: Any, prompt_name: str | None, prompt: str | None) -> str:
-    """The prompt that a model of sentence-transformers is used with."""
-    if prompt_name is not None and prompt is not None:
-        raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
-    name = model.default_prompt_name if prompt_name is None else prompt_name
-    if prompt is not None or name is None:
-        return prompt or ""
-    if name not in model.prompts:
-        hint = near_miss(name, model.prompts) if model.prompts else "leave it out: the model has no prompts"
-        raise ConfigError("bad-value", f"there is no prompt `{name}`", hint)
-    return model.prompts[name]
 
 
 def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:

@@ -16,8 +16,34 @@ OnError = Literal["stop", "skip"]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Options of commands that read tables.
+
+    Attributes:
+        on_error: Rows that cannot be used: stop, or skip and count them.
+        columns: Of a table.
+    """
+
+    on_error: OnError = "stop"
+    columns: Columns = field(default_factory=Columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """Options of commands that make vectors.
+
+    Attributes:
+        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
+        prompt: The prompt itself, such as 'query: '.
+    """
+
+    prompt_name: str | None = None
+    prompt: str | None = None
+
+
 @dataclass(frozen=True)
-class EmbedTrainOptions:
+class EmbedTrainOptions(TableOptions):
     """Train sentence embeddings on scored pairs, inference, pairs or texts.
 
     Attributes:
@@ -32,8 +58,6 @@ class EmbedTrainOptions:
             Spearman's correlation, all others by how often a text finds its own among those of all dev examples.
         silver: Table of further scored pairs, as `albertkit embed augment` writes it.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
-        on_error: Rows that cannot be used: stop, or skip and count them.
-        columns: Of a table.
     """
 
     kind: str
@@ -46,12 +70,10 @@ class EmbedTrainOptions:
     dev_kind: str | None = None
     silver: str | Path | None = None
     resume: bool = False
-    on_error: OnError = "stop"
-    columns: Columns = field(default_factory=Columns)
 
 
 @dataclass(frozen=True)
-class EmbedDistillOptions:
+class EmbedDistillOptions(TableOptions):
     """Teach a student the vectors of a teacher, in one language or, from parallel texts, in several.
 
     Attributes:
@@ -70,8 +92,6 @@ class EmbedDistillOptions:
         sts_kind: stsb, korsts or klue-sts.
         force: Train although much of the texts is unknown to the student's tokenizer.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
-        on_error: Rows that cannot be used: stop, or skip and count them.
-        columns: Of a table.
     """
 
     student: str | Path
@@ -87,12 +107,10 @@ class EmbedDistillOptions:
     sts_kind: str = "stsb"
     force: bool = False
     resume: bool = False
-    on_error: OnError = "stop"
-    columns: Columns = field(default_factory=Columns)
 
 
 @dataclass(frozen=True)
-class AugmentOptions:
+class AugmentOptions(TableOptions):
     """Make silver pairs: find texts that may be alike, let a cross-encoder score them, balance the scores.
 
     Attributes:
@@ -109,13 +127,11 @@ class AugmentOptions:
         top_k: Neighbours of each text, of each sampler.
         balance: Most pairs of a fifth of the scale, as a multiple of the median of the fifths that have any. 0: no limit.
         force: Use a cross-encoder that agrees with gold too little.
-        on_error: Gold rows that cannot be used: stop, or skip and count them.
         seed: Of what is drawn.
         batch_tokens: Most tokens computed at once.
         precision: Of the cross-encoder. auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
         overwrite: Replace a table that exists.
-        columns: Of a table.
         progress: Show it on stderr.
     """
 
@@ -132,13 +148,11 @@ class AugmentOptions:
     top_k: int = 3
     balance: float = 2.0
     force: bool = False
-    on_error: OnError = "stop"
     seed: int = 0
     batch_tokens: int = 8192
     precision: Literal["fp32", "bf16", "auto"] = "auto"
     device: str = "auto"
     overwrite: bool = False
-    columns: Columns = field(default_factory=Columns)
     progress: bool = False
 
     def check(self) -> None:
@@ -164,7 +178,7 @@ class AugmentOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureOptions:
+class MeasureOptions(PromptOptions, TableOptions):
     """How models are measured.
 
     Attributes:
@@ -172,20 +186,12 @@ class MeasureOptions:
             be repeated.
         precision: Of an ALBERT. fp32 gives sentence-transformers' own figures; with the others one sees what speed
             costs.
-        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
-        prompt: The prompt itself, such as 'query: '.
-        on_error: Rows that cannot be used: stop, or skip and count them.
         seed: Of the bootstrap intervals.
-        columns: Of the tables.
     """
 
     dimensions: Annotated[tuple[int, ...], Parameter(name="--dimension")] = ()
     precision: Precision = "fp32"
-    prompt_name: str | None = None
-    prompt: str | None = None
-    on_error: OnError = "stop"
     seed: int = 0
-    columns: Columns = field(default_factory=Columns)
 
 
 @dataclass(frozen=True)
@@ -193,7 +199,7 @@ class EvaluateEmbeddingsOptions(MeasureOptions):
     """Measure a model on files of pairs, as `MeasureOptions` say.
 
     Attributes:
-        model: Anything that makes vectors: see `load_embedding_model`.
+        model: Anything that makes vectors: see `EncodeOptions`.
         files: Name to kind and path. Kinds stsb, korsts, klue-sts and scores (a table) have people's scores: correlations;
             `pairs` (a table) are texts that mean the same: retrieval both ways.
     """
@@ -221,13 +227,8 @@ class EmbedEvaluateOptions(MeasureOptions):
     table: Path | None = None
 
 
-EmbedEvaluateOptions.__doc__ = (
-    f"{EmbedEvaluateOptions.__doc__}{str(MeasureOptions.__doc__).partition('Attributes:')[2]}"
-)
-
-
 @dataclass(frozen=True)
-class EncodeOptions:
+class EncodeOptions(PromptOptions):
     """Turn every text of a file into a vector, in the order of the file. Interrupted, the same command goes on.
 
     Until it is finished the work lies beside `out`, in `.NAME.encoding/`; `out` appears whole. `NAME.json` beside it records
@@ -249,8 +250,6 @@ class EncodeOptions:
         batch_tokens: Most tokens computed at once.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
-        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
-        prompt: The prompt itself, such as 'query: '.
         length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
         overwrite: Replace a finished file, and unfinished work with other texts, model or settings.
         progress: Show it on stderr.
@@ -271,8 +270,6 @@ class EncodeOptions:
     batch_tokens: int = 8192
     precision: Precision = "auto"
     device: str = "auto"
-    prompt_name: str | None = None
-    prompt: str | None = None
     length: int | None = None
     overwrite: bool = False
     progress: bool = False
@@ -285,7 +282,7 @@ class EncodeOptions:
 
 
 @dataclass(frozen=True)
-class MapOptions:
+class MapOptions(PromptOptions, TableOptions):
     """Draw a map of texts: one HTML page to explore, with each text's nearest neighbours.
 
     Attributes:
@@ -293,17 +290,8 @@ class MapOptions:
         input: A text a line; or a table: --text names the column, --pair a second one, --label the names that colour
             the points. Of more than 5,000 different texts a sample is drawn.
         out: HTML file; it needs no server and no network.
-        prompt_name: Name of the model's prompt that is put before every text. Default: its own default.
-        prompt: The prompt itself, such as 'query: '.
-        on_error: Rows that cannot be used: stop, or skip and count them.
-        columns: Of a table.
     """
 
     model: str | Path
     input: str | Path
     out: Path
-    _: KW_ONLY
-    prompt_name: str | None = None
-    prompt: str | None = None
-    on_error: OnError = "stop"
-    columns: Columns = field(default_factory=Columns)

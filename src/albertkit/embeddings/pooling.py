@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"identity": nn.Identity, "tanh": nn.T
 
 
 def check_pooling(pooling: str | tuple[str, ...]) -> tuple[Pooling, ...]:
-    """The poolings, one or several, if all of them are known."""
+    """Return the poolings, one or several, if all of them are known."""
     named = (pooling,) if isinstance(pooling, str) else tuple(pooling)
     for one in named or ("",):
         if one not in POOLINGS:
@@ -39,7 +39,7 @@ def wanted_positions(batch: PackedBatch, pooling: Poolings, prompt_tokens: int =
 
 
 def pool(hidden: Tensor, batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor:
-    """One vector a text.
+    """Return one vector a text.
 
     Args:
         hidden: [T, H] in any dtype; the arithmetic is fp32.
@@ -84,14 +84,7 @@ def _pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling, skipped: int) ->
 
 
 class Projection(nn.Module):
-    """A linear layer with an activation, on pooled vectors: sentence-transformers' `Dense`.
-
-    Args:
-        inputs: Of each vector.
-        outputs: Of each vector.
-        activation: A key of `ACTIVATIONS`.
-        bias: Whether to add one.
-    """
+    """Puts pooled vectors through a linear layer and an activation of `ACTIVATIONS`: sentence-transformers' `Dense`."""
 
     def __init__(self, inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> None:
         super().__init__()
@@ -104,5 +97,5 @@ class Projection(nn.Module):
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """[N, inputs] to [N, outputs]."""
+        """Return vectors [N, outputs] of vectors [N, inputs]."""
         return self.activation(self.linear(vectors))

@@ -13,21 +13,14 @@ from albertkit.training.settings import EpochSettings
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained with where nothing is said.
+    """Holds defaults of the settings."""
 
-    Attributes:
-        losses: Those that fit, the default first.
-        epochs, batch_size, lr: As the settings of these names.
-        source: Of the numbers.
-        dropout: None: the model's own.
-    """
-
-    losses: tuple[str, ...]
+    losses: tuple[str, ...]  # that fit, the default first
     epochs: float
     batch_size: int
     lr: float
-    source: str
-    dropout: float | None = None
+    source: str  # of the numbers
+    dropout: float | None = None  # None: the model's own
 
 
 _KOREAN = "the recipe of the Korean ALBERT sentence models"
@@ -45,7 +38,7 @@ _ALBERT_DROPS_NOTHING = "a text is told from itself by dropout alone, and ALBERT
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings(EpochSettings):
-    """What training and distillation have in common. What is None follows from the data and the model, and is said.
+    """Settings of both training and distillation. Those that are None follow from the data and the model, and are reported.
 
     Attributes:
         pooling: How states of tokens become one vector: mean, cls, max, weightedmean, lasttoken, mean_sqrt_len_tokens.
@@ -74,32 +67,21 @@ class EncoderSettings(EpochSettings):
 
     @property
     def languages(self) -> list[str]:
-        """The codes in `language`."""
+        """Return the codes in `language`."""
         return [code.strip() for code in (self.language or "").split(",") if code.strip()]
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The numbers in `matryoshka`."""
-        try:
-            found = tuple(int(part) for part in (self.matryoshka or "").split(",") if part.strip())
-        except ValueError:
-            found = (0,)
-        if any(d < 1 for d in found):
-            raise ConfigError(
-                "bad-value",
-                f"matryoshka must be whole numbers above 0 with commas between, it is {self.matryoshka}",
-                "for example --matryoshka 256,128,64",
-            )
-        return found
+        """Return the numbers in `matryoshka`."""
+        return tuple(int(part) for part in (self.matryoshka or "").split(",") if part.strip())
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        return [*super().problems(), *self.out_of_range({"length": 3}, ("held_out",))]
-
-    def check(self) -> None:
-        """Raise one error that lists everything impossible."""
-        super().check()
-        _ = self.dims
+        found = [*super().problems(), *self.out_of_range({"length": 3}, ("held_out",))]
+        dims = [part.strip() for part in (self.matryoshka or "").split(",") if part.strip()]
+        if not all(part.isdecimal() and int(part) > 0 for part in dims):
+            found.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
+        return found
 
     def _resolved(
         self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int
@@ -218,6 +200,6 @@ class DistillSettings(EncoderSettings):
     teacher_pca: bool = False
 
     def resolve(self, config: AlbertConfig, length: int, num_examples: int) -> tuple["DistillSettings", list[str]]:
-        """As `EmbedSettings.resolve`."""
+        """Fill in what was left open, as `EmbedSettings.resolve`."""
         changes, reasons = self._resolved(RECIPES["distil"], config, length, num_examples)
         return dataclasses.replace(self, **changes), reasons

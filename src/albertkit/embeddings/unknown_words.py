@@ -14,7 +14,7 @@ LOOKED_AT = 10_000  # texts of a column
 
 
 def unknown_shares(texts: Sequence[str], tokenizer: AlbertTokenizer) -> tuple[float, float]:
-    """Share of the words with an unknown token, and of the unknown tokens, in up to 10,000 texts from all over."""
+    """Return the share of the words with an unknown token, and of the unknown tokens, in up to 10,000 texts from all over."""
     sample = texts[:: max(1, len(texts) // LOOKED_AT)]
     words = [word for text in sample for word in text.split()]
     if not words:

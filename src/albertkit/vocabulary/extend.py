@@ -31,14 +31,14 @@ from albertkit.vocabulary.train import HoldingOut, read_text
 
 @dataclass(frozen=True)
 class ExtensionReport(Result):
-    """An extended tokenizer, and its model if there is one.
+    """Result of `extend_vocabulary`.
 
     Attributes:
         out: The folder.
-        old_size, vocab_size: Pieces before and after.
+        old_size, vocab_size: Tokens before and after.
         characters, words, found, unused, left_out: See `Extension`.
         fingerprint: Of the new tokenizer.
-        before, after: How the two fit lines that no token was made of; None if the text was too short to hold any out.
+        before, after: How the two fit held-out lines; None if the text was too short to hold any out.
         compared, differing: Of those lines (of others, if there are none), how many were compared with `tokenizer.json`, and
             how many differ.
         model_class: The class of the model; None without one.
@@ -83,15 +83,9 @@ class ExtensionReport(Result):
 
 @takes(ExtendOptions)
 def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
-    """Add tokens to a tokenizer, grow its model with it, and write both as one folder that everybody loads.
+    """Add tokens to a tokenizer, grow its model with it, and write both as one folder; see `ExtendOptions`.
 
     Old tokens keep their ids, old rows their bits.
-
-    Args:
-        options: See `ExtendOptions`; its fields are arguments, too.
-
-    Returns:
-        The report.
 
     Raises:
         CheckpointError: unsupported, wrong-tokenizer, exists, and what opening a checkpoint raises.
@@ -102,9 +96,8 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         raise ConfigError("bad-value", f"there are no rows `{options.rows}`", near_miss(options.rows, ROWS))
     tokenizer, out = sentencepiece_tokenizer(options.tokenizer), Path(options.out)
     model = None if options.model is None else Path(options.model)
-    if model is not None and model.is_dir():
-        model = local_folder(model)
     if model is not None:
+        model = local_folder(model) if model.is_dir() else model
         _check_own_tokenizer(model, tokenizer)
     words = _read_words(options.words)
     reading = HoldingOut(read_text(options.files, options.format, options.field, options.errors), options.seed)
@@ -158,12 +151,12 @@ def sentencepiece_tokenizer(folder: str | os.PathLike[str]) -> SentencePieceToke
 
 
 def _check_own_tokenizer(model: Path, tokenizer: SentencePieceTokenizer) -> None:
-    """A model that brings another vocabulary would get rows that mean other tokens."""
+    """Refuse a model with another vocabulary: its rows mean other tokens."""
     file = find_model(model)
     if file is not None and read_facts(file.read_bytes()).pieces != read_facts(tokenizer.model).pieces:
         raise CheckpointError(
             "wrong-tokenizer",
-            f"the model in `{model}` lies beside other tokens, in `{file.name}`, than those to extend",
+            f"the model in `{model}` has other tokens, in `{file.name}`, than those to extend",
             f"extend its own: `albertkit tokenizer extend {model} TEXT --model {model} --out DIR`",
         )
 
@@ -178,26 +171,21 @@ def _grow(model: VocabularyModel, old: SentencePieceTokenizer, extension: Extens
     taken = 0
     if options.rows_from is not None:
         with open_model(Path(options.rows_from)) as donor:
-            wide = _as_wide(donor.words_VE, words_VE, options.rows_from)
-            taken = maker.taken_over(new, wide, sentencepiece_tokenizer(options.rows_from))
+            if donor.words_VE.shape[1] != words_VE.shape[1]:
+                raise CheckpointError(
+                    "wrong-tokenizer",
+                    f"rows in `{options.rows_from}` are {donor.words_VE.shape[1]} wide, the model's {words_VE.shape[1]}",
+                    "take rows from a model of the same embedding_size",
+                )
+            taken = maker.taken_over(new, donor.words_VE, sentencepiece_tokenizer(options.rows_from))
     if bias_V is not None:
         facts = read_facts(old.model)
         ordinary = list(UnigramPieces(facts, old.unk_id).ids.values())
         added = new_biases(bias_V, [score for _, score, _ in facts.pieces], ordinary, extension.frequencies)
         bias_V = torch.cat([bias_V[:size], added])
-    # Rows that the model has beyond its tokenizer's pieces were never used; new pieces take their places.
+    # Rows that the model has beyond its tokenizer's tokens were never used; new tokens take their places.
     model.replace(torch.cat([words_VE[:size], new]), bias_V)
     return taken
-
-
-def _as_wide(donor_VE: torch.Tensor, words_VE: torch.Tensor, folder: str | os.PathLike[str]) -> torch.Tensor:
-    if donor_VE.shape[1] != words_VE.shape[1]:
-        raise CheckpointError(
-            "wrong-tokenizer",
-            f"rows in `{folder}` are {donor_VE.shape[1]} wide, the model's {words_VE.shape[1]}",
-            "take rows from a model of the same embedding_size",
-        )
-    return donor_VE
 
 
 def _change(extension: Extension, rows: str) -> str:

@@ -26,24 +26,19 @@ _TIES = 0.001
 
 @dataclass
 class VocabularyModel:
-    """A model with the tables that have a row a token.
-
-    Attributes:
-        found: All of it.
-        model_class: What loads it.
-    """
+    """Holds a model; gives and replaces the tables that have a row a token."""
 
     found: FoundModel
-    model_class: type[PretrainedAlbert]
+    model_class: type[PretrainedAlbert]  # loads it
 
     @property
     def words_VE(self) -> Tensor:
-        """Embeddings of the tokens; the masked-LM head's decoder is the same tensor."""
+        """Return the embeddings of the tokens; the masked-LM head's decoder is the same tensor."""
         return self.found.tensors[_WORDS]
 
     @property
     def bias_V(self) -> Tensor | None:
-        """Biases of the masked-LM head, if it has one."""
+        """Return the biases of the masked-LM head, if it has one."""
         return self.found.tensors.get(_BIAS)
 
     def replace(self, words_VE: Tensor, bias_V: Tensor | None) -> None:
@@ -78,7 +73,7 @@ def open_model(source: str | Path) -> Iterator[VocabularyModel]:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its name at the end."""
+    """Make a folder to fill, which takes its name at the end."""
     check_new_folder(out)
     with atomic_folder(out) as folder:
         yield folder

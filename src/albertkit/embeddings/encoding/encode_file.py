@@ -22,7 +22,7 @@ from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.inputs import InputFile
 from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
 from albertkit.embeddings.encoding.text_input import Text, TextInput
-from albertkit.embeddings.models import EmbeddingModel, check_other_precision, embedding_folder, is_albert, open_other
+from albertkit.embeddings.models import EmbeddingModel, embedding_folder, open_model
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.embeddings.unknown_words import LOOKED_AT, unknown_note
 from albertkit.engines import Engine
@@ -106,23 +106,23 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     encoder = _encoder(options, str(world.device))
     engine = encoder.to(world.device).engine(options.precision) if isinstance(encoder, SentenceEncoder) else None
     width, bad_rows = encoder.kept(options.dimension), BadRows(options.on_error)
-    texts = _look_at(source, bad_rows)  # what is wrong with the file is said before hours of work
-    notes = [*bad_rows.notes, *texts.notes]
+    total, sample, file_notes = _look_at(source, bad_rows)  # bad rows are reported before hours of work
+    notes = [*bad_rows.notes, *file_notes]
     if isinstance(encoder, EmbeddingModel):
         notes += encoder.notes
     elif engine is not None:
-        notes = [*engine.notes, *notes, *unknown_note(texts.sample, encoder.tokenizer)]
-    encoding = _Encoding(options, encoder, engine, source, file, target, texts.total, width)
+        notes = [*engine.notes, *notes, *unknown_note(sample, encoder.tokenizer)]
+    encoding = _Encoding(options, encoder, engine, source, file, target, total, width)
     done = encoding.run()
     if done.is_old:
         notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
     if done.truncated:
         cut = counted(done.truncated, "text")
-        notes.append(f"{cut} of {texts.total:,} longer than {encoder.max_length} tokens, cut there")
+        notes.append(f"{cut} of {total:,} longer than {encoder.max_length} tokens, cut there")
     seconds = time.perf_counter() - began
     return EncodeReport(
         out=target,
-        texts=texts.total,
+        texts=total,
         dimension=width,
         dtype=options.dtype,
         precision=encoding.precision,
@@ -133,21 +133,13 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         truncated=done.truncated,
         max_length=encoder.max_length,
         seconds=round(seconds, 3),
-        sentences_per_second=round((texts.total - done.resumed) / seconds, 1),
+        sentences_per_second=round((total - done.resumed) / seconds, 1),
         warnings=tuple(f"left out: {row}" for row in bad_rows.found),
     )
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """A first look at all texts: their number, some of them, and what a person should know of the file."""
-
-    total: int
-    sample: list[str]
-    notes: list[str]
-
-
-def _look_at(source: TextInput, bad_rows: BadRows) -> _Texts:
+def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list[str]]:
+    """Read all texts once; return their number, some of them, and what a user should know about the file."""
     total, tabs, sample = 0, set[int](), list[str]()
     for row in source.texts(bad_rows):
         total += 1
@@ -164,21 +156,16 @@ def _look_at(source: TextInput, bad_rows: BadRows) -> _Texts:
             f"every line has {max(tabs) + 1} fields with tabs between and is encoded whole; for one of them: "
             f"--columns {names} --text c1"
         )
-    return _Texts(total, sample, notes)
+    return total, sample, notes
 
 
 def _encoder(options: EncodeOptions, device: str) -> SentenceEncoder | EmbeddingModel:
     model = options.model
     if not isinstance(model, SentenceEncoder):
-        folder = embedding_folder(model)
-        if not is_albert(folder):
-            check_other_precision(model, options.precision)
-            return open_other(str(model), str(folder), options.prompt_name, options.prompt, device, options.length)
-        model = SentenceEncoder.from_pretrained(folder)
-    encoder = model.with_prompt(options.prompt_name, options.prompt)
-    if options.length is not None:
-        encoder = copy.copy(encoder)
-        encoder.max_length = options.length
+        given = options.prompt_name, options.prompt, device, options.length
+        return open_model(str(model), embedding_folder(model), options.precision, *given)
+    encoder = copy.copy(model.with_prompt(options.prompt_name, options.prompt))
+    encoder.max_length = encoder.max_length if options.length is None else options.length
     return encoder
 
 
@@ -199,46 +186,27 @@ def _target(out: Path, input: str | Path) -> Path:
 
 @dataclass
 class _Place:
-    """How far the work is.
+    """Tells how far the work is."""
 
-    Attributes:
-        window: Number of the first text of the window.
-        runs: Batches of the window that are done.
-        resumed: Texts that are done, in all windows.
-        truncated: Texts that were cut, before the window.
-        is_old: An earlier call has finished it.
-    """
-
-    window: int = 0
-    runs: int = 0
-    resumed: int = 0
-    truncated: int = 0
-    is_old: bool = False
+    window: int = 0  # number of the first text of the window
+    runs: int = 0  # batches of the window that are done
+    resumed: int = 0  # texts that are done, in all windows
+    truncated: int = 0  # texts that were cut, before the window
+    is_old: bool = False  # an earlier call has finished it
 
 
 @dataclass(frozen=True)
 class _Encoding:
-    """One call of `encode_file`.
-
-    Attributes:
-        options: Its options.
-        encoder: On its device.
-        engine: Of the encoder; None for a model of sentence-transformers.
-        source: The texts.
-        file: Their file, as it was found.
-        target: The file of vectors.
-        total: E.
-        width: D.
-    """
+    """Runs one call of `encode_file`."""
 
     options: EncodeOptions
     encoder: SentenceEncoder | EmbeddingModel
-    engine: Engine | None
+    engine: Engine | None  # of the encoder; None for a model of sentence-transformers
     source: TextInput
-    file: InputFile
+    file: InputFile  # as it was found at the start
     target: Path
-    total: int
-    width: int
+    total: int  # E
+    width: int  # D
 
     @property
     def precision(self) -> str:
@@ -314,7 +282,7 @@ class _Encoding:
         place = job.state(_Place)
         job.progress.resume(place.resumed)
         if self._vectors not in job.files:
-            job.write(self._vectors, _npy_header((self.total, self.width), np.dtype(self.options.dtype)))
+            job.write(self._vectors, npy_header((self.total, self.width), np.dtype(self.options.dtype)))
         for texts in _windows(islice(self.source.texts(BadRows("skip")), place.window, None)):
             features = self.encoder.features(texts)
             runs = runs_of_like_length(features.lengths, self.options.batch_tokens)
@@ -394,7 +362,7 @@ def _finite(vectors: np.ndarray, texts: list[str], run: np.ndarray) -> np.ndarra
 # --- files of vectors ---------------------------------------------------------------------------------------------------
 
 
-def _npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
+def npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
     """Return the first bytes of a `.npy` file."""
     header = io.BytesIO()
     facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}

@@ -14,29 +14,18 @@ from albertkit.errors import DataError
 
 
 class Text(NamedTuple):
-    """A text of a file.
+    """Holds a text of a file."""
 
-    Attributes:
-        number: Its place in the file, from 0; what cannot be read is counted.
-        id: What the column of ids says; None without one.
-        text: Itself.
-    """
-
-    number: int
-    id: str | None
+    number: int  # place in the file, from 0; texts that cannot be read are counted
+    id: str | None  # of the column of ids; None without one
     text: str
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """Where texts come from. Without any of the names a file is lines, unless it is called a table (.csv, .jsonl, …).
+    """Reads texts. Without any of the names a file is lines, unless it is called a table (.csv, .jsonl, …).
 
-    Attributes:
-        file: Path or URL; gzip, xz and zstandard are unpacked.
-        text: Column of the texts in a table. Default: `text`.
-        id: Column of their names.
-        columns: Names of all columns, with commas between, of a file without a header.
-        quoted: Whether fields are in quotes. Default: as `Table`.
+    The fields are those of `EncodeOptions`; `file` may be a URL.
     """
 
     file: str
@@ -47,12 +36,12 @@ class TextInput:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is read as a table."""
+        """Return whether it is read as a table."""
         known = [part for part in reversed(Path(self.file).name.lower().split(".")) if part in EXTENSIONS]
         return any((self.text, self.id, self.columns)) or (bool(known) and known[0] != "txt")
 
     def found(self) -> InputFile:
-        """The file, with size and time of the last change."""
+        """Return the file, with size and time of the last change."""
         if os.path.isdir(self.file):
             raise DataError("wrong-kind", f"a file was expected, this is a folder: `{self.file}`", "name the file")
         files = find_inputs([self.file])
@@ -67,7 +56,7 @@ class TextInput:
         return files[0]
 
     def texts(self, bad_rows: BadRows) -> Iterator[Text]:
-        """Yield the texts, in order; `bad_rows` collects what cannot be read."""
+        """Yield the texts, in order; bad rows are added to `bad_rows`."""
         return self._of_table(bad_rows) if self.is_table else self._of_lines(bad_rows)
 
     def _of_lines(self, bad_rows: BadRows) -> Iterator[Text]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from albertkit.data.bad_rows import BadRows
+from albertkit.embeddings.data import HIGHEST
+from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.evaluation.files import LAYOUTS, PairFile, models_and_files, named_files, read_pairs
 from albertkit.embeddings.evaluation.results import (
     EmbeddingEvaluation,
@@ -37,7 +39,6 @@ from albertkit.frame.command import takes
 
 Figures = dict[str, Any]
 
-HIGHEST = 5.0  # of the official scores; the lowest is 0
 BINARY = {"klue-sts": 3.0}  # score from which a pair counts as alike, in the official F1 of the data set
 
 
@@ -82,12 +83,7 @@ def _evaluate(
     for model in models:
         loaded = load_embedding_model(model, options.precision, options.prompt_name, options.prompt)
         for dimension in options.dimensions:
-            if not 0 < dimension <= loaded.dimension:
-                raise ConfigError(
-                    "bad-value",
-                    f"--dimension {dimension}, but the vectors of `{model}` have {loaded.dimension} numbers",
-                    f"name numbers from 1 to {loaded.dimension}",
-                )
+            check_dimension(dimension, loaded.dimension)
         results = {name: _figures(loaded, file, options) for name, file in read.items()}
         found.append(EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results))
     return found

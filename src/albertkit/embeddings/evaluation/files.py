@@ -11,7 +11,7 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.layouts import choose_form
 from albertkit.data.tables import Table
-from albertkit.embeddings.data import check_columns, read_texts
+from albertkit.embeddings.data import pair_task, read_texts
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.tasks.data import read_split
 from albertkit.tasks.registry import find_task
@@ -23,25 +23,15 @@ KINDS = (*LAYOUTS, "scores", "pairs")
 
 @dataclass(frozen=True, eq=False)
 class PairFile:
-    """E pairs of texts.
+    """Holds E pairs of texts."""
 
-    Attributes:
-        kind: One of `KINDS`.
-        path: Of the file.
-        texts: The E first texts.
-        pairs: The E second texts.
-        scores: fp64 [E], larger for pairs that are more alike; None for texts that mean the same.
-        groups: Where each pair is from, if the file says so.
-        left_out: Rows that could not be used.
-    """
-
-    kind: str
+    kind: str  # one of `KINDS`
     path: str
     texts: list[str]
     pairs: list[str]
-    scores: np.ndarray | None
-    groups: list[str] | None
-    left_out: int
+    scores: np.ndarray | None  # fp64 [E], larger for pairs that are more alike; None for texts that mean the same
+    groups: list[str] | None  # source of each pair, if the file names it
+    left_out: int  # rows that could not be used
 
 
 def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows) -> PairFile:
@@ -55,15 +45,10 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows)
         rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
         return PairFile(kind, str(file), texts, pairs, None, None, len(bad_rows.found) - before)
-    column = ""
-    if kind in LAYOUTS:
-        task = find_task(kind)
-        column = _group_column(kind, file)
-        if column:
-            task = task.with_changes(id_column=column)  # ids of training data may repeat, so these can say the group
-    else:
-        check_columns(kind, columns)
-        task = find_task("regress", columns)
+    column = _group_column(kind, file) if kind in LAYOUTS else ""
+    task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
+    if column:
+        task = task.with_changes(id_column=column)  # ids of training data may repeat, so these can say the group
     examples = read_split(task, Path(file), "train", bad_rows)
     return PairFile(
         kind,
@@ -77,7 +62,7 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows)
 
 
 def _group_column(kind: str, file: str | Path) -> str:
-    """The column that says where a pair is from; "" where an edition of the file has none."""
+    """Return the column that says where a pair is from; "" where an edition of the file has none."""
     layout = OFFICIAL[kind]
     with Table(file, quoted=layout.quoted) as table:
         try:
@@ -116,7 +101,7 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """What `KIND=PATH` arguments say, each under a name: kind and file name, or the whole path where two would be the same.
+    """Read `KIND=PATH` arguments, each under a name: kind and file name, or the whole path where two would be the same.
 
     Of a folder in the layout of an official kind the test file is taken, the dev file where the test file has no scores.
     """
@@ -140,7 +125,7 @@ def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def _file_of_folder(kind: str, folder: Path) -> Path:
-    """The file of an official folder that is measured on: the test file if it has scores, else the dev file."""
+    """Return the file of an official folder that is measured on: the test file if it has scores, else the dev file."""
     task = find_task(kind)
     files = task.files(folder)
     for split in ("test", "dev"):

@@ -3,7 +3,7 @@
 import csv
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,15 @@ class EmbeddingEvaluation(Result):
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(["file", "dimension", *CSV_COLUMNS])
             for name, figures in scored.items():
-                for dimension, scores in _by_dimension(self.dimension, figures):
+                shorter = {d: cut["scores"] for d, cut in figures["dimensions"].items()}
+                for dimension, scores in {self.dimension: figures["scores"], **shorter}.items():
                     values = [scores["_".join(reversed(column.split("_")))] for column in CSV_COLUMNS]
                     writer.writerow([name, dimension, *("" if value is None else value for value in values)])
 
 
 @dataclass(frozen=True)
 class EmbeddingEvaluations(Result):
-    """The figures of one model, or of several on the same files."""
+    """Figures of one model, or of several on the same files."""
 
     models: tuple[EmbeddingEvaluation, ...]
 
@@ -97,12 +98,6 @@ class EmbeddingEvaluations(Result):
         names = [re.sub(r"[^\w.-]+", "-", one.model).strip("-.") or "model" for one in self.models]
         for number, (name, one) in enumerate(zip(names, self.models, strict=True), 1):
             one.save(folder / (name if names.count(name) == 1 else f"{number}-{name}"))
-
-
-def _by_dimension(dimension: int, figures: Figures) -> Iterator[tuple[int | str, Mapping[str, float | None]]]:
-    yield dimension, figures["scores"]
-    for shorter, cut in figures["dimensions"].items():
-        yield shorter, cut["scores"]
 
 
 def _correlation_table(figures: Figures, title: str, note: str) -> Table:
@@ -159,21 +154,43 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
     files: Mapping[str, Figures] = results[0].files
     kinds = [figures["kind"] for figures in files.values()]
     short = {name: one["kind"] if kinds.count(one["kind"]) == 1 else name for name, one in files.items()}
-    columns = ["model", *(f"{short[name]}, {what}" for name, figures in files.items() for what in _measures(figures))]
-    rows = [[one.model, *_cells(one.files, lambda figures: figures, intervals)] for one in results]
+    measures = {name: list(_cells(figures, intervals)) for name, figures in files.items()}
+    columns = ["model", *(f"{short[name]}, {measure}" for name in files for measure in measures[name])]
+    rows = []
     bags: dict[tuple[str, ...], str] = {}
     for one in results:
-        cells = _cells(one.files, lambda figures: figures["bag_of_tokens"] or {}, intervals)
-        if any(cells):
-            bags.setdefault(tuple(cells), one.model)
-    several = len(bags) > 1
-    rows += [[f"bag of tokens ({model})" if several else "bag of tokens", *cells] for cells, model in bags.items()]
+        own, bag = list[str](), list[str]()
+        for name, figures in one.files.items():
+            own += _cells(figures, intervals).values()
+            bag += (
+                _cells(figures["bag_of_tokens"], intervals).values()
+                if figures["bag_of_tokens"]
+                else [""] * len(measures[name])
+            )
+        rows.append([one.model, *own])
+        if any(bag):
+            bags.setdefault(tuple(bag), one.model)
+    rows += [[f"{BASELINE} ({model})" if len(bags) > 1 else BASELINE, *cells] for cells, model in bags.items()]
     listed = (f"{short[name]}: {Path(one['path']).name}, {one['pairs']:,} pairs" for name, one in files.items())
     return Table(columns, rows, "Sentence embeddings compared", f"{'; '.join(listed)}. {CAPTION}")
 
 
+def _cells(figures: Figures, intervals: bool) -> dict[str, str]:
+    """Return what the table shows of one file, by the name of the measure."""
+    if "retrieval" in figures:
+        ways = {"there": "forward", "back": "backward"}
+        return {name: f"{100 * figures['retrieval'][way]:.1f}" for name, way in ways.items()}
+    value, interval = figures["scores"]["spearman_cosine"], figures["intervals"].get("spearman_cosine")
+    cells = {"Spearman": "undefined" if value is None else f"{100 * value:.1f}"}
+    if value is not None and interval and intervals:
+        cells["Spearman"] += f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+    if "f1" in figures:
+        cells |= {name: f"{100 * figures['f1'][key]:.1f}" for name, key in (("F1", "official"), ("best F1", "best"))}
+    return cells
+
+
 def check_table_file(file: str | os.PathLike[str]) -> Path:
-    """Return the path of a table to write."""
+    """Return the path of a table to write, if it ends as one."""
     path = Path(file)
     if path.suffix not in SUFFIXES:
         raise ConfigError(
@@ -190,31 +207,3 @@ def write_embedding_table(table: Table, file: str | os.PathLike[str]) -> Path:
     with atomic_file(path, "w") as stream:
         stream.write(text)
     return path
-
-
-def _measures(figures: Figures) -> list[str]:
-    if "retrieval" in figures:
-        return ["there", "back"]
-    return ["Spearman", "F1", "best F1"] if "f1" in figures else ["Spearman"]
-
-
-def _cells(files: Mapping[str, Figures], of: Any, intervals: bool) -> list[str]:
-    cells = []
-    for figures in files.values():
-        own = of(figures)
-        for measure in _measures(figures):
-            cells.append(_value(own, measure, intervals) if own else "")
-    return cells
-
-
-def _value(own: Figures, measure: str, intervals: bool) -> str:
-    if measure in ("F1", "best F1"):
-        return f"{100 * own['f1']['official' if measure == 'F1' else 'best']:.1f}"
-    if measure != "Spearman":
-        return f"{100 * own['retrieval']['forward' if measure == 'there' else 'backward']:.1f}"
-    value, interval = own["scores"]["spearman_cosine"], own["intervals"].get("spearman_cosine")
-    if value is None:
-        return "undefined"
-    return f"{100 * value:.1f}" + (
-        f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})" if interval and intervals else ""
-    )

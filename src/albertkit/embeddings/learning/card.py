@@ -33,27 +33,16 @@ vectors = model.encode(["A text.", "Another one."])"""
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderFacts:
-    """Facts of the training of an encoder, for its card.
+    """Holds facts of the training of an encoder, for its card."""
 
-    Attributes:
-        start: The checkpoint that it was trained from.
-        data: What it was trained on, in words.
-        dev: What it was scored on, in words.
-        loss: Name of the loss.
-        dims: Shorter lengths of a vector that were trained, too.
-        kind: Of the data, for the hub's table of results.
-        language: BCP 47 codes.
-        license: SPDX identifier in lower case, as the hub has them.
-    """
-
-    start: str
-    data: str
-    dev: str
+    start: str  # the checkpoint that it was trained from
+    data: str  # the training examples in words
+    dev: str  # the dev examples in words
     loss: str
-    dims: tuple[int, ...] = ()
-    kind: str = ""
-    language: Sequence[str] = ()
-    license: str | None = None
+    dims: tuple[int, ...]  # shorter lengths of a vector that were trained, too
+    kind: str  # kind of the data, for the hub's table of results
+    language: Sequence[str]  # BCP 47 codes
+    license: str | None  # SPDX identifier in lower case, as the hub has them
 
 
 def write_embedding_card(

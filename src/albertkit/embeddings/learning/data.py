@@ -11,12 +11,22 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
-from albertkit.embeddings.data import CLASSES, Examples, check_columns, entailed, hold_out, read_texts, triplets_of
+from albertkit.embeddings.data import (
+    CLASSES,
+    HIGHEST,
+    TABLES,
+    Examples,
+    entailed,
+    hold_out,
+    pair_task,
+    read_texts,
+    triplets_of,
+)
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.tasks.data import read_split
-from albertkit.tasks.registry import find_task
-from albertkit.tasks.texts import TextExample, table_task
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import TextExample
 
 Kind = Literal["scores", "nli", "pairs", "texts"]
 KINDS: dict[str, Kind] = {
@@ -24,30 +34,21 @@ KINDS: dict[str, Kind] = {
     "mnli": "nli", "klue-nli": "nli", "kornli": "nli", "nli": "nli", "pairs": "pairs", "texts": "texts",
 }  # fmt: skip
 
-_HIGHEST = 5.0  # score of the official tasks, whose lowest is 0
 _SILVER = Columns(text="text", pair="pair", label="score")  # what `embed augment` writes
-_TABLES = {"scores": "regression", "nli": "classification"}
 
 
 @dataclass(frozen=True)
 class EmbeddingData:
-    """What a training reads.
-
-    Attributes:
-        kind: Of the training examples.
-        train: To train on; their texts and targets as the loss wants them.
-        dev: Those that choose the best model: with scores, or pairs without.
-        notes: A line for each thing that a person should know.
-    """
+    """Holds what a training reads."""
 
     kind: Kind
-    train: Examples
-    dev: Examples
+    train: Examples  # texts and targets as the loss wants them
+    dev: Examples  # choose the best model: with scores, or pairs without
     notes: list[str]
 
 
 def kind_of(name: str) -> Kind:
-    """The kind that a name stands for."""
+    """Return the kind that a name stands for."""
     if name not in KINDS:
         raise ConfigError("unknown-name", f"there is no kind of data `{name}`", near_miss(name, KINDS))
     return KINDS[name]
@@ -55,7 +56,7 @@ def kind_of(name: str) -> Kind:
 
 def read_scored(name: str, path: Path, bad_rows: BadRows) -> Examples:
     """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
-    scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in _TABLES]
+    scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in TABLES]
     if name not in scored:
         raise ConfigError("unknown-name", f"`{name}` has no scores in a form of its own", f"use {', '.join(scored)}")
     source = _Source(name, "scores", Columns(), bad_rows)
@@ -98,7 +99,7 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
         silver = None
         if options.silver is not None:
             silver = _Source("scores", "scores", _SILVER, bad_rows).read(Path(options.silver), "train")
-        train, notes = _scaled(train, silver, source.official)
+        train, notes = _scaled(train, silver, options.kind not in TABLES)
     if dev_source.kind == "nli":
         dev = entailed(dev)
     learned, said = _learned(kind, train, triplets, data)
@@ -112,7 +113,7 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
 
 @dataclass(frozen=True)
 class _Source:
-    """How files of a kind are read."""
+    """Reads files of a kind."""
 
     name: str
     kind: Kind
@@ -120,19 +121,12 @@ class _Source:
     bad_rows: BadRows
 
     @property
-    def official(self) -> bool:
-        return self.name not in _TABLES
-
-    def task(self) -> Any:
-        """The task that reads its tables."""
-        if self.official:
-            return find_task(self.name, self.columns)
-        check_columns(self.name, self.columns)
-        return table_task(_TABLES[self.name], self.name, **self.columns.settings())  # type: ignore[arg-type]
+    def task(self) -> Task:
+        return pair_task(self.name, self.columns)
 
     def files(self, data: Path) -> dict[str, Path]:
         if self.kind in ("scores", "nli"):
-            found = self.task().files(data)
+            found = self.task.files(data)
             if "train" not in found:
                 raise DataError(
                     "missing-file",
@@ -143,10 +137,10 @@ class _Source:
         return {"train": data}
 
     def dev_file(self, path: Path) -> Path:
-        """A dev file, or that of a folder."""
+        """Return a dev file, or that of a folder."""
         if not path.is_dir() or self.kind not in ("scores", "nli"):
             return path
-        found = self.task().files(path)
+        found = self.task.files(path)
         split = next((split for split in found if split.startswith("dev")), None)
         if split is None:
             raise DataError(
@@ -157,10 +151,10 @@ class _Source:
         return found[split]
 
     def read(self, file: Path, split: str) -> Examples:
-        """The rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
+        """Read the rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
         if self.kind in ("pairs", "texts"):
             return Examples(read_texts(file, self.columns, 2 if self.kind == "pairs" else 1, self.bad_rows))
-        rows: list[TextExample] = read_split(self.task(), file, split, self.bad_rows)
+        rows: list[TextExample] = read_split(self.task, file, split, self.bad_rows)
         texts = [(row.text, row.pair or "") for row in rows]
         labels: list[Any] = [row.label for row in rows]
         if self.kind == "scores":
@@ -175,7 +169,7 @@ class _Source:
 
 
 def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[Examples, str]:
-    """The examples as losses want them, and what a person should know about how they were made."""
+    """Return the examples as losses want them, and say how they were made."""
     if kind == "texts":
         return Examples([(text, text) for (text,) in train.texts]), ", each with itself"
     if kind != "nli" or not triplets:
@@ -191,9 +185,9 @@ def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[E
 
 
 def _scaled(train: Examples, silver: Examples | None, official: bool) -> tuple[Examples, list[str]]:
-    """Scores from 0 to 1, those of silver pairs after the others and by the same rule, and how they were made so."""
+    """Scale scores to 0 to 1, those of silver pairs after the others and by the same rule, and say how."""
     assert train.targets is not None
-    low, high = (0.0, _HIGHEST) if official else (float(train.targets.min()), float(train.targets.max()))
+    low, high = (0.0, HIGHEST) if official else (float(train.targets.min()), float(train.targets.max()))
     if low == high:
         raise DataError(
             "too-little-data", f"all {len(train):,} training pairs have the score {low:g}", "name the right --label"

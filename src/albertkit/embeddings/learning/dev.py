@@ -18,7 +18,7 @@ from albertkit.embeddings.metrics import (
     constants,
     correlation_intervals,
     correlations,
-    retrieval_accuracy,
+    retrieval_figures,
     unit_vectors,
 )
 from albertkit.files import sha256_bytes
@@ -29,7 +29,7 @@ Metric = Literal["spearman", "retrieval", "negative_mse"]
 
 
 class ScoredDev:
-    """Pairs that people scored, on any scale: does the cosine follow their scores?"""
+    """Scores pairs that people scored, on any scale: does the cosine follow their scores?"""
 
     metric: Metric = "spearman"
 
@@ -38,24 +38,22 @@ class ScoredDev:
         self.texts, self.scores = examples.texts, examples.targets
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
-        """spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
+        """Return spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
         found = correlations(self.scores, cosines(vectors))
         return {name: math.nan if (value := found[name]) is None else value for name in ("spearman", "pearson")}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
-        """95 %, by bootstrap over the pairs."""
+        """Return 95 % intervals, by bootstrap over the pairs."""
         return correlation_intervals(self.scores, cosines(vectors))
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """What is constant, so that nothing can correlate with it."""
+        """Say what is constant, so that nothing can correlate with it."""
         return constants(vectors[:, 0], vectors[:, 1], self.scores)
 
 
 class PairDev:
-    """Texts that mean the same: does a text find its own among those of all examples, from the first column and back?
-
-    Args:
-        texts: K of each; every other column is sought from the first.
+    """Scores texts that mean the same: does a text find its own among those of all examples, from the first column to each
+    other one and back?
     """
 
     metric: Metric = "retrieval"
@@ -64,17 +62,17 @@ class PairDev:
         self.texts = texts
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
-        """retrieval, the mean of retrieval_forward and retrieval_backward, of [E, K, D]; shares of the examples."""
+        """Return retrieval, the mean of retrieval_forward and retrieval_backward, of [E, K, D]; shares of the examples."""
         found = []
         for column in range(1, vectors.shape[1]):
             sides = [row[0] for row in self.texts], [row[column] for row in self.texts]
-            found.append(retrieval_accuracy(vectors[:, 0], vectors[:, column], *sides))
+            found.append(retrieval_figures(unit_vectors(vectors[:, 0]), unit_vectors(vectors[:, column]), *sides))
         forward, backward = (float(np.mean([one[way] for one in found])) for way in ("forward", "backward"))
         ways = {"retrieval_forward": forward, "retrieval_backward": backward}
         return {"retrieval": (forward + backward) / 2, **ways}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
-        """95 % of the shares, by Wilson's formula."""
+        """Return 95 % intervals of the shares, by Wilson's formula."""
         from scipy.stats import binomtest
 
         count, intervals = len(vectors), {}
@@ -85,12 +83,12 @@ class PairDev:
         return intervals
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """What is constant, so that nothing can be found."""
+        """Say what is constant, so that nothing can be found."""
         return constants(vectors[:, 0], vectors[:, 1])
 
 
 class TeacherDev:
-    """E examples of K texts; a teacher made vectors of the first ones, fp32 [E, D]: how far are ours?"""
+    """Scores E examples of K texts by a teacher's vectors of the first ones, fp32 [E, D]: how far are ours?"""
 
     metric: Metric = "negative_mse"
 
@@ -98,18 +96,18 @@ class TeacherDev:
         self.texts, self.targets = texts, targets
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
-        """Minus the mean squared difference (larger is better) of [E, K, D], and the mean cosine with the teacher."""
+        """Return minus the mean squared difference (larger is better) of [E, K, D], and the mean cosine with the teacher."""
         error = float(np.mean((vectors - self.targets[:, None]) ** 2, dtype=np.float64))
         theirs = unit_vectors(self.targets)
         alike = [np.sum(unit_vectors(vectors[:, k]) * theirs, axis=1) for k in range(vectors.shape[1])]
         return {"negative_mse": -error, "cosine_to_teacher": float(np.mean(alike))}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
-        """None."""
+        """Return none: there is no formula for them."""
         return {}
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """What is constant."""
+        """Say what is constant."""
         return constants(vectors[:, 0], np.roll(vectors[:, 0], 1, axis=0))
 
 
@@ -119,20 +117,13 @@ AnyDev = ScoredDev | PairDev | TeacherDev
 class Evaluator:
     """Makes vectors of dev texts with an encoder under training, and scores them.
 
-    Args:
-        devs: One or several; metrics of a later one do not replace those of one before.
-        encoder: Whose tokenizer and length hold.
-        batch_tokens: Computed at once.
-        world: Several processes share the work, and each gets all.
-
-    Attributes:
-        constant: What was constant at the last `scores`.
+    Metrics of a later dev set do not replace those of one before. The processes share the work, and each gets all.
     """
 
     def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, batch_tokens: int, world: World) -> None:
         self.devs, self._batch_tokens, self._world = devs, batch_tokens, world
         self._features = [encoder.features([text for row in dev.texts for text in row]) for dev in devs]
-        self.constant: list[str] = []
+        self.constant: list[str] = []  # by the last `measure`
 
     @property
     def num_texts(self) -> int:
@@ -148,22 +139,15 @@ class Evaluator:
         return {id(dev.texts): features for dev, features in zip(self.devs, self._features, strict=True)}.values()
 
     def fingerprint(self) -> str:
-        """SHA-256 of the dev examples: a run is only resumed with the same."""
+        """Return the SHA-256 of the dev examples: a run is only resumed with the same."""
         known = "".join(map(fingerprint, self._features)).encode()
         for dev in self.devs:
             if isinstance(dev, ScoredDev):
                 known += np.ascontiguousarray(dev.scores).tobytes()
         return sha256_bytes(known)
 
-    def scores(self, encoder: SentenceEncoder) -> dict[str, float]:
-        """All metrics."""
-        return self._measure(encoder)[0]
-
-    def details(self, encoder: SentenceEncoder) -> tuple[dict[str, float], dict[str, Any]]:
-        """All metrics and their intervals."""
-        return self._measure(encoder, intervals=True)
-
-    def _measure(self, encoder: SentenceEncoder, intervals: bool = False) -> tuple[dict[str, float], dict[str, Any]]:
+    def measure(self, encoder: SentenceEncoder, intervals: bool = False) -> tuple[dict[str, float], dict[str, Any]]:
+        """Return all metrics and, if wanted, their intervals."""
         scores: dict[str, float] = {}
         found: dict[str, Any] = {}
         self.constant = []
@@ -179,7 +163,7 @@ class Evaluator:
 
     @torch.inference_mode()
     def _vectors(self, encoder: SentenceEncoder, number: int) -> np.ndarray:
-        """fp32 [E, K, D] of a dev set."""
+        """Return vectors of a dev set, fp32 [E, K, D]."""
         features, dev = self._features[number], self.devs[number]
         vectors = np.zeros((features.num_sequences, encoder.dimension), np.float32)
         order = np.argsort(features.lengths, kind="stable")
@@ -192,5 +176,5 @@ class Evaluator:
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
-    """fp32 [E], of pairs of vectors [E, 2, D]."""
+    """Return the cosines of pairs of vectors [E, 2, D], fp32 [E]."""
     return (unit_vectors(vectors[:, 0]) * unit_vectors(vectors[:, 1])).sum(1)

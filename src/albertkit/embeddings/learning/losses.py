@@ -28,36 +28,30 @@ NUM_CLASSES = 3  # of a pair in natural-language inference
 
 
 class SoftmaxNLI(nn.Module):
-    """Classes of pairs by one linear layer on [u, v, |u - v|]. The layer is trained with the model and thrown away.
+    """Classifies pairs by one linear layer on [u, v, |u - v|], which is trained with the model and thrown away.
 
     sentence-transformers' `SoftmaxLoss` takes texts, not vectors, and asks a model for its device.
-
-    Args:
-        dimension: D.
-        num_classes: Of a pair.
 
     Source: Reimers and Gurevych 2019, section 3.
     """
 
-    def __init__(self, dimension: int, num_classes: int = NUM_CLASSES) -> None:
+    def __init__(self, dimension: int) -> None:
         super().__init__()
-        self.classifier = nn.Linear(3 * dimension, num_classes)
+        self.classifier = nn.Linear(3 * dimension, NUM_CLASSES)
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
-        """Cross-entropy of two [E, D] and int64 [E]."""
+        """Return the cross-entropy of two [E, D] and int64 [E]."""
         assert targets is not None
         u, v = vectors
         return F.cross_entropy(self.classifier(torch.cat([u, v, (u - v).abs()], dim=1)), targets)
 
 
 class ToTeacher(nn.Module):
-    """How far vectors of each text are from one that a teacher gave: mean over the texts of an example.
+    """Measures how far vectors of each text are from a teacher's one: mean over the texts of an example, times `scale`.
 
-    Args:
-        distance: mse, or cosine (1 - cosine).
-        scale: What the distance is multiplied by. The squared differences of D numbers that make a vector of length 1 have a
-            mean near 1 / D, and gradients so small that AdamW's epsilon of 1e-6 outweighs them: an H 256 student learned
-            nothing in 300 updates. Times D it is the squared distance.
+    The squared differences of D numbers that make a vector of length 1 have a mean near 1 / D, and gradients so small that
+    AdamW's epsilon of 1e-6 outweighs them: an H 256 student learned nothing in 300 updates. Times D it is the squared
+    distance. The other distance is 1 - cosine.
 
     Source: sentence-transformers `EmbedDistillLoss`, which 5.2 does not have.
     """
@@ -67,7 +61,7 @@ class ToTeacher(nn.Module):
         self.distance, self.scale = distance, scale
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
-        """Of K times [E, D] and [E, D]."""
+        """Return the loss of K times [E, D] and [E, D]."""
         assert targets is not None
         if self.distance == "mse":
             return self.scale * torch.stack([F.mse_loss(v, targets) for v in vectors]).mean()
@@ -75,31 +69,20 @@ class ToTeacher(nn.Module):
 
 
 class Theirs(nn.Module):
-    """A loss of sentence-transformers, with its own defaults.
-
-    Args:
-        name: A key of `_CLASSES`.
-        scale: What cosines are multiplied by. Default: 20, the library's.
-    """
+    """Computes a loss of sentence-transformers, with its own defaults; `scale` multiplies cosines, by default 20."""
 
     def __init__(self, name: str, scale: float | None = None) -> None:
         super().__init__()
         given = {} if scale is None else {"scale": scale}
-        self.loss = getattr(_their_losses(), _CLASSES[name])(
-            None, **given
-        )  # none asks the model for anything on vectors
+        self.loss = getattr(_their_losses(), _CLASSES[name])(None, **given)  # on vectors none asks a model for anything
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
-        """Of K times [E, D] and, where the loss wants them, fp32 [E]."""
+        """Return the loss of K times [E, D] and, where the loss wants them, fp32 [E]."""
         return self.loss.compute_loss_from_embeddings(list(vectors), targets)
 
 
 class Matryoshka(nn.Module):
-    """The sum of a loss over the first d numbers of the vectors, cut and made of length 1, for several d.
-
-    Args:
-        loss: On vectors.
-        dims: The d, each at most D.
+    """Sums a loss over the first d numbers of the vectors, cut and made of length 1, for several d.
 
     Source: sentence-transformers `MatryoshkaLoss` with equal weights; Kusupati et al. 2022.
     """
@@ -109,7 +92,7 @@ class Matryoshka(nn.Module):
         self.loss, self.dims = loss, tuple(dims)
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
-        """As the loss; targets that are vectors are cut, too."""
+        """Return the sum; targets that are vectors are cut, too."""
         parts = []
         for d in self.dims:
             cut = targets[:, :d] if targets is not None and targets.dim() == 2 else targets
@@ -132,7 +115,7 @@ def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = (), sca
 
 
 def shortened(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.Module:
-    """The loss itself, or its Matryoshka."""
+    """Return the loss itself, or its Matryoshka."""
     if not dims:
         return loss
     if max(dims) > dimension:
@@ -145,7 +128,7 @@ def shortened(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.Module
 
 
 def _their_losses() -> Any:
-    """The module of losses: since 6.0 it has another name."""
+    """Return the module of losses: since 6.0 it has another name."""
     for name in ("sentence_transformers.sentence_transformer.losses", "sentence_transformers.losses"):
         try:
             return import_module(name)

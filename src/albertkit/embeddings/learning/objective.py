@@ -14,41 +14,27 @@ from albertkit.training.loop import LossPart, no_losses
 
 
 class TeacherRows:
-    """Vectors of some texts, read when they are asked for.
-
-    Args:
-        vectors: [E, W], may be a memory map.
-        rows: int64 [M], the texts meant.
-        components: fp32 [W, D] that they are multiplied by; None for as they are.
-    """
+    """Reads vectors of M texts when they are asked for: `rows` [M] of `vectors` [E, W], times `components` [W, D] if given."""
 
     def __init__(self, vectors: np.ndarray, rows: np.ndarray, components: np.ndarray | None = None) -> None:
         self._vectors, self._rows, self._components = vectors, rows, components
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """fp32 [len(places), D], of places from 0 to M - 1."""
+        """Return the vectors of places from 0 to M - 1, fp32 [len(places), D]."""
         found = np.asarray(self._vectors[self._rows[places]], np.float32)
         return found if self._components is None else found @ self._components
 
 
 class EmbeddingObjective(nn.Module):
-    """One loss on the vectors of all texts of an update. It holds what is trained: the encoder, and the loss's own layer.
+    """Computes one loss on the vectors of all texts of an update; holds what is trained: encoder, and the loss's own layer.
 
     Losses that compare examples with one another (`losses.IN_BATCH`) compare those of all processes: each encodes its own, has
     the vectors of the others without gradient, and computes the loss of the whole update, so that the sum of all gradients is
     that of one process.
 
-    Args:
-        encoder: To train.
-        name: Of the loss, in metrics.
-        loss: Called with K vectors [E, D] and the targets of E examples.
-        columns: K, texts of an example. Sequence n of the features is text n % K of example n // K, and those of an example
-            are always together.
-        targets: Of all examples: [examples], or rows of a teacher. None if the loss needs none.
-        texts: int64 [examples, K], which distinct text each is: given where the other examples of an update are negatives.
-            An example that has a text in common with one before it in the update is then left out, because it would be
-            taught that the text is unlike itself. None if that does not matter.
-        world: The processes.
+    Where the other examples of an update are negatives, `texts`, int64 [examples, K], numbers the distinct texts: an example
+    that has a text in common with one before it in the update is left out, because it would be taught that the text is unlike
+    itself.
     """
 
     def __init__(
@@ -64,17 +50,18 @@ class EmbeddingObjective(nn.Module):
         super().__init__()
         self.encoder, self.loss = encoder, loss
         self.world = world if world and world.size > 1 and name in IN_BATCH else None
-        self.name, self.columns, self.targets, self.texts = name, columns, targets, texts
+        self.name, self.targets, self.texts = name, targets, texts
+        self.columns = columns  # K; sequence n of the features is text n % K of example n // K
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Examples of this process that count."""
+        """Count the examples of this process that the loss sees."""
         kept = self._kept(self._examples(batch))
         if self.world:
             kept = kept[kept % self.world.size == self.world.rank]
         return {self.name: len(kept)}
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
-        """The loss times the number of examples: the loop divides by that of all processes."""
+        """Return the loss times the number of examples: the loop divides by that of all processes."""
         counts = self.counts(batch)
         if not batch.num_tokens and not self.world:
             return no_losses(counts, batch.packed.input_ids.device)
@@ -92,42 +79,40 @@ class EmbeddingObjective(nn.Module):
         return {self.name: LossPart(total, counts[self.name])}
 
     def _vectors(self, batch: LabelledBatch, count: int) -> Tensor:
-        """fp32 [E, K, D] of the examples that are compared."""
+        """Return the vectors of the examples that are compared, fp32 [E, K, D]."""
         if not self.world:
-            return self.encode(batch).view(count, self.columns, -1)
+            return self.encoder(batch.packed).view(count, self.columns, -1)
         vectors = torch.zeros(count, self.columns, self.encoder.dimension, device=batch.packed.input_ids.device)
         places = slice(self.world.rank, None, self.world.size)
-        own = self.encode(batch).view(-1, self.columns, self.encoder.dimension) if batch.num_tokens else vectors[places]
+        own = vectors[places]
+        if batch.num_tokens:
+            own = self.encoder(batch.packed).view(-1, self.columns, self.encoder.dimension)
         vectors[places] = own.detach()
         vectors = self.world.sum(vectors).clone()
         vectors[places] = own
         return vectors
 
-    def encode(self, batch: LabelledBatch) -> Tensor:
-        """fp32 [N, D], in the order of the batch."""
-        return self.encoder(batch.packed)
-
     def flops(self, batch: LabelledBatch) -> float:
-        """Floating-point operations of a training step on this batch's real tokens, in the encoder."""
+        """Return the floating-point operations of a training step on this batch's real tokens, in the encoder."""
         squares = sum(n * n for n in batch.packed.lengths)
         return batch.num_tokens * self.encoder.config.train_flops_per_token(squares / batch.num_tokens, 0.0)
 
     def _examples(self, batch: LabelledBatch) -> np.ndarray:
-        """The examples that are compared: those of the batch, or of the whole update."""
+        """Return the examples that are compared: those of the batch, or of the whole update."""
         if self.world:
             assert batch.update_examples is not None
             return batch.update_examples
         return batch.sequences[:: self.columns] // self.columns
 
     def _kept(self, examples: np.ndarray) -> np.ndarray:
-        """Places of the examples that share no text with one before them."""
+        """Return the places of the examples that share no text with one before them."""
         if self.texts is None:
             return np.arange(len(examples))
         return without_repeats(self.texts[examples].tolist())
 
 
 def without_repeats(texts: Sequence[Sequence[int]]) -> np.ndarray:
-    """Places, int64, of the examples that have no text in common with one that is kept before them."""
+    """Return the places, int64, of the examples that have no text in common with one that is kept before them."""
     seen: set[int] = set()
     kept = []
     for place, own in enumerate(texts):

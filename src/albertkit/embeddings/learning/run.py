@@ -69,38 +69,21 @@ class EmbeddingResult(RunResult):
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, and on what.
+    """Holds what one training trains, and on what."""
 
-    Attributes:
-        kind: As `EmbeddingResult.kind`.
-        encoder: To be trained; it is moved to the process's device.
-        loss: On vectors.
-        loss_name: In metrics.
-        features: E examples of K sequences.
-        columns: K.
-        targets: As `EmbeddingObjective`.
-        texts: As `EmbeddingObjective`.
-        evaluator: Scores dev examples.
-        metric: The score that chooses the best model.
-        data: What it is trained on, in words.
-        dev: What it is scored on, in words.
-        provenance: What the weights were made from, besides the fingerprints of the examples.
-        notes: Lines for a person.
-    """
-
-    kind: str
-    encoder: SentenceEncoder
-    loss: nn.Module
+    kind: str  # as `EmbeddingResult.kind`
+    encoder: SentenceEncoder  # will be moved to the process's device
+    loss: nn.Module  # on vectors
     loss_name: str
-    features: Features
-    columns: int
-    targets: np.ndarray | TeacherRows | None
-    texts: np.ndarray | None
+    features: Features  # E examples of K sequences
+    columns: int  # K
+    targets: np.ndarray | TeacherRows | None  # as `EmbeddingObjective`
+    texts: np.ndarray | None  # as `EmbeddingObjective`
     evaluator: Evaluator
-    metric: str
-    data: str
-    dev: str
-    provenance: dict[str, Any]
+    metric: str  # chooses the best model
+    data: str  # the training examples in words
+    dev: str  # the dev examples in words
+    provenance: dict[str, Any]  # without the fingerprints of the examples
     notes: Sequence[str]
 
     def fingerprint(self) -> str:
@@ -131,7 +114,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
     unfinished = EmbeddingResult(kind=training.kind, metric=metric)
 
     def evaluate() -> dict[str, float]:
-        scores = evaluator.scores(encoder)
+        scores, _ = evaluator.measure(encoder)
         return {metric: scores[metric], **scores}  # the one that counts is shown first
 
     def load(folder: Path) -> SentenceEncoder:
@@ -140,7 +123,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         return best
 
     def score(best: SentenceEncoder, state: TrainingState) -> EmbeddingResult:
-        scores, intervals = evaluator.details(best)
+        scores, intervals = evaluator.measure(best, intervals=True)
         constant = tuple(evaluator.constant)
         return replace(
             unfinished,

@@ -81,7 +81,7 @@ def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: 
 
 
 def start_encoder(model: str | Path, settings: EncoderSettings) -> tuple[SentenceEncoder, list[str]]:
-    """The encoder to train, and how its vectors are made, in words."""
+    """Return the encoder to train, and how its vectors are made, in words."""
     encoder = SentenceEncoder.from_pretrained(local_folder(model), settings.pooling)
     if settings.prompt_name is not None:
         encoder.settings["default_prompt_name"] = settings.prompt_name
@@ -89,7 +89,7 @@ def start_encoder(model: str | Path, settings: EncoderSettings) -> tuple[Sentenc
     parts = [f"pooling: {encoder.pooling}{known}"]
     if encoder.projection is not None:
         parts.append(f"projection: that of `{model}`, to {encoder.dimension} numbers")
-    parts += prompt_notes(str(model), encoder.settings.get("prompts") or {}, encoder.prompt)
+    parts += prompt_notes(str(model), encoder.prompts, encoder.prompt)
     if encoder.normalize:
         parts.append(f"vectors: of length 1, as those of `{model}`")
     return encoder, parts
@@ -108,12 +108,12 @@ def set_up(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
 
 
 def example_features(encoder: SentenceEncoder, examples: Sequence[tuple[str, ...]]) -> Features:
-    """What the model sees of E examples of K texts: K sequences of each, which stay together."""
+    """Return what the model sees of E examples of K texts: K sequences of each, which stay together."""
     features = encoder.features(list(itertools.chain.from_iterable(examples)))
     return replace(features, examples=features.examples // len(examples[0]))
 
 
 def text_numbers(examples: Examples) -> np.ndarray:
-    """int64 [E, K]: equal texts have equal numbers."""
+    """Number texts, int64 [E, K]: equal texts have equal numbers."""
     numbers: dict[str, int] = {}
     return np.array([[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts], np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
-from albertkit.embeddings.data import check_columns, read_texts
+from albertkit.embeddings.data import HIGHEST, pair_task, read_texts
 from albertkit.embeddings.evaluation.files import LAYOUTS
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
@@ -34,7 +34,6 @@ from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table, Text
 from albertkit.frame.values import plain, value_text
 from albertkit.tasks.data import read_data, read_split
-from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample
 from albertkit.tokenizer.ragged import RaggedIds
@@ -43,7 +42,6 @@ KINDS = (*LAYOUTS, "scores")
 BANDS = 5
 _HELD_OUT = 0.1  # of gold without a dev file, as in fine-tuning, so that they are the same pairs
 _MADE_WITH = ("kind", "gold", "cross_encoder", "bi_encoder", "encoder", "texts", "sampler", "top_k", "balance", "seed")
-_HIGHEST = 5.0  # of the official scores; the lowest is 0
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
         print(f"{len(fresh.first):,} candidates of {len(texts):,} texts", file=sys.stderr, flush=True)
     scores = kept_scores.of("candidates", [texts[n] for n in fresh.first], [texts[n] for n in fresh.second])
     labels = [example.label for example in data.train]
-    low, high = (0.0, _HIGHEST) if options.kind in LAYOUTS else (min(labels), max(labels))
+    low, high = (0.0, HIGHEST) if options.kind in LAYOUTS else (min(labels), max(labels))
     clipped = np.clip(scores, low, high)
     kept, bands = balanced(clipped, low, high, options.balance, options.seed)
     report = AugmentReport(
@@ -167,7 +165,7 @@ def balanced(
 
 
 def _target(path: Path, overwrite: bool) -> Path:
-    """The table to write, if it can be."""
+    """Return the table to write, if it can be."""
     if path.suffix != ".tsv":
         raise ConfigError("bad-value", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
     if path.exists() and not overwrite:
@@ -188,10 +186,7 @@ def _scorer(options: AugmentOptions, gold: Sequence[TextExample]) -> Scorer:
 def _task(kind: str, columns: Columns) -> Task:
     if kind not in KINDS:
         raise ConfigError("unknown-name", f"there is no kind of gold pairs `{kind}`", near_miss(kind, KINDS))
-    if kind != "scores":
-        return find_task(kind, columns)
-    check_columns(kind, columns)
-    return find_task("regress", columns)
+    return pair_task(kind, columns)
 
 
 def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:
@@ -224,13 +219,13 @@ def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
 
 
 def _test_pairs(task: Task, gold: Path, bad_rows: BadRows) -> list[TextExample]:
-    """The test pairs of a folder: they are gold, too."""
+    """Read the test pairs of a folder: they are gold, too."""
     files = task.files(gold)
     return read_split(task, files["test"], "test", bad_rows, labelled=False) if "test" in files else []
 
 
 def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
-    """`pair_keys` of the gold pairs, both texts of which are among the texts."""
+    """Return `pair_keys` of the gold pairs both texts of which are among the texts."""
     place = {text: number for number, text in enumerate(texts)}
     pairs = [[place.get(_plain(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)]
     known = np.array([pair for pair in pairs if min(pair) >= 0], np.int64).reshape(-1, 2)
@@ -245,5 +240,5 @@ def _write(path: Path, texts: Sequence[str], pairs: Candidates, scores: np.ndarr
 
 
 def _plain(text: str) -> str:
-    """A text as it is compared and written: composed, on one line, one space between words."""
+    """Return a text as it is compared and written: composed, on one line, one space between words."""
     return " ".join(unicodedata.normalize("NFC", text).split())

@@ -19,36 +19,29 @@ _MANY_TEXTS = 8_000
 
 
 class Candidates(NamedTuple):
-    """C pairs of texts, no two of them the same two texts.
+    """Holds C different pairs of texts, whichever is first; int64 [C] each."""
 
-    Attributes:
-        first: int64 [C], number of the first text.
-        second: int64 [C], of the second.
-        sampler: int64 [C], place of the sampler that found it, the one with the lowest rank.
-        rank: int64 [C], from 1: as how near a neighbour of the first.
-    """
-
-    first: np.ndarray
+    first: np.ndarray  # number of the first text
     second: np.ndarray
-    sampler: np.ndarray
-    rank: np.ndarray
+    sampler: np.ndarray  # place of the sampler that found the pair with the lowest rank
+    rank: np.ndarray  # among the neighbours of the first text, from 1
 
     def take(self, rows: np.ndarray) -> "Candidates":
-        """Some of them, by numbers or by a mask."""
+        """Return some of them, by numbers or by a mask."""
         return Candidates(*(values[rows] for values in self))
 
     def keys(self, num_texts: int) -> np.ndarray:
-        """A number for each pair, the same whichever text is first: int64 [C]."""
+        """Return a number for each pair, the same whichever text is first: int64 [C]."""
         return pair_keys(self.first, self.second, num_texts)
 
 
 def pair_keys(first: np.ndarray, second: np.ndarray, num_texts: int) -> np.ndarray:
-    """A number for each pair of numbers below `num_texts`, the same in either order."""
+    """Return a number for each pair of numbers below `num_texts`, the same in either order."""
     return np.minimum(first, second) * num_texts + np.maximum(first, second)
 
 
 def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
-    """Return of each of E texts the k with the highest BM25 score of its tokens, best first, int64 [E, k].
+    """Return for each of E texts the k with the highest BM25 score of its tokens, best first, int64 [E, k].
 
     `NOBODY` stands where no further text shares a token. The package bm25s computes it (Lucene's form, k1 1.5, b 0.75). Tokens do
     for Korean what words do for English: particles and endings are tokens of their own.
@@ -72,7 +65,7 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
 
 
 def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
-    """Return of each text the k with the highest cosine of vectors [E, D], best first, int64 [E, k].
+    """Return for each text the k with the highest cosine of vectors [E, D], best first, int64 [E, k].
 
     scikit-learn compares block by block and keeps only the k.
     """
@@ -84,7 +77,7 @@ def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
 
 
 def random_neighbours(num_texts: int, k: int, seed: int) -> np.ndarray:
-    """Of each text k others, drawn at random; the same one may come twice: int64 [E, k]."""
+    """Draw k others for each text; the same one may come twice: int64 [E, k]."""
     drawn = np.random.default_rng(seed).integers(0, num_texts - 1, (num_texts, k))
     return drawn + (drawn >= np.arange(num_texts)[:, None])
 
@@ -107,7 +100,7 @@ def pair_up(neighbours: Mapping[str, np.ndarray]) -> Candidates:
 
 
 def _without_itself(found: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:
-    """Of k + 1 neighbours each the k that are not the text itself, in their order."""
+    """Return those k of k + 1 neighbours each that are not the text itself, in their order."""
     themselves = found == own[:, None]
     themselves[~themselves.any(1), -1] = True  # one that is not among its own neighbours loses the last
     return found[~themselves].reshape(len(found), k)

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from sklearn.linear_model import LinearRegression
@@ -24,8 +23,8 @@ from albertkit.training.distributed import join_world
 from albertkit.training.hardware import choose_precision
 
 
-class Scorer(Protocol):
-    """A model that gives pairs of texts a score.
+class CrossEncoder:
+    """A model of `finetune`, in the folder of its run, that gives pairs a score.
 
     Attributes:
         name: As it was given.
@@ -33,19 +32,6 @@ class Scorer(Protocol):
         token_ids: Texts to the ids of their tokens, without special tokens.
         notes: What a user should know about how the scores are computed.
     """
-
-    name: str
-    digest: str
-    token_ids: Callable[[Sequence[str]], RaggedIds]
-    notes: list[str]
-
-    def scores(self, texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
-        """Return the score of each pair, on the scale of the gold pairs: fp64 [C]."""
-        ...
-
-
-class CrossEncoder:
-    """A model of `finetune`, in the folder of its run, that gives pairs a score."""
 
     def __init__(self, folder: str | Path, batch_tokens: int, precision: str = "auto", device: str = "auto") -> None:
         try:
@@ -76,7 +62,7 @@ class CrossEncoder:
         self.digest = sha256_bytes(f"{computed} {state_digest(loaded.model.state_dict())}".encode())
 
     def scores(self, texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
-        """The score of each pair, on the scale that it was trained on: fp64 [C]."""
+        """Return the score of each pair, on the scale that it was trained on: fp64 [C]."""
         task, model, tokenizer = self._loaded
         examples = [TextExample("", *pair) for pair in zip(texts, pairs, strict=True)]
         features = task.features(examples, tokenizer, labelled=False)
@@ -87,7 +73,10 @@ class CrossEncoder:
 
 
 class CosineScorer:
-    """The cosine of a model's vectors, on the line that fits the scores of gold training pairs best."""
+    """The cosine of a model's vectors, on the line that fits the scores of gold training pairs best.
+
+    Attributes as of `CrossEncoder`.
+    """
 
     def __init__(
         self, model: str | Path, gold: Sequence[TextExample], precision: Precision = "auto", device: str | None = None
@@ -122,6 +111,7 @@ class CosineScorer:
         return (a * b).sum(1).astype(np.float64)
 
 
+Scorer = CrossEncoder | CosineScorer
 LEAST_SPEARMAN = 0.5  # on gold dev pairs; what a weaker one says of pairs is mostly noise
 CHUNK = 1024  # pairs whose scores are computed and kept at once: 20 s of a small model on one core
 

@@ -1,9 +1,5 @@
 """Tiny models of the session by short names, and every public class."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from albertkit import model as public
@@ -13,24 +9,24 @@ SIZES = dict(embedding_size=32, intermediate_size=128, initializer_range=0.15)
 
 
 @pytest.fixture(params=CLASSES, ids=lambda model_class: model_class.__name__)
-def model_class(request: pytest.FixtureRequest) -> type:
+def model_class(request):
     """Each of the public classes."""
     return request.param
 
 
 @pytest.fixture(scope="session")
-def tokenizer(tiny_tokenizer: Any) -> Any:
+def tokenizer(tiny_tokenizer):
     """See `tiny_tokenizer`."""
     return tiny_tokenizer
 
 
 @pytest.fixture(scope="session")
-def make_model(tiny_model: Callable[..., Any]) -> Callable[..., Any]:
+def make_model(tiny_model):
     """`tiny_model` with smaller weights: the worst cosines of int8 are measured with these."""
     return lambda model_class, **changes: tiny_model(model_class, **{**SIZES, **changes})
 
 
 @pytest.fixture
-def folder(tiny_model_folder: Callable[..., Path]) -> Callable[..., Path]:
+def folder(tiny_model_folder):
     """`tiny_model_folder` of such models."""
     return lambda model_class, **changes: tiny_model_folder(model_class, **{**SIZES, **changes})

@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -32,7 +31,7 @@ MakeModel = Callable[..., PretrainedAlbert]
 
 
 @pytest.fixture(scope="module")
-def make_model(tiny_model: MakeModel) -> MakeModel:
+def make_model(tiny_model):
     """`make_model` of a vocabulary of 56: the worst cosines of int8 are measured with these random numbers."""
     return lambda model_class, **changes: tiny_model(model_class, **{**SMALL, "vocab_size": 56, **changes})
 
@@ -92,7 +91,7 @@ def difference(session: ort.InferenceSession, model: PretrainedAlbert, inputs: d
     return largest
 
 
-def test_every_class(make_model: MakeModel, model_class: type[PretrainedAlbert]) -> None:
+def test_every_class(make_model, model_class):
     model = make_model(model_class)
     exported = build_onnx(model)
     onnx.checker.check_model(exported, full_check=True)
@@ -102,12 +101,12 @@ def test_every_class(make_model: MakeModel, model_class: type[PretrainedAlbert])
 
 
 @pytest.mark.parametrize("changes", CONFIGURATIONS, ids=str)
-def test_every_configuration(make_model: MakeModel, changes: dict[str, Any]) -> None:
+def test_every_configuration(make_model, changes):
     model = make_model(AlbertForPreTraining, **changes)
     assert difference(session_of(build_onnx(model)), model, padded(model, 4, 19)) < 1e-5
 
 
-def test_the_comparison_notices_one_perturbed_parameter(make_model: MakeModel) -> None:
+def test_the_comparison_notices_one_perturbed_parameter(make_model):
     model = make_model(AlbertForPreTraining)
     session = session_of(build_onnx(model))
     inputs = padded(model, 4, 19)
@@ -120,14 +119,14 @@ def test_the_comparison_notices_one_perturbed_parameter(make_model: MakeModel) -
             parameter.copy_(kept)
 
 
-def test_a_mask_with_holes_and_padding_at_the_left(make_model: MakeModel) -> None:
+def test_a_mask_with_holes_and_padding_at_the_left(make_model):
     model = make_model(AlbertForPreTraining)
     inputs = padded(model, 3, 12)
     inputs["attention_mask"] = torch.tensor([[0] * 4 + [1] * 8, [1, 0, 1] * 4, [0, 1] * 6])
     assert difference(session_of(build_onnx(model)), model, inputs) < 1e-5
 
 
-def test_where_no_answer_may_lie(make_model: MakeModel) -> None:
+def test_where_no_answer_may_lie(make_model):
     model = make_model(AlbertForBeamQuestionAnswering)
     inputs = padded(model, 4, 19)
     inputs["p_mask"] = (torch.arange(19) % 3 > 0).long().expand(4, -1).contiguous()
@@ -137,14 +136,14 @@ def test_where_no_answer_may_lie(make_model: MakeModel) -> None:
     assert [given.name for given in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
 
 
-def test_axes_are_named(make_model: MakeModel) -> None:
+def test_axes_are_named(make_model):
     session = session_of(build_onnx(make_model(AlbertForTokenClassification, num_labels=5)))
     assert {tuple(given.shape) for given in session.get_inputs()} == {("batch", "sequence")}
     assert {given.type for given in session.get_inputs()} == {"tensor(int64)"}
     assert session.get_outputs()[0].shape == ["batch", "sequence", 5]
 
 
-def test_a_class_that_is_not_exported(make_model: MakeModel) -> None:
+def test_a_class_that_is_not_exported(make_model):
     class Other(AlbertModel):
         pass
 
@@ -165,7 +164,7 @@ def contents(model: onnx.ModelProto) -> Counter[str]:
 @pytest.mark.parametrize(
     "changes", [{}, *CONFIGURATIONS[4:6], {"num_hidden_layers": 6, "num_hidden_groups": 2}], ids=str
 )
-def test_every_matrix_is_stored_once(make_model: MakeModel, precision: str, changes: dict[str, Any]) -> None:
+def test_every_matrix_is_stored_once(make_model, precision, changes):
     model = make_model(AlbertForPreTraining, **changes)
     exported = build_onnx(model, precision)
     assert set(contents(exported).values()) == {1}
@@ -177,7 +176,7 @@ def test_every_matrix_is_stored_once(make_model: MakeModel, precision: str, chan
         assert {name for name, _ in model.named_parameters()} <= {stored.name for stored in exported.graph.initializer}
 
 
-def test_base_is_small_and_its_matrices_are_int8(tmp_path) -> None:
+def test_base_is_small_and_its_matrices_are_int8(tmp_path):
     model = AlbertForPreTraining(AlbertConfig.from_size("base")).eval()
     exact, small = build_onnx(model), build_onnx(model, "int8")
     assert exact.ByteSize() < 50e6
@@ -210,7 +209,7 @@ def worst_cosine(session: ort.InferenceSession, model: PretrainedAlbert, inputs:
     return worst
 
 
-def test_every_class_in_int8(make_model: MakeModel, model_class: type[PretrainedAlbert]) -> None:
+def test_every_class_in_int8(make_model, model_class):
     model = make_model(model_class)
     exported = build_onnx(model, "int8")
     onnx.checker.check_model(exported, full_check=True)
@@ -218,7 +217,7 @@ def test_every_class_in_int8(make_model: MakeModel, model_class: type[Pretrained
 
 
 @pytest.mark.parametrize("changes", CONFIGURATIONS, ids=str)
-def test_every_configuration_in_int8(make_model: MakeModel, changes: dict[str, Any]) -> None:
+def test_every_configuration_in_int8(make_model, changes):
     model = make_model(AlbertModel, **changes)
     session, inputs = session_of(build_onnx(model, "int8")), padded(model, 4, 19)
     assert worst_cosine(session, model, inputs) > 0.998
@@ -238,7 +237,7 @@ class OneScale(QuantizedGraph):
 
 
 @pytest.mark.parametrize("graph", [QuantizedGraph, OneScale])
-def test_a_text_is_the_same_alone_and_in_company(make_model: MakeModel, graph: type[QuantizedGraph]) -> None:
+def test_a_text_is_the_same_alone_and_in_company(make_model, graph):
     model = make_model(AlbertModel)
     session = session_of(build(graph(dict(model.named_parameters())), model))
     inputs = padded(model, 6, 20)
@@ -252,7 +251,7 @@ def test_a_text_is_the_same_alone_and_in_company(make_model: MakeModel, graph: t
     assert largest < 1e-3 if graph is QuantizedGraph else largest > 2e-3
 
 
-def test_a_row_of_zeros(make_model: MakeModel) -> None:
+def test_a_row_of_zeros(make_model):
     model = make_model(AlbertModel)
     with torch.no_grad():
         model.embeddings.LayerNorm.weight.zero_()

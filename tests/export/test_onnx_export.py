@@ -1,6 +1,7 @@
 """`export_onnx` and `load_onnx`: folders against transformers and against the class they came from; what is refused."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -54,9 +55,9 @@ GOLDEN = (
 
 @pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.filterwarnings("ignore:head size")
-def test_what_transformers_printed(golden: Path, tmp_path: Path, name: str) -> None:
+def test_what_transformers_printed(golden, tmp_path, name):
     report = export_onnx(golden / "hf" / name, tmp_path / "out")
-    assert report.agreement.source == "random pieces"  # there is no tokenizer beside these
+    assert report.agreement.source == "random tokens"  # there is no tokenizer beside these
     session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
     given, printed = (np.load(golden / "hf" / name / f"{part}.npz") for part in ("inputs", "outputs"))
     inputs = {key: given[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
@@ -69,7 +70,7 @@ def test_what_transformers_printed(golden: Path, tmp_path: Path, name: str) -> N
     assert np.abs(session.run(names, shifted)[0] - printed[names[0]]).max() > 1e-4
 
 
-def test_transformers_tokenizer_and_model_on_text(folder: Folder, tmp_path: Path) -> None:
+def test_transformers_tokenizer_and_model_on_text(folder, tmp_path):
     transformers = pytest.importorskip("transformers")
     source = folder(AlbertForMaskedLM)
     export_onnx(source, tmp_path / "out")
@@ -93,10 +94,12 @@ def batch_of(tokenizer: AlbertTokenizer, *texts: str) -> PackedBatch:
     return PackedBatch.from_sequences(rows, masked_positions=[[1], [], [2, 3]])
 
 
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]])  # padding at both sides, and a hole
+IDS = torch.arange(18).view(3, 6) % 40 + 5
 TEXTS = ("the quick brown fox", "wizards", "seven old wizards brew strong potions near calm rivers")
 
 
-def said(model: PretrainedAlbert, batch: PackedBatch) -> list[Tensor]:
+def outputs(model: PretrainedAlbert, batch: PackedBatch) -> list[Tensor]:
     with torch.inference_mode():
         if isinstance(model, AlbertModel):
             return list(model.encode(batch))
@@ -106,9 +109,28 @@ def said(model: PretrainedAlbert, batch: PackedBatch) -> list[Tensor]:
     return list(found) if isinstance(found, tuple) else [found]
 
 
-def test_every_class_runs_as_what_it_was(
-    folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer, model_class: type[PretrainedAlbert]
-) -> None:
+def check_padded(ours: PretrainedAlbert, theirs: PretrainedAlbert) -> None:
+    """Compare the outputs of two models for padded rows."""
+    given = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": IDS % 2}
+    if isinstance(theirs, AlbertForMultipleChoice):
+        given = {name: values[None] for name, values in given.items()}
+    if isinstance(theirs, AlbertForBeamQuestionAnswering):
+        given = {name: values[:2] for name, values in given.items()}
+        given["p_mask"] = (IDS[:2] % 5 == 0).long()
+    with torch.no_grad():
+        here, there = ours(**given), theirs(**given)
+    assert type(here) is type(there)
+    assert list(here) == list(there)
+    of_spans = isinstance(theirs, AlbertForQuestionAnswering)
+    for name, values in there.items():
+        real = MASK.bool() if of_spans else torch.ones(values.shape, dtype=torch.bool)
+        assert here[name].shape == values.shape
+        np.testing.assert_allclose(here[name][real], values[real], atol=3e-5, err_msg=name)
+        assert not of_spans or (here[name][~real] == torch.finfo(torch.float32).min).all()
+    assert isinstance(ours(given["input_ids"], return_dict=False), tuple)
+
+
+def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_class):
     source = folder(model_class)
     report = export_onnx(source, tmp_path / "out")
     assert report.model_class == model_class.__name__
@@ -121,8 +143,9 @@ def test_every_class_runs_as_what_it_was(
     assert exported.config.hidden_size == 64
     assert exported.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
     batch = batch_of(tokenizer, *TEXTS)
-    for found, expected in zip(said(exported, batch), said(model, batch), strict=True):
+    for found, expected in zip(outputs(exported, batch), outputs(model, batch), strict=True):
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    check_padded(exported, model)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +155,7 @@ def test_every_class_runs_as_what_it_was(
         AlbertForBeamQuestionAnswering, AlbertForMultipleChoice,
     ],
 )  # fmt: skip
-def test_tasks_take_it_for_their_model(
-    folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer, fine_tuned: type[PretrainedAlbert]
-) -> None:
+def test_tasks_take_it_for_their_model(folder, tmp_path, tokenizer, fine_tuned):
     model = fine_tuned.from_pretrained(folder(fine_tuned))
     export_onnx(tmp_path / fine_tuned.__name__, tmp_path / "out")
     task = task_of(model)
@@ -159,16 +180,16 @@ def alike(found: object, expected: object) -> bool:
     return found == (pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected)
 
 
-def test_tokens_at_other_places_than_the_first(folder: Folder, tmp_path: Path) -> None:
+def test_tokens_at_other_places_than_the_first(folder, tmp_path):
     export_onnx(folder(AlbertForPreTraining), tmp_path / "out")
     model = AlbertForPreTraining.from_pretrained(tmp_path / "AlbertForPreTraining")
     ids = torch.randint(5, 56, (2, 9), generator=torch.Generator().manual_seed(0))
     batch = PackedBatch.from_padded(ids, torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1] * 9]))
-    for found, expected in zip(said(load_onnx(tmp_path / "out"), batch), said(model, batch), strict=True):
+    for found, expected in zip(outputs(load_onnx(tmp_path / "out"), batch), outputs(model, batch), strict=True):
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_what_lies_in_the_folder(folder: Folder, tmp_path: Path) -> None:
+def test_what_lies_in_the_folder(folder, tmp_path):
     source = folder(AlbertForSequenceClassification, num_labels=3)
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForSequenceClassification"]}))
@@ -182,14 +203,12 @@ def test_what_lies_in_the_folder(folder: Folder, tmp_path: Path) -> None:
         export_onnx(tmp_path / "out", tmp_path / "again")
 
 
-def test_a_run_is_its_best_model(folder: Folder, tmp_path: Path) -> None:
+def test_a_run_is_its_best_model(folder, tmp_path):
     shutil.copytree(folder(AlbertForPreTraining), tmp_path / "run" / "best")
     assert export_onnx(tmp_path / "run", tmp_path / "out").model_class == "AlbertForPreTraining"
 
 
-def test_numbers_of_a_large_model_lie_beside_it(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_of_a_large_model_lie_beside_it(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_export, "_ONE_FILE", 1000)
     report = export_onnx(folder(AlbertForMaskedLM), tmp_path / "out")
     beside = tmp_path / "out" / "model.onnx.data"
@@ -202,9 +221,7 @@ def test_numbers_of_a_large_model_lie_beside_it(
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("wide", [False, True])
-def test_vectors_of_a_sentence_encoder(
-    folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer, pooling: str, wide: bool
-) -> None:
+def test_vectors_of_a_sentence_encoder(folder, tmp_path, tokenizer, pooling, wide):
     albert = AlbertModel.from_pretrained(folder(AlbertModel))
     torch.manual_seed(1)
     projection = Projection(64, 96) if wide else None
@@ -221,7 +238,7 @@ def test_vectors_of_a_sentence_encoder(
     assert small.agreement.cosine_min > 0.99
 
 
-def test_vectors_that_are_not_exported(folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer) -> None:
+def test_vectors_that_are_not_exported(folder, tmp_path, tokenizer):
     encoder = SentenceEncoder(AlbertModel.from_pretrained(folder(AlbertModel)), tokenizer, "max").eval()
     encoder.save_pretrained(tmp_path / "encoder")
     assert refused(tmp_path, tmp_path / "encoder").slug == "not-expressible"
@@ -234,7 +251,7 @@ def test_vectors_that_are_not_exported(folder: Folder, tmp_path: Path, tokenizer
 
 
 @pytest.fixture
-def labelled(folder: Folder, tmp_path: Path, tokenizer: AlbertTokenizer) -> tuple[Path, Path]:
+def labelled(folder, tmp_path, tokenizer):
     """A classifier, and sentences labelled as it labels them itself."""
     rng = np.random.default_rng(0)
     words = " ".join(TEXTS).split()
@@ -265,7 +282,7 @@ def crude(weight: np.ndarray) -> np.ndarray:
     return np.where(weight > 0, 40, -40).astype(np.int8)
 
 
-def test_the_metric_of_the_task(labelled: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_metric_of_the_task(labelled, tmp_path):
     source, dev = labelled
     report = export_onnx(source, tmp_path / "out", data=dev)
     agreement = report.agreement
@@ -282,9 +299,7 @@ def test_the_metric_of_the_task(labelled: tuple[Path, Path], tmp_path: Path) -> 
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_int8_gone_wrong_is_refused(
-    labelled: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_gone_wrong_is_refused(labelled, tmp_path, monkeypatch):
     source, dev = labelled
     monkeypatch.setattr(quantized, "to_int8", crude)
     for data, reason in ((dev, "accuracy falls by"), (None, "of the first choices are the same")):
@@ -301,9 +316,7 @@ def test_int8_gone_wrong_is_refused(
     assert (tmp_path / "out" / "model.onnx").exists()
 
 
-def test_a_metric_that_is_not_defined_is_refused(
-    labelled: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_metric_that_is_not_defined_is_refused(labelled, tmp_path, monkeypatch):
     source, dev = labelled
     monkeypatch.setattr(TextClassification, "score", lambda *_: {"accuracy": float("nan")})
     error = refused(tmp_path, source, precision="int8", data=dev)
@@ -311,7 +324,7 @@ def test_a_metric_that_is_not_defined_is_refused(
     assert "accuracy is nan" in error.message
 
 
-def test_states_gone_wrong_are_refused(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_gone_wrong_are_refused(folder, tmp_path, monkeypatch):
     source = folder(AlbertModel)
     assert export_onnx(source, tmp_path / "good", precision="int8").agreement.cosine_mean > 0.99
     monkeypatch.setattr(quantized, "to_int8", crude)
@@ -320,7 +333,7 @@ def test_states_gone_wrong_are_refused(folder: Folder, tmp_path: Path, monkeypat
     assert "mean cosine" in error.message
 
 
-def test_a_perturbed_fp32_export_is_refused(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_perturbed_fp32_export_is_refused(folder, tmp_path, monkeypatch):
     source = folder(AlbertForPreTraining)
     exact = graph.to_array
     monkeypatch.setattr(graph, "to_array", lambda tensor: exact(tensor) * (1.001 if tensor.shape == (64, 128) else 1))
@@ -334,7 +347,7 @@ def wide(*rows: list[float]) -> Tensor:
     return torch.nn.functional.pad(torch.tensor(rows, dtype=torch.float32), (0, 30))
 
 
-def test_comparing() -> None:
+def test_comparing():
     reference = [{"logits": wide([1, 2], [3, -4])}, {"logits": wide([0, 5])}]
     other = [{"logits": wide([2, 1], [3, -4])}, {"logits": wide([0, 5.5])}]
     same = compare_outputs(reference, reference)
@@ -366,7 +379,7 @@ def refused(tmp_path: Path, source: Path, **options: object) -> AlbertKitError:
     return caught.value
 
 
-def test_no_model_no_place_no_precision(folder: Folder, tmp_path: Path) -> None:
+def test_no_model_no_place_no_precision(folder, tmp_path):
     assert refused(tmp_path, tmp_path / "nowhere").slug == "not-found"
     source = folder(AlbertForMaskedLM)
     assert refused(tmp_path, source, precision="int4").slug == "unknown-name"
@@ -378,16 +391,14 @@ def test_no_model_no_place_no_precision(folder: Folder, tmp_path: Path) -> None:
     assert refused(tmp_path, source).slug == "missing-file"
 
 
-def test_a_captioner_is_not_exported(folder: Folder, tmp_path: Path) -> None:
+def test_a_captioner_is_not_exported(folder, tmp_path):
     source = folder(AlbertModel)
     (source / "captioner.json").write_text("{}")
     assert refused(tmp_path, source).slug == "not-expressible"
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_a_missing_extra_is_named(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
+def test_a_missing_extra_is_named(folder, tmp_path, monkeypatch, package):
     source = folder(AlbertForMaskedLM)
     monkeypatch.setitem(sys.modules, package, None)
     error = refused(tmp_path, source)
@@ -396,7 +407,7 @@ def test_a_missing_extra_is_named(
     assert "albertkit[onnx]" in error.hint
 
 
-def test_folders_that_cannot_be_run(folder: Folder, tmp_path: Path) -> None:
+def test_folders_that_cannot_be_run(folder, tmp_path):
     source = folder(AlbertForMaskedLM)
     with pytest.raises(CheckpointError, match=r"(?s)error\[missing-file\].*albertkit export onnx"):
         load_onnx(source)
@@ -409,3 +420,27 @@ def test_folders_that_cannot_be_run(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "out" / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForNothing"]}))
     with pytest.raises(CheckpointError, match=r"error\[ambiguous\]"):
         load_onnx(tmp_path / "out")
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:head size")
+def test_the_command_prints_one_object_or_plain_lines(golden, tmp_path, run_command):
+    done = run_command("export", "onnx", golden / "hf" / "seqcls_3class", tmp_path / "out", "--json")
+    report = done.json
+    assert report == json.loads((tmp_path / "out" / "export.json").read_text())
+    assert (report["model_class"], report["precision"]) == ("AlbertForSequenceClassification", "fp32")
+    assert report["max_abs_difference"] < 1e-5
+    assert report["agreement"]["top1"] == 1
+    assert (done.status, done.err) == (0, "")
+    small = (golden / "hf" / "token_cls", tmp_path / "small", "--precision", "int8", "--force")
+    printed = run_command("export", "onnx", *small).out
+    for line in (
+        r"model +AlbertForTokenClassification, int8, 0\.\d MB",
+        r"matrix products +19 MatMulInteger, 1 Gemm, 6 MatMul",
+        r"compared on +random tokens, 64 texts",
+    ):
+        assert re.search(f"^{line}$", printed, re.M), line
+    assert "on average" in printed
+    assert "same choice" in printed

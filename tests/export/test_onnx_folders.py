@@ -12,24 +12,19 @@ from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Projection
 from albertkit.engines.onnx_model import is_onnx_folder, load_onnx
-from albertkit.errors import AlbertKitError, ConfigError, DataError
+from albertkit.errors import AlbertKitError, ConfigError
 from albertkit.export.onnx_export import export_onnx
 from albertkit.inference.comparison import compare_precision
 from albertkit.inference.loading import load_pipeline, load_pipelines
 from albertkit.inference.predict import predict
 from albertkit.model import (
-    AlbertForBeamQuestionAnswering,
-    AlbertForMultipleChoice,
     AlbertForPreTraining,
-    AlbertForQuestionAnswering,
     AlbertForSequenceClassification,
     AlbertModel,
 )
-from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.evaluation import evaluate_task
 from albertkit.tasks.loading import save_task_model
 from albertkit.tasks.registry import find_task
-from albertkit.tokenizer import AlbertTokenizer
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -38,38 +33,7 @@ MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]]
 IDS = torch.arange(18).view(3, 6) % 40 + 5
 
 
-def test_a_forward_pass_is_that_of_the_class(
-    folder: Folder, tmp_path: Path, model_class: type[PretrainedAlbert]
-) -> None:
-    source = folder(model_class)
-    export_onnx(source, tmp_path / "out")
-    ours, theirs = load_onnx(tmp_path / "out"), model_class.from_pretrained(source)
-    assert isinstance(ours, model_class)
-    given = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": IDS % 2}
-    if model_class is AlbertForMultipleChoice:
-        given = {name: values[None] for name, values in given.items()}
-    if model_class is AlbertForBeamQuestionAnswering:
-        given = {name: values[:2] for name, values in given.items()}
-        given["p_mask"] = (IDS[:2] % 5 == 0).long()
-    with torch.no_grad():
-        here, there = ours(**given), theirs(**given)
-    assert type(here) is type(there)
-    assert list(here) == list(there)
-    for name, values in there.items():
-        real = (
-            MASK.bool()
-            if isinstance(theirs, AlbertForQuestionAnswering)
-            else torch.ones(values.shape, dtype=torch.bool)
-        )
-        assert here[name].shape == values.shape
-        np.testing.assert_allclose(here[name][real], values[real], atol=3e-5, err_msg=name)
-        if isinstance(theirs, AlbertForQuestionAnswering):
-            assert (here[name][~real] == torch.finfo(torch.float32).min).all()
-    alone = ours(given["input_ids"], return_dict=False)
-    assert isinstance(alone, tuple)
-
-
-def test_what_only_the_class_can_do_is_refused_in_our_words(folder: Folder, tmp_path: Path) -> None:
+def test_what_only_the_class_can_do_is_refused_in_our_words(folder, tmp_path, slug_of):
     export_onnx(folder(AlbertForSequenceClassification), tmp_path / "out")
     model = load_onnx(tmp_path / "out")
     for asked in (
@@ -91,15 +55,11 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder: Folder, tmp_
         assert caught.value.slug == slug
     with pytest.raises(ConfigError, match="no input_ids"):
         model()
-    with pytest.raises(DataError) as caught:
-        model(IDS, MASK * 0)
-    assert caught.value.slug == "empty"
+    assert slug_of(model, IDS, MASK * 0) == "empty"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(
-    tmp_path: Path, make_model, tokenizer: AlbertTokenizer, precision: str
-) -> None:
+def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(tmp_path, make_model, tokenizer, precision):
     task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
     model = make_model(AlbertForSequenceClassification, **task.head())
     save_task_model(tmp_path / "own", model, tokenizer, task)
@@ -129,7 +89,7 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(
         served.find("passes", None)
 
 
-def test_a_pretrained_model_fills_masks_and_orders_sentences(folder: Folder, tmp_path: Path) -> None:
+def test_a_pretrained_model_fills_masks_and_orders_sentences(folder, tmp_path, slug_of):
     source = folder(AlbertForPreTraining)
     export_onnx(source, tmp_path / "onnx")
     assert is_onnx_folder(tmp_path / "onnx")
@@ -145,13 +105,11 @@ def test_a_pretrained_model_fills_masks_and_orders_sentences(folder: Folder, tmp
         theirs["sentence-order"](pair)["in_order"], abs=1e-5
     )
     assert list(load_pipelines(tmp_path / "onnx", device="meta")) == ["fill-mask", "sentence-order"]
-    with pytest.raises(AlbertKitError) as caught:
-        load_pipeline(tmp_path / "onnx", "embed")
-    assert caught.value.slug == "wrong-model"
+    assert slug_of(load_pipeline, tmp_path / "onnx", "embed") == "wrong-model"
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_a_sentence_encoder_gives_the_same_vectors(tmp_path: Path, make_model, tokenizer, normalize: bool) -> None:
+def test_a_sentence_encoder_gives_the_same_vectors(tmp_path, make_model, tokenizer, normalize):
     torch.manual_seed(0)
     encoder = SentenceEncoder(make_model(AlbertModel), tokenizer, "mean", 20, Projection(64, 24), normalize).eval()
     encoder.save_pretrained(tmp_path / "own")
@@ -167,7 +125,7 @@ def test_a_sentence_encoder_gives_the_same_vectors(tmp_path: Path, make_model, t
     np.testing.assert_allclose(pipelines["embed"](texts[0])["embedding"], ours[0], atol=1e-6)
 
 
-def test_an_encoder_alone_is_pooled_as_its_own_folder(folder: Folder, tmp_path: Path) -> None:
+def test_an_encoder_alone_is_pooled_as_its_own_folder(folder, tmp_path):
     source = folder(AlbertModel)
     export_onnx(source, tmp_path / "onnx")
     texts = ["the quick brown fox", "wizards"]
@@ -175,7 +133,7 @@ def test_an_encoder_alone_is_pooled_as_its_own_folder(folder: Folder, tmp_path: 
     np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
-def test_comparison_is_with_the_folder_it_came_from(folder: Folder, tmp_path: Path) -> None:
+def test_comparison_is_with_the_folder_it_came_from(folder, tmp_path):
     source = folder(AlbertForSequenceClassification)
     report = export_onnx(source, tmp_path / "onnx")
     found = compare_precision(tmp_path / "onnx")
@@ -188,7 +146,7 @@ def test_comparison_is_with_the_folder_it_came_from(folder: Folder, tmp_path: Pa
     assert caught.value.slug == "missing-file"
 
 
-def test_a_command_that_needs_weights_says_what_reads_an_exported_model(folder: Folder, tmp_path: Path) -> None:
+def test_a_command_that_needs_weights_says_what_reads_an_exported_model(folder, tmp_path):
     export_onnx(folder(AlbertForSequenceClassification), tmp_path / "onnx")
     with pytest.raises(AlbertKitError) as caught:
         AlbertForSequenceClassification.from_pretrained(tmp_path / "onnx")

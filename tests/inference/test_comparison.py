@@ -1,15 +1,15 @@
 """Comparison of an engine with fp32: what it counts, against numpy, and that a damaged engine is refused."""
 
-import json
-from pathlib import Path
+import copy
+from itertools import chain, islice
 
 import numpy as np
 import pytest
 import torch
 
 import albertkit
-from albertkit.cli import main
 from albertkit.config import AlbertConfig
+from albertkit.corpus.builtin import builtin_documents
 from albertkit.engines import load_engine, on_engine
 from albertkit.errors import AlbertKitError
 from albertkit.inference import comparison
@@ -19,46 +19,31 @@ from albertkit.tasks.loading import save_task_model
 from albertkit.tokenizer import AlbertTokenizer
 
 SIZES = dict(
-    vocab_size=300, embedding_size=32, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
+    embedding_size=32, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
     max_position_embeddings=64,
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    text = [sentence for _, document in zip(range(40), albertkit_documents(), strict=False) for sentence in document]
-    (folder / "text.txt").write_text("\n".join(text), encoding="utf-8")
-    albertkit.train_tokenizer([folder / "text.txt"], folder / "made", vocab_size=300)
-    return AlbertTokenizer.from_pretrained(folder / "made")
-
-
-def albertkit_documents():
-    from albertkit.corpus.builtin import builtin_documents
-
-    return builtin_documents()
-
-
 @pytest.fixture
-def pretrained(tmp_path: Path, tokenizer: AlbertTokenizer) -> Path:
+def pretrained(tmp_path, tokenizer):
     torch.manual_seed(0)
-    AlbertForPreTraining(AlbertConfig(**SIZES)).save_pretrained(tmp_path / "model", tokenizer)
+    AlbertForPreTraining(AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)).save_pretrained(
+        tmp_path / "model", tokenizer
+    )
     return tmp_path / "model"
 
 
 @pytest.fixture
-def classifier(tmp_path: Path, tokenizer: AlbertTokenizer) -> tuple[Path, Path]:
+def classifier(tmp_path, tokenizer):
     """A random classifier and examples labelled as it would: all right in fp32."""
-    task = albertkit.find_task("classify", albertkit.Columns(text="text", label="label")).with_changes(
-        labels=("a", "b", "c"), length=32
-    )
+    columns = albertkit.Columns(text="text", label="label")
+    task = albertkit.find_task("classify", columns).with_changes(labels=("a", "b", "c"), length=32)
     torch.manual_seed(1)
-    model = AlbertForSequenceClassification(AlbertConfig(**SIZES, foreign={"num_labels": 3})).eval()
+    config = AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES, foreign={"num_labels": 3})
+    model = AlbertForSequenceClassification(config).eval()
     save_task_model(tmp_path / "model", model, tokenizer, task)
     pipeline = albertkit.load_pipeline(tmp_path / "model", precision="fp32")
-    texts = [sentence for _, document in zip(range(20), albertkit_documents(), strict=False) for sentence in document][
-        :60
-    ]
+    texts = list(islice(chain.from_iterable(builtin_documents()), 60))
     rows = [f"{text}\t{pipeline(text)['label']}" for text in texts if "\t" not in text and '"' not in text]
     (tmp_path / "dev.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     return tmp_path / "model", tmp_path / "dev.tsv"
@@ -68,8 +53,6 @@ def damage(monkeypatch: pytest.MonkeyPatch, amount: float) -> None:
     """From now on engines are those of a model with noise in its weights."""
 
     def damaged(model, precision="auto"):
-        import copy
-
         model = copy.deepcopy(model)
         with torch.no_grad():
             for parameter in model.encoder_model.parameters():
@@ -79,7 +62,7 @@ def damage(monkeypatch: pytest.MonkeyPatch, amount: float) -> None:
     monkeypatch.setattr(comparison, "load_engine", damaged)
 
 
-def test_cosines_and_choices_are_those_of_numpy(pretrained: Path) -> None:
+def test_cosines_and_choices_are_those_of_numpy(pretrained):
     found = compare_precision(pretrained)
     model = AlbertForPreTraining.from_pretrained(pretrained)
     batches, _ = sample_batches(AlbertTokenizer.from_pretrained(pretrained), model.config)
@@ -98,7 +81,7 @@ def test_cosines_and_choices_are_those_of_numpy(pretrained: Path) -> None:
     assert not found.problems
 
 
-def test_a_damaged_engine_is_refused(pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_engine_is_refused(pretrained, monkeypatch):
     damage(monkeypatch, 0.7)
     found = compare_precision(pretrained)
     assert found.problems
@@ -107,7 +90,7 @@ def test_a_damaged_engine_is_refused(pretrained: Path, monkeypatch: pytest.Monke
     found.require(True, "")
 
 
-def test_labels_decide(classifier: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_decide(classifier, monkeypatch):
     found = compare_precision(*classifier)
     assert found.reference == 100
     assert found.loss == pytest.approx(100 * (1 - found.top1))
@@ -119,16 +102,15 @@ def test_labels_decide(classifier: tuple[Path, Path], monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("loss", "refused"), [(0.5, False), (0.51, True), (-3.0, False)])
-def test_half_a_point(loss: float, refused: bool) -> None:
+def test_half_a_point(loss, refused):
     made = Comparison("int8", "dev.tsv", 100, 0.5, 0.1, 0.5, "accuracy", 90.0, 90.0 - loss)
     assert bool(made.problems) is refused  # states do not count where labels do
 
 
-def test_the_command(pretrained: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["compare-precision", str(pretrained), "--json"])
-    assert json.loads(capsys.readouterr().out)["problems"] == []
+def test_the_command(pretrained, run_command, monkeypatch):
+    done = run_command("compare-precision", pretrained, "--json")
+    assert (done.status, done.json["problems"]) == (0, [])
     damage(monkeypatch, 0.7)
-    with pytest.raises(SystemExit, match="1"):
-        main(["compare-precision", str(pretrained)])
-    assert "same as fp32  no" in capsys.readouterr().out
+    done = run_command("compare-precision", pretrained)
+    assert done.status == 1
+    assert "same as fp32  no" in done.out

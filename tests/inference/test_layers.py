@@ -1,4 +1,4 @@
-"""What passes do, beside the hidden states, attentions and head of transformers' ALBERT and scikit-learn's distances."""
+"""Movement through the layers, compared with transformers' states, attentions and head, and scikit-learn's distances."""
 
 import json
 import math
@@ -12,7 +12,6 @@ from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity, paired_cosine_distances
 
 from albertkit.config import AlbertConfig
-from albertkit.errors import AlbertKitError
 from albertkit.inference.layers import look_inside, sample_texts, trace_layers
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
@@ -29,7 +28,7 @@ CONFIG = AlbertConfig(
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
+def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer")
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", *WORDS, ""]))
     return AlbertTokenizer.from_pretrained(folder)
@@ -55,8 +54,8 @@ def theirs(model: PretrainedAlbert, folder: Path, ids: list[int]) -> tuple[np.nd
     return states, torch.cat(output.attentions).double().numpy()
 
 
-def expected_passes(states: list[np.ndarray], attentions: list[np.ndarray]) -> dict[str, np.ndarray | float]:
-    """What `Passes` holds, one token and one pair of tokens after the other."""
+def expected_movement(states: list[np.ndarray], attentions: list[np.ndarray]) -> dict[str, np.ndarray | float]:
+    """Compute `LayerMovement`, one token and one pair of tokens after the other."""
     tokens = np.concatenate(states, 1)  # [L+1, T, H]
     steps = np.diff(tokens, axis=0)
     numbers = range(len(tokens))
@@ -73,21 +72,15 @@ def expected_passes(states: list[np.ndarray], attentions: list[np.ndarray]) -> d
     }  # fmt: skip
 
 
-SHARING = [
-    {},
-    {"num_hidden_groups": 2, "inner_group_num": 2},
-    {"num_hidden_groups": 4, "parameter_sharing": "ffn"},
-]
+SHARING = [{}, {"num_hidden_groups": 2, "inner_group_num": 2}, {"num_hidden_groups": 4, "parameter_sharing": "ffn"}]
 
 
 @pytest.mark.parametrize("changes", SHARING)
-def test_movement_is_that_of_transformers_states(
-    tokenizer: AlbertTokenizer, tmp_path: Path, changes: dict[str, object]
-) -> None:
+def test_movement_is_that_of_transformers_states(tokenizer, tmp_path, changes):
     model = drawn(AlbertModel, **changes)
     found = trace_layers(model, tokenizer, TEXTS)
     peer = [theirs(model, tmp_path, tokenizer.encode(text, special_tokens=True, mask_literal=True)) for text in TEXTS]
-    expected = expected_passes([states for states, _ in peer], [attention for _, attention in peer])
+    expected = expected_movement([states for states, _ in peer], [attention for _, attention in peer])
     assert len(found.step) == 4 * CONFIG.replace(**changes).inner_group_num
     for name, value in expected.items():
         np.testing.assert_allclose(getattr(found, name), value, atol=2e-6, err_msg=name)
@@ -95,20 +88,19 @@ def test_movement_is_that_of_transformers_states(
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_the_comparison_sees_other_weights(tokenizer: AlbertTokenizer, tmp_path: Path) -> None:
+def test_the_comparison_sees_other_weights(tokenizer, tmp_path):
     model = drawn(AlbertModel)
     found = trace_layers(model, tokenizer, TEXTS[:1])
     with torch.no_grad():
         model.encoder.albert_layer_groups[0].albert_layers[0].attention.key.weight[0, 0] += 0.1
-    expected = expected_passes(
-        *([part] for part in theirs(model, tmp_path, tokenizer.encode(TEXTS[0], special_tokens=True)))
-    )
+    peer = theirs(model, tmp_path, tokenizer.encode(TEXTS[0], special_tokens=True))
+    expected = expected_movement(*([part] for part in peer))
     for name in ("similarity", "norm", "step", "turn", "anisotropy", "entropy"):
         assert not np.allclose(getattr(found, name), expected[name], atol=2e-6), name
 
 
 @pytest.mark.parametrize("changes", SHARING)
-def test_one_text_token_by_token(tokenizer: AlbertTokenizer, tmp_path: Path, changes: dict[str, object]) -> None:
+def test_one_text_token_by_token(tokenizer, tmp_path, changes):
     model = drawn(AlbertForMaskedLM, **changes)
     text = "one [MASK] of a [MASK], run"
     found = look_inside(model, tokenizer, text)
@@ -133,9 +125,7 @@ def test_one_text_token_by_token(tokenizer: AlbertTokenizer, tmp_path: Path, cha
     with torch.no_grad():
         shares = peer.predictions(torch.tensor(states[1:], dtype=torch.float32)).softmax(-1)
         logits = peer(torch.tensor([ids])).logits[0].softmax(-1)
-    torch.testing.assert_close(
-        shares[-1], logits, atol=1e-6, rtol=0
-    )  # after the last pass it is the model's own answer
+    torch.testing.assert_close(shares[-1], logits, atol=1e-6, rtol=0)  # after the last layer: the model's own answer
     assert [mask["position"] for mask in found["predictions"]] == [2, 5]
     for mask in found["predictions"]:
         for of_pass, expected in zip(mask["passes"], shares[:, mask["position"], : tokenizer.vocab_size], strict=True):
@@ -146,7 +136,7 @@ def test_one_text_token_by_token(tokenizer: AlbertTokenizer, tmp_path: Path, cha
             torch.testing.assert_close(got, best.values / expected.sum(), atol=6e-5, rtol=0)
 
 
-def test_every_part_of_a_text_sees_other_weights(tokenizer: AlbertTokenizer) -> None:
+def test_every_part_of_a_text_sees_other_weights(tokenizer):
     model = drawn(AlbertForMaskedLM)
     before = look_inside(model, tokenizer, TEXTS[2])
     with torch.no_grad():
@@ -158,7 +148,7 @@ def test_every_part_of_a_text_sees_other_weights(tokenizer: AlbertTokenizer) -> 
     assert before["tokens"] == after["tokens"]
 
 
-def test_a_long_text_is_cut_and_that_is_said(tokenizer: AlbertTokenizer) -> None:
+def test_a_long_text_is_cut_and_that_is_said(tokenizer):
     model = drawn(AlbertModel)
     long = " ".join(WORDS * 4)
     found = look_inside(model, tokenizer, long, max_tokens=9)
@@ -171,7 +161,7 @@ def test_a_long_text_is_cut_and_that_is_said(tokenizer: AlbertTokenizer) -> None
     assert look_inside(drawn(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
 
 
-def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer: AlbertTokenizer) -> None:
+def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer):
     model = drawn(AlbertForSequenceClassification, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
     still = look_inside(model, tokenizer, TEXTS[0])
     model.train()
@@ -180,7 +170,7 @@ def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer: AlbertTokeniz
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
 
 
-def test_states_of_zero_have_no_direction_and_no_fault(tokenizer: AlbertTokenizer) -> None:
+def test_states_of_zero_have_no_direction_and_no_fault(tokenizer):
     model = drawn(AlbertModel)
     with torch.no_grad():
         for parameter in model.encoder.parameters():
@@ -190,25 +180,20 @@ def test_states_of_zero_have_no_direction_and_no_fault(tokenizer: AlbertTokenize
     json.dumps(look_inside(model, tokenizer, TEXTS[0]), allow_nan=False)
 
 
-def test_what_cannot_be_looked_at_is_answered_with_what_to_do(tokenizer: AlbertTokenizer) -> None:
-    def refused(slug: str, call: object, *arguments: object) -> None:
-        with pytest.raises(AlbertKitError) as caught:
-            call(*arguments)  # type: ignore[operator]
-        assert caught.value.slug == slug
-
+def test_texts_and_models_without_states_are_refused(tokenizer, slug_of):
     model = drawn(AlbertModel)
-    refused("bad-input", trace_layers, model, tokenizer, [])
-    refused("bad-input", trace_layers, model, tokenizer, ["one layer", " \n"])
-    refused("bad-input", look_inside, model, tokenizer, "")
-    refused("bad-value", look_inside, model, tokenizer, "one", 2)
-    refused("wrong-tokenizer", look_inside, drawn(AlbertModel, vocab_size=18), tokenizer, "one")
+    assert slug_of(trace_layers, model, tokenizer, []) == "bad-input"
+    assert slug_of(trace_layers, model, tokenizer, ["one layer", " \n"]) == "bad-input"
+    assert slug_of(look_inside, model, tokenizer, "") == "bad-input"
+    assert slug_of(look_inside, model, tokenizer, "one", 2) == "bad-value"
+    assert slug_of(look_inside, drawn(AlbertModel, vocab_size=18), tokenizer, "one") == "wrong-tokenizer"
     with torch.no_grad():
         model.encoder.embedding_hidden_mapping_in.weight[0, 0] = math.nan
-    refused("not-finite", look_inside, model, tokenizer, "one")
-    refused("not-finite", trace_layers, model, tokenizer, ["one"])
+    assert slug_of(look_inside, model, tokenizer, "one") == "not-finite"
+    assert slug_of(trace_layers, model, tokenizer, ["one"]) == "not-finite"
 
 
-def test_the_built_in_sample_is_english_prose() -> None:
+def test_the_built_in_sample_is_english_prose():
     texts = sample_texts(3)
     assert len(texts) == len(set(texts)) == 3
     assert all(len(text.split()) > 10 for text in texts)

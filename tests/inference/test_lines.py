@@ -4,12 +4,12 @@ import gzip
 import io
 import json
 import lzma
+import shlex
 
 import numpy as np
 import pytest
 
 import albertkit.inference.predict as predict_module
-from albertkit.cli import main
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.frame.rendering import to_terminal
 from albertkit.inference.asking import ask, flags_of, values_of
@@ -196,8 +196,6 @@ def test_cosines_are_those_of_the_pipeline(pretrained):
 @pytest.mark.parametrize("kind", CLASSES)
 def test_flags_are_what_a_person_would_type(folder, kind):
     """The flags that an error names make the example that the pipeline takes."""
-    import shlex
-
     pipeline = load_pipeline(folder(CLASSES[kind][0], **CLASSES[kind][1]), kind)
     words = shlex.split(flags_of(pipeline.example))
     parts = {
@@ -219,45 +217,32 @@ def test_flags_are_what_a_person_would_type(folder, kind):
         (["a"], [], ["b", "c"], ["d", "e"]),
     ],
 )
-def test_parts_that_do_not_belong_together(parts):
-    with pytest.raises(AlbertKitError) as caught:
-        values_of(*parts)
-    assert caught.value.slug == "bad-value"
+def test_parts_that_do_not_belong_together(parts, slug_of):
+    assert slug_of(values_of, *parts) == "bad-value"
 
 
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
-def command(capsys, *arguments):
-    """Exit status, standard output, standard error of `albertkit predict`."""
-    with pytest.raises(SystemExit) as ended:
-        main(["predict", *map(str, arguments)])
-    done = capsys.readouterr()
-    return ended.value.code, done.out, done.err
+def test_the_command_answers_on_the_spot(pretrained, run_command):
+    done = run_command("predict", pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json")
+    assert (done.status, done.err, done.out.count("\n")) == (0, "", 1)
+    assert [record["text"] for record in done.json["results"]] == ["the [MASK]", "[MASK] fox"]
+    pair = ("--text", "the fox", "--pair", "a dog", "--kind", "sentence-order")
+    assert "in order" in run_command("predict", pretrained, *pair).out
 
 
-def test_the_command_answers_on_the_spot(pretrained, capsys):
-    code, out, err = command(capsys, pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json")
-    assert (code, err, out.count("\n")) == (0, "", 1)
-    assert [record["text"] for record in json.loads(out)["results"]] == ["the [MASK]", "[MASK] fox"]
-    code, out, _ = command(capsys, pretrained, "--text", "the fox", "--pair", "a dog", "--kind", "sentence-order")
-    assert code == 0
-    assert "in order" in out
-
-
-def test_the_command_answers_a_file(pretrained, tmp_path, capsys):
+def test_the_command_answers_a_file(pretrained, tmp_path, run_command):
     (tmp_path / "in.txt").write_text("[MASK] fox\nno mask\na [MASK]\n")
-    code, out, err = command(capsys, pretrained, tmp_path / "in.txt", "--on-error", "skip")
-    assert code == 0
-    assert [json.loads(line)["line"] for line in out.splitlines()] == [1, 3]
-    assert "left out" in err
-    assert "line 2" in err
-    done = command(
-        capsys, pretrained, tmp_path / "in.txt", "--on-error", "skip", "--out", tmp_path / "out.jsonl", "--json"
-    )
-    printed = json.loads(done[1])
+    arguments = ("predict", pretrained, tmp_path / "in.txt", "--on-error", "skip")
+    done = run_command(*arguments)
+    assert done.status == 0
+    assert [json.loads(line)["line"] for line in done.out.splitlines()] == [1, 3]
+    assert "left out" in done.err
+    assert "line 2" in done.err
+    printed = run_command(*arguments, "--out", tmp_path / "out.jsonl", "--json").json
     assert (printed["examples"], len(printed["left_out"])) == (2, 1)
-    assert (tmp_path / "out.jsonl").read_text() == out
+    assert (tmp_path / "out.jsonl").read_text() == done.out
 
 
 @pytest.mark.parametrize(
@@ -272,8 +257,8 @@ def test_the_command_answers_a_file(pretrained, tmp_path, capsys):
         (["nowhere/at/all", "--text", "a"], "not-found"),
     ],
 )
-def test_mistakes_are_named_with_a_hint(pretrained, capsys, arguments, slug):
-    code, out, err = command(capsys, *(argument.format(model=pretrained) for argument in arguments))
-    assert (code, out) == (2, "")
-    assert f"error[{slug}]" in err
-    assert "hint: " in err
+def test_mistakes_are_named_with_a_hint(pretrained, run_command, arguments, slug):
+    done = run_command("predict", *(argument.format(model=pretrained) for argument in arguments))
+    assert (done.status, done.out) == (2, "")
+    assert f"error[{slug}]" in done.err
+    assert "hint: " in done.err

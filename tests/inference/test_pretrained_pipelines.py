@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.errors import DataError
 from albertkit.inference.loading import load_pipeline
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 
@@ -167,16 +167,12 @@ def test_objects_with_a_text_are_texts(folder):
     )
 
 
-def test_options_are_checked(folder):
+def test_options_are_checked(folder, slug_of):
     fill = load_pipeline(folder(AlbertForPreTraining))
     assert len(fill("[MASK]", top=3)["masks"][0]) == 3
     for options, slug in (({"top": 0}, "bad-value"), ({"top": 51}, "bad-value"), ({"tops": 3}, "bad-value")):
-        with pytest.raises(ConfigError) as caught:
-            fill("[MASK]", **options)
-        assert caught.value.slug == slug
+        assert slug_of(fill, "[MASK]", **options) == slug
 
 
-def test_a_model_without_the_head_cannot_say_the_order(folder):
-    with pytest.raises(CheckpointError) as caught:
-        load_pipeline(folder(AlbertForMaskedLM), "sentence-order")
-    assert caught.value.slug == "wrong-model"
+def test_a_model_without_the_head_cannot_say_the_order(folder, slug_of):
+    assert slug_of(load_pipeline, folder(AlbertForMaskedLM), "sentence-order") == "wrong-model"

@@ -71,26 +71,12 @@ def test_a_text_and_a_pair_have_transformers_answers(folder, tokenizer, problem)
 
 def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(folder, tokenizer):
     path = folder(AlbertForSequenceClassification, **COLOURS)
-    theirs, ours = (
-        transformers.pipeline("text-classification", model=str(path), top_k=None),
-        load_pipeline(path, precision="fp32"),
-    )
+    theirs = transformers.pipeline("text-classification", model=str(path), top_k=None)
+    ours = load_pipeline(path, precision="fp32")
     text = "seven old wizards brew strong potions"
     assert theirs.tokenizer(text)["input_ids"] == tokenizer.encode(text, special_tokens=True)
     expected = {row["label"]: row["score"] for row in theirs([text])[0]}
     assert ours(text)["probabilities"] == pytest.approx(expected, abs=5e-6)
-
-
-def test_a_classifier_that_differs_is_noticed(folder, tokenizer):
-    path = folder(AlbertForSequenceClassification, **COLOURS)
-    logits = of_transformers("AlbertForSequenceClassification", path, *ids_and_types(tokenizer, "the fox")).logits[0]
-    expected = pytest.approx(logits.softmax(-1).tolist(), abs=5e-6)
-    assert list(load_pipeline(path, precision="fp32")("the fox")["probabilities"].values()) == expected
-    model = AlbertForSequenceClassification.from_pretrained(path)
-    with torch.no_grad():
-        model.classifier.weight[0] *= 1.01
-    model.save_pretrained(path, tokenizer)
-    assert list(load_pipeline(path, precision="fp32")("the fox")["probabilities"].values()) != expected
 
 
 @pytest.mark.parametrize("problem", ["single_label_classification", "regression"])
@@ -179,9 +165,7 @@ def test_a_text_longer_than_the_model_is_tagged_to_its_end(folder, sentences):
     found = tag(text)
     assert len(found["tags"]) == len(found["words"]) > 200
     assert found["entities"][-1]["start"] > 0.9 * len(text)
-    alone = tag(
-        sentences[0]
-    )  # of a sentence at the start, and far from the end of its window, the context differs only
+    alone = tag(sentences[0])
     assert found["words"][: len(alone["words"])] == alone["words"]
 
 

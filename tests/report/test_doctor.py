@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from albertkit.errors import ConfigError, MachineError
+import albertkit
 from albertkit.model import attention
 from albertkit.report import doctor
 
@@ -97,7 +97,7 @@ def test_bf16_is_judged_as_auto_precision_judges_it():
 
 
 @pytest.mark.parametrize(
-    ("flags", "vendor", "said"),
+    ("flags", "vendor", "words"),
     [
         ("avx512_bf16", "AuthenticAMD", "in hardware"),
         ("avx512_bf16 amx_bf16", "GenuineIntel", "in hardware"),
@@ -106,9 +106,9 @@ def test_bf16_is_judged_as_auto_precision_judges_it():
         ("", "AuthenticAMD", "not known"),
     ],
 )
-def test_what_is_said_of_bf16(monkeypatch, flags, vendor, said):
+def test_bf16_in_words(monkeypatch, flags, vendor, words):
     monkeypatch.setattr(doctor, "_proc_fields", lambda path: {"flags": flags, "vendor_id": vendor})
-    assert machine_facts()["bf16 on the CPU"] == said
+    assert machine_facts()["bf16 on the CPU"] == words
 
 
 def test_a_cuda_device_is_described(monkeypatch):
@@ -188,13 +188,17 @@ def test_markdown_is_tables_that_do_not_name_the_home_folder(monkeypatch):
     assert "\x1b" not in shown
 
 
-def test_a_copy_that_is_not_installed_says_so(installed):
-    with pytest.raises(MachineError) as error:
-        doctor.examine()
-    assert error.value.slug == "not-installed"
+def test_a_copy_that_is_not_installed_is_refused(installed, slug_of):
+    assert slug_of(doctor.examine) == "not-installed"
 
 
-def test_markdown_and_json_at_once_are_refused():
-    with pytest.raises(ConfigError) as error:
-        doctor.doctor(markdown=True, json=True)
-    assert error.value.slug == "conflicting-options"
+def test_the_command_prints_one_object_or_plain_tables(run_command):
+    done = run_command("doctor", "--json")
+    assert done.json["albertkit"] == albertkit.__version__
+    assert {row["name"] for row in done.json["packages"]} >= {"torch", "numpy", "sentencepiece", "jinja2"}
+    assert done.status == any(problem["fatal"] for problem in done.json["problems"])
+    assert done.err == ""
+    assert "sentencepiece" in run_command("doctor").out
+    assert "\x1b" not in run_command("doctor").out
+    done = run_command("doctor", "--json", "--markdown")
+    assert (done.status, "error[conflicting-options]" in done.err) == (2, True)

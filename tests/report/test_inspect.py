@@ -48,7 +48,7 @@ def test_berts_are_counted_as_transformers_counts_them():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_sharing_is_counted_as_a_model_of_it_has_parameters(size: str):
+def test_every_sharing_is_counted_as_a_model_of_it_has_parameters(size):
     row = next(row for row in sizes() if row["name"] == size)
     for sharing, changes in SHARINGS.items():
         with torch.device("meta"):
@@ -67,7 +67,7 @@ def test_sharing_costs_what_the_papers_fourth_table_says():
 @pytest.mark.parametrize(
     "name", ["AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM", "AlbertForSequenceClassification"]
 )
-def test_parts_of_a_folder_add_up_to_the_model(tmp_path: Path, name: str, sharing: str):
+def test_parts_of_a_folder_add_up_to_the_model(tmp_path, name, sharing):
     groups = 1 if sharing == "all" else 3
     model = getattr(classes, name)(TINY.replace(parameter_sharing=sharing, num_hidden_groups=groups))
     model.save_pretrained(tmp_path)
@@ -105,7 +105,7 @@ def allocated(model: torch.nn.Module, length: int) -> int:
         ({"num_hidden_groups": 3, "parameter_sharing": "ffn"}, 64),
     ],
 )
-def test_memory_to_read_is_what_torch_allocates(changes: dict, length: int):
+def test_memory_to_read_is_what_torch_allocates(changes, length):
     config = TINY.replace(**{"hidden_size": 64, "intermediate_size": 256, "max_position_embeddings": 256, **changes})
     model = classes.AlbertModel(config).eval()
     counted = memory(config, model.num_parameters(), length)
@@ -145,7 +145,7 @@ def test_a_model_stands_beside_the_published_ones():
     assert compared_sizes(config, 20)[1]["forward_flops_per_token"] < rows["BERT-base"]["forward_flops_per_token"]
 
 
-def test_a_run_is_inspected_by_its_best_model(tmp_path: Path):
+def test_a_run_is_inspected_by_its_best_model(tmp_path):
     (tmp_path / "run.toml").write_text("steps = 3\n")
     with pytest.raises(AlbertKitError) as caught:
         inspect_folder(tmp_path)
@@ -166,7 +166,7 @@ def test_a_run_is_inspected_by_its_best_model(tmp_path: Path):
     assert inspect_folder(tmp_path / "best").run is None
 
 
-def test_weights_that_do_not_fit_the_configuration_are_said(tmp_path: Path):
+def test_weights_that_do_not_fit_the_configuration_are_said(tmp_path):
     model = classes.AlbertModel(TINY)
     model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
@@ -176,7 +176,7 @@ def test_weights_that_do_not_fit_the_configuration_are_said(tmp_path: Path):
     assert "config.json asks for" in problem
 
 
-def test_a_table_for_people_and_json_for_programs(tmp_path: Path, run_command):
+def test_a_table_for_people_and_json_for_programs(tmp_path, run_command):
     config = TINY.replace(parameter_sharing="ffn", num_hidden_groups=3)
     classes.AlbertForPreTraining(config).save_pretrained(tmp_path)
     (tmp_path / "provenance.json").write_text('{"store": "0f0f", "length": 24, "seed": 123456}')
@@ -197,7 +197,7 @@ def test_a_table_for_people_and_json_for_programs(tmp_path: Path, run_command):
     assert len(run_command("inspect", "--json").json["sizes"]) == 8
 
 
-def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path: Path):
+def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path):
     def refused(path: Path, slug: str, hint: str, **options: int):
         with pytest.raises(AlbertKitError) as caught:
             inspect_folder(path, **options)
@@ -221,7 +221,7 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path: Path):
     refused(tmp_path / "old", "bad-value", "--length 40", length=0)
 
 
-def test_torch_is_not_imported(tmp_path: Path):
+def test_torch_is_not_imported(tmp_path):
     classes.AlbertForMaskedLM(TINY).save_pretrained(tmp_path)
     code = "import sys; from albertkit.cli.commands import inspect; inspect(sys.argv[1]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)

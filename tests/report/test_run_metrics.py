@@ -87,10 +87,8 @@ def test_what_is_no_number_is_nan_and_what_is_absent_is_left_out():
     assert metrics.series("step", "masked_lm_loss")[0] == [1, 2]
 
 
-def test_missing_and_foreign_files_are_refused(tmp_path):
-    with pytest.raises(DataError) as missing:
-        read_metrics(tmp_path)
-    assert missing.value.slug == "not-found"
+def test_missing_and_foreign_files_are_refused(tmp_path, slug_of):
+    assert slug_of(read_metrics, tmp_path) == "not-found"
     (tmp_path / "metrics.jsonl").write_text("step,loss\n1,2\n")
     with pytest.raises(DataError) as broken:
         read_metrics(tmp_path)

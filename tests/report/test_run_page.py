@@ -41,6 +41,27 @@ def checkpoint(run, step, **more):
 
 
 @pytest.fixture
+def words_of(harmless):
+    """`words_of(run)`: the text of the page that is written about a run; nothing in it runs or comes from outside."""
+    return lambda run: harmless(write_run_report(run).report.read_text(encoding="utf-8")).words
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """Leave pictures out, which take a second each."""
+
+    def missing(*_args, **_kwargs):
+        raise MissingExtraError.of("matplotlib", "report", "drawing a curve")
+
+    monkeypatch.setattr(page, "run_svgs", missing)
+
+
+def check_all(parts, text):
+    """Check that a text has all parts."""
+    assert [part for part in parts if part not in text] == []
+
+
+@pytest.fixture
 def pretraining(tmp_path, records):
     """An unfinished pretraining."""
     run = tmp_path / "pre"
@@ -95,16 +116,16 @@ def test_an_unfinished_pretraining_reports_what_there_is(pretraining, harmless):
     made = write_run_report(pretraining)
     assert (made.kind, made.finished, made.step, made.notes) == ("pretraining", False, 1200, ())
     words = harmless(made.report.read_text(encoding="utf-8")).words
-    for expected in (
+    check_all([
         "Unfinished: recorded up to step 1,200 of 5,000.", "newest checkpoint is of step 900", "--resume",
         "unigram baseline 6.700", "30.0%", "27.2% to 32.9%", "updates skipped 3", "store 0f0f",
         "1,200 steps · 4.9 M tokens", "weights in int8", "albertkit evaluate",
         "best evaluation step 1,200: masked lm loss 3.9",
         "attention 4,288", "5000", "threads 2", "checkpoints/",
-    ):  # fmt: skip
-        assert expected in words, expected
+    ], words)  # fmt: skip
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_finished_run_is_not_called_unfinished(pretraining, harmless):
     save_model(pretraining / "final", README__md=CARD)
     made = write_run_report(pretraining)
@@ -120,46 +141,47 @@ def test_a_fine_tuning_shows_scores_classes_and_examples(finetuning, tmp_path, h
     assert not (finetuning / "report.html").exists()
     html = made.report.read_text(encoding="utf-8")
     words = harmless(html).words
-    for expected in (
+    check_all([
         "accuracy, dev 0.8000 95%: 0.7100 to 0.8900", "f1 0.7500", "matthews correlation undefined", "rows cut 1,234",
         "up 0.9000 0.7000 0.7875 1,500", "down 3 1 up · 1,500", "Begun again: learning rate 2e-05: all `up`",
         "in Seoul place now", "8 A 75.0% B 25.0%", "20261122", "task mine", "accuracy on dev", "classification loss",
         "best evaluation step 60: accuracy 0.8000", f"albertkit predict {finetuning}",
-    ):  # fmt: skip
-        assert expected in words, expected
+    ], words)  # fmt: skip
     assert "value" not in words.split("Results on dev")[1].split("By class")[0]
     assert html.count("<svg") == 4  # curve and scatter plot, wide and narrow
     assert re.search(r'--share: 0.750">3</td>', html)
 
 
-def test_examples_are_shown_with_their_texts(finetuning, harmless):
+@pytest.mark.usefixtures("without_pictures")
+def test_examples_are_shown_with_their_texts(finetuning, words_of):
     write(finetuning / "dev/examples.jsonl", [
         {"id": "1", "label": "up", "probabilities": {"up": 0.9}, "texts": [EVIL, "its pair"], "gold": "down"},
         {"id": "2", "value": 3.14159, "texts": ["so much"], "gold": "3.8"},
         {"id": "3", "nbest": [{"text": "Ada", "probability": 0.5}], "texts": ["c" * 5000, "Who?"], "gold": "Ada / Lovelace"},
     ])  # fmt: skip
-    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
-    for expected in (
+    words = words_of(finetuning)
+    check_all([
         f"1 {EVIL} its pair up 90.0% Label: down", "so much Prediction: 3.142 Label: 3.8",
         f"{'c' * 600}… Who? Ada 50.0% Label: Ada / Lovelace",
-    ):  # fmt: skip
-        assert expected in words, expected
+    ], words)  # fmt: skip
     assert "Seoul" not in words  # what older runs left is not shown besides
     assert "worst" not in words
 
 
-def test_wrong_predictions_stand_before_examples_that_nobody_chose(finetuning, harmless):
+@pytest.mark.usefixtures("without_pictures")
+def test_wrong_predictions_stand_before_examples_that_were_not_chosen(finetuning, words_of):
     right, wrong = (
         {"id": n, "label": "up", "probabilities": {"up": 0.9}, "texts": [n], "gold": g} for n, g in ("1u", "2d")
     )
     write(finetuning / "dev/examples.jsonl", [right])
     write(finetuning / "dev/errors.jsonl", [wrong])
-    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    words = words_of(finetuning)
     places = [words.index(text) for text in ("the most confident mistakes first", "Label: d", "not chosen", "Label: u")]
     assert places == sorted(places)
 
 
-def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path, harmless):
+@pytest.mark.usefixtures("without_pictures")
+def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path, words_of):
     run = tmp_path / "seeds"
     for seed, value in (("seed-2", 0.6), ("seed-10", 0.9)):
         shutil.copytree(finetuning, run / seed)
@@ -172,36 +194,38 @@ def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path
     read = read_run(run)
     assert list(read.seeds.items()) == [("seed-2", 0.6), ("seed-10", 0.9), ("seed-11", None)]
     assert read.attempt == run / "seed-10" / "retry-1"
-    words = harmless(write_run_report(run).report.read_text(encoding="utf-8")).words
-    for expected in ("seed-2 0.6000", "seed-10 0.9000", "seed-11 unfinished", "of the best seed", "lr 6.67e-06"):
-        assert expected in words, expected
+    words = words_of(run)
+    check_all(("seed-2 0.6000", "seed-10 0.9000", "seed-11 unfinished", "of the best seed", "lr 6.67e-06"), words)
 
 
-def test_answers_and_captions_are_shown_where_they_are(finetuning, harmless):
+@pytest.mark.usefixtures("without_pictures")
+def test_answers_and_captions_are_shown_where_they_are(finetuning, words_of):
     write(
         finetuning / "dev/nbest_predictions.json",
         {"q1": [{"text": "no", "probability": 0.1}, {"text": "", "probability": 0.6}]},
     )
-    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    words = words_of(finetuning)
     assert "q1 (no answer) 60.0% no 10.0%" in words
     shutil.rmtree(finetuning / "dev")
     captions = [{"key": "clip 1", "caption": "a red | ring <b>", "references": ["a *blue* ring", "another"]}]
     write(finetuning / "results.json", {"metric": "cider", "cider": 1.5, "examples": captions})
-    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    words = words_of(finetuning)
     assert "clip 1 a red | ring <b> Label: a *blue* ring" in words
 
 
-def test_many_classes_show_their_most_frequent_mistakes(finetuning, harmless):
+@pytest.mark.usefixtures("without_pictures")
+def test_many_classes_show_their_most_frequent_mistakes(finetuning, words_of):
     counts = [[0] * 20 for _ in range(20)]
     counts[3][4], counts[5][5] = 17, 99
     write(
         finetuning / "results.json",
         {"metric": "f1", "f1": 0.1, "confusion": {"names": [f"c{n}" for n in range(20)], "counts": counts}},
     )
-    words = harmless(write_run_report(finetuning).report.read_text(encoding="utf-8")).words
+    words = words_of(finetuning)
     assert "Most frequent mistakes label predicted as times c3 c4 17 " in words
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetuning, harmless):
     for run, names in (
         (pretraining, ["best", "checkpoints", "metrics.jsonl"]),
@@ -217,7 +241,7 @@ def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetunin
     assert "there is no checkpoint yet" in words
 
 
-def test_torn_and_broken_files_are_said(finetuning, harmless):
+def test_torn_and_broken_files_are_named(finetuning, harmless):
     with open(finetuning / "metrics.jsonl", "a") as stream:
         stream.write('\n{"event": "step", "st')
     write(finetuning / "results.json", '{"metric": "acc')
@@ -261,6 +285,7 @@ def test_no_text_of_a_stranger_becomes_markup(finetuning, harmless, tmp_path):
         harmless(html.replace("&lt;script&gt;", "<script>", 1))
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_links_that_lead_out_of_a_run_are_not_followed(finetuning, tmp_path, harmless):
     write(tmp_path / "secret" / "predictions.jsonl", [{"id": "1", "probabilities": {"SECRET": 1.0}}])
     write(tmp_path / "secret.json", {"metric": "SECRET", "SECRET": 0.5})
@@ -289,7 +314,8 @@ KEYS = st.sampled_from(
 TABLES = st.dictionaries(KEYS, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_size=3), max_size=8)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("without_pictures")
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     results=TABLES,
     lines=st.lists(TABLES, max_size=4),
@@ -297,11 +323,7 @@ TABLES = st.dictionaries(KEYS, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_si
     records=st.lists(TABLES, max_size=2),
     kind=st.sampled_from(["pair_task", "threshold_from", "x"]),
 )
-def test_whatever_files_hold_there_is_a_page(tmp_path, monkeypatch, harmless, results, lines, state, records, kind):
-    def missing(*_args, **_kwargs):
-        raise MissingExtraError.of("matplotlib", "report", "drawing a curve")
-
-    monkeypatch.setattr(page, "run_svgs", missing)  # pictures have tests of their own, and take their time
+def test_whatever_files_hold_there_is_a_page(tmp_path, words_of, results, lines, state, records, kind):
     run = tmp_path / "any"
     shutil.rmtree(run, ignore_errors=True)
     write(run / "results.json", results)
@@ -312,19 +334,20 @@ def test_whatever_files_hold_there_is_a_page(tmp_path, monkeypatch, harmless, re
     )
     write(run / "checkpoints/step-1/training_state.json", state)
     write(run / "dev/predictions.jsonl", records)
-    harmless(write_run_report(run).report.read_text(encoding="utf-8"))
+    words_of(run)
 
 
 @pytest.mark.parametrize("values", [[1e300, -1e300], [math.nan] * 3, [10**300], [True], ["x"], [0.0]])
-def test_curves_of_strange_numbers(finetuning, harmless, values):
+def test_curves_of_strange_numbers(finetuning, words_of, values):
     records = [{"event": event, "step": 10**n, "a_loss": v, "b": v, "learning_rate": v, "tokens": v}
                for n, v in enumerate(values) for event in ("step", "eval")]  # fmt: skip
     write(finetuning / "metrics.jsonl", records)
     write(finetuning / "results.json", {"metric": "b", "pairs": [[value, value] for value in values]})
-    harmless(write_run_report(finetuning).report.read_text(encoding="utf-8"))
+    words_of(finetuning)
 
 
-def test_deep_files_are_said_to_be_unreadable(finetuning, harmless):
+@pytest.mark.usefixtures("without_pictures")
+def test_deep_files_are_reported_as_unreadable(finetuning, harmless):
     write(finetuning / "results.json", '{"a":' * 100_000)
     write(finetuning / "best/provenance.json", {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}})
     made = write_run_report(finetuning)
@@ -332,8 +355,9 @@ def test_deep_files_are_said_to_be_unreadable(finetuning, harmless):
     assert any(note.startswith("results.json cannot be read") for note in made.notes)
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("broken", ['{"a":' * 100_000, "[1]", '{"length": ' + "9" * 5000 + "}", '{"length": "long"}'])
-def test_a_model_with_broken_papers_is_no_fault_of_the_page(finetuning, harmless, broken):
+def test_a_model_with_broken_provenance_does_not_stop_the_page(finetuning, harmless, broken):
     write(finetuning / "best/provenance.json", broken)
     made = write_run_report(finetuning)
     harmless(made.report.read_text(encoding="utf-8"))
@@ -353,7 +377,8 @@ def test_what_is_no_run_is_refused(tmp_path, pretraining):
     assert not list(tmp_path.glob("*.html"))
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_command_names_the_page(pretraining, run_command):
     assert f"report    {pretraining / 'report.html'}" in run_command("report", pretraining).out
-    said = run_command("report", pretraining, "--out", pretraining / "other.html", "--json").json
-    assert (said["report"], said["finished"], said["step"]) == (str(pretraining / "other.html"), False, 1200)
+    printed = run_command("report", pretraining, "--out", pretraining / "other.html", "--json").json
+    assert (printed["report"], printed["finished"], printed["step"]) == (str(pretraining / "other.html"), False, 1200)

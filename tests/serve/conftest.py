@@ -50,7 +50,7 @@ def _sentences(count: int, seed: int = 0, longest: int = 30) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     """Return the folder of each model by its name."""
     place = tmp_path_factory.mktemp("models")
     tokenizer = train_tokenizer(_sentences(400, 1, 12), place / "tokenizer", 56)
@@ -173,7 +173,7 @@ def _read(process: "subprocess.Popen[str]", lines: list[dict[str, Any]]) -> None
 
 
 @pytest.fixture(scope="session")
-def services() -> Iterator[Callable[..., Running]]:
+def services():
     """`services(*arguments, key=None)`: a service that all tests share, started once, and again after a test that ended it."""
     started: dict[Any, Running] = {}
     with ExitStack() as stack:
@@ -188,12 +188,12 @@ def services() -> Iterator[Callable[..., Running]]:
 
 
 @pytest.fixture(scope="session")
-def service(folders: dict[str, Path], services: Callable[..., Running]) -> Running:
+def service(folders, services):
     """All models in one service."""
     return services(*folders.values())
 
 
 @pytest.fixture(scope="session")
-def texts() -> list[str]:
+def texts():
     """200 of 1 to 10 words, at most 50 tokens."""
     return _sentences(200, longest=10)

@@ -83,18 +83,6 @@ def test_a_killed_worker_loses_no_request(sturdy, texts):
     assert sturdy.metric("albertkit_queue_tokens") == 0
 
 
-def test_a_request_that_a_killed_worker_had_is_computed_by_the_next(sturdy):
-    worker = sturdy.worker
-    worker.suspend()
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(sturdy.post, "/fill-mask", {"texts": ["the [MASK] fox"] * 200})
-        sturdy.wait_until(lambda: sturdy.metric("albertkit_queue_tokens") > 0)
-        worker.kill()
-        answer = asked.result(PATIENCE)
-    assert answer.status_code == 200
-    assert len(answer.json()["results"]) == 200
-
-
 def test_a_key(sturdy):
     for key, works in (("secret", True), ("other", False)):
         client = openai.OpenAI(base_url=f"{sturdy.url}/v1", api_key=key, max_retries=0)

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import sys
 
 import pytest
 
@@ -13,7 +14,7 @@ from albertkit.serve.observing import PlainFormatter, log_to_stderr
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.reading import check_shape, read_body
 from albertkit.serve.refusals import ServiceError
-from albertkit.serve.requests import ClassifyRequest, EmbeddingsRequest
+from albertkit.serve.schemas import ClassifyRequest, EmbeddingsRequest
 
 JSON = {"Content-Type": "application/json"}
 LONG = {"texts": "fox [MASK] " * 60}
@@ -244,3 +245,39 @@ def test_requests_are_logged_to_files_and_where_asked(monkeypatch, is_terminal, 
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal, raising=False)
     log_to_stderr(level)
     assert logging.getLogger("albertkit.serve.observing").isEnabledFor(logging.INFO) == shown
+
+
+def test_compiling_is_logged_as_json(capsys):
+    """On a machine that has just been installed the front compiles, which the command line prints as a plain line."""
+    log = logging.getLogger("albertkit.jit")
+    log.addHandler(logging.StreamHandler(sys.stderr))
+    log_to_stderr()
+    log.info("compiling loops")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "compiling loops"
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_option(run_command):
+    shown = run_command("serve", "--help").out
+    for flag in ("--host", "--port", "--api-key-file", "--batch-tokens", "--timeout", "--max-upload-megabytes"):
+        assert flag in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slug"),
+    [
+        ((), "bad-command-line"),
+        (("model", "--host", "0.0.0.0"), "not-allowed"),
+        (("model", "--timeout", "0"), "bad-value"),
+        (("model", "--api-key-file", "no-such-file"), "not-found"),
+        (("no-such-model",), "not-found"),
+    ],
+)
+def test_mistakes_are_reported_without_a_traceback(run_command, monkeypatch, arguments, slug):
+    monkeypatch.delenv("ALBERTKIT_API_KEY", raising=False)
+    done = run_command("serve", *arguments, "--port", "0")
+    assert done.status == 2
+    assert done.err.startswith(f"error[{slug}]")

@@ -1,11 +1,16 @@
-"""The worker alone: what it gives up."""
+"""The worker alone: videos that it gives up, and int8, which it serves only where it agrees with fp32."""
 
 import threading
 import time
 
 import pytest
 
-from albertkit.errors import DataError
+from albertkit.engines.fused import lacking
+from albertkit.errors import AlbertKitError, DataError
+from albertkit.inference.comparison import Comparison
+from albertkit.serve import worker
+from albertkit.serve.options import ServeOptions
+from albertkit.serve.protocol import Start
 from albertkit.serve.worker import _at_most
 
 
@@ -27,3 +32,23 @@ def test_a_video_that_takes_too_long_is_given_up():
     with _at_most(0.05):
         pass
     time.sleep(0.1)  # nothing comes afterwards
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_int8_that_disagrees(folders, monkeypatch, force):
+    if reason := lacking("int8"):
+        pytest.skip(reason)
+    asked = []
+
+    def disagreeing(model, *, precision):
+        asked.append((model, precision))
+        return Comparison(precision, "text", 1, 0.5, 0.1)
+
+    monkeypatch.setattr(worker, "compare_precision", disagreeing)
+    start = Start({"one": str(folders["classify"])}, ServeOptions((), precision="int8", device="cpu", force=force))
+    if force:
+        assert "one" in worker._load(start)
+    else:
+        with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
+            worker._load(start)
+    assert asked == [(str(folders["classify"]), "int8")]

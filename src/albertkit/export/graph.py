@@ -1,4 +1,4 @@
-"""An ONNX graph under construction, in fp32: nodes in the order they run, every parameter stored once.
+"""Construct an ONNX graph in fp32: nodes in the order they run, every parameter stored once.
 
 Values are names. T tokens, I inputs and O outputs of a linear layer, V tokens, E numbers of an embedding.
 
@@ -34,7 +34,7 @@ class Output(NamedTuple):
 
 
 class Graph:
-    """Nodes, and the numbers they use.
+    """Collect nodes, and the numbers they use.
 
     Args:
         parameters: The model's, by name. A `Parameter` is one initializer, however many layers use it.
@@ -105,7 +105,7 @@ class Graph:
         return self.exact_linear(values, layer, inputs)
 
     def exact_linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
-        """As `linear`, in fp32 whatever the precision of the graph: the few outputs at the end of a head."""
+        """Apply a linear layer in fp32, whatever the precision of the graph: the few outputs at the end of a head."""
         return self.add("Gemm", values, self.store(*self.weight(layer, inputs)), *self.bias(layer, inputs), transB=1)
 
     def bias(self, layer: nn.Linear, inputs: slice | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Every class of model as an ONNX graph: transformers' inputs and outputs, the arithmetic of `model/encoder.py`.
+"""Build every class of model as an ONNX graph: transformers' inputs and outputs, the arithmetic of `model/encoder.py`.
 
 B rows of S places, T = B·S tokens, E embedding, H hidden, A heads of width D, C labels, V vocabulary; K starts, M ends of each.
 Tokens stay [T, H] all the way, and are laid out in rows only where they attend to each other.
@@ -51,7 +51,7 @@ def build(graph: Graph, model: PretrainedAlbert | SentenceEncoder) -> onnx.Model
 
 @dataclass(frozen=True)
 class Rows:
-    """The input, and values that every part of the graph needs.
+    """Name the input, and values that every part of the graph needs.
 
     Attributes:
         ids: int64 [B, S].
@@ -264,7 +264,7 @@ def _beams(g: Graph, model: AlbertForBeamQuestionAnswering) -> dict[str, Output]
 
 
 def _end_logits(g: Graph, model: AlbertForBeamQuestionAnswering, hidden: str, start_index: str, rows: Rows) -> str:
-    """Return logits [B, K, S]. The layer that reads a state beside the state at a start is two products: K times less to do."""
+    """Return logits [B, K, S]. The layer over a state and the state at a start is two products: K times less to do."""
     head, size = model.end_logits, model.config.hidden_size
     of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)  # [B, S, 1, H]
     chosen = g.add("Gather", hidden, g.add("Add", g.add("Unsqueeze", rows.starts, g.ints(1)), start_index))  # [B, K, H]

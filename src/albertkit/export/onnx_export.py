@@ -31,7 +31,7 @@ PRECISIONS = ("fp32", "int8")
 _TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that is above 1
 _CARRIED = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
 _PRODUCTS = ("MatMulInteger", "Gemm", "MatMul")
-_ONE_FILE = 2_000_000_000  # bytes that a protobuf file can hold; the numbers of a larger model go beside it
+_ONE_FILE = 2_000_000_000  # bytes that a protobuf file can hold; the numbers of a larger model go into a second file
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ExportReport(Result):
         target: The folder.
         model_class: Class of the model.
         precision: fp32 or int8.
-        megabytes: Size of `model.onnx` and, of a large model, what lies beside it; 1,000,000 bytes each.
+        megabytes: Size of `model.onnx` and, of a large model, `model.onnx.data`; 1,000,000 bytes each.
         products: How many matrix products of each kind the graph has.
         max_abs_difference: The largest difference of two numbers of the outputs.
         agreement: Comparison with the model in fp32.
@@ -77,7 +77,7 @@ class ExportReport(Result):
 
 @takes(ExportOnnxOptions)
 def export_onnx(options: ExportOnnxOptions) -> ExportReport:
-    """Write a model as `model.onnx`, with its configuration, tokenizer and task beside it; see `ExportOnnxOptions`.
+    """Write a model as `model.onnx`, with its configuration, tokenizer and task; see `ExportOnnxOptions`.
 
     Raises:
         CheckpointError: doubtful, exists, not-expressible, wrong-model, and what loading raises.
@@ -136,21 +136,21 @@ def count_products(model: "onnx.ModelProto") -> dict[str, int]:
 
 def _load(folder: Path) -> PretrainedAlbert | SentenceEncoder:
     if is_captioner_folder(folder):
-        raise CheckpointError(
-            "not-expressible", f"`{folder}` holds a captioner", "captioners are run by `albertkit caption predict`"
-        )
+        hint = "captioners are run by `albertkit caption predict`"
+        raise CheckpointError("not-expressible", f"`{folder}` holds a captioner", hint)
     return SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
 
 
 def _write(graph: "onnx.ModelProto", folder: Path) -> None:
     import onnx
 
-    beside = graph.ByteSize() > _ONE_FILE
-    onnx.save(graph, folder / ONNX_FILE, save_as_external_data=beside, location=f"{ONNX_FILE}.data" if beside else None)
+    is_large = graph.ByteSize() > _ONE_FILE
+    location = f"{ONNX_FILE}.data" if is_large else None
+    onnx.save(graph, folder / ONNX_FILE, save_as_external_data=is_large, location=location)
 
 
 def _carry(folder: Path, model: PretrainedAlbert | SentenceEncoder, out: Path) -> None:
-    """Copy what belongs to the model beside its weights."""
+    """Copy the files of the model other than its weights."""
     for file in sorted({file for pattern in _CARRIED for file in folder.glob(pattern)}):
         shutil.copy2(file, out / file.name)
     name = "AlbertModel" if isinstance(model, SentenceEncoder) else type(model).__name__

@@ -1,10 +1,10 @@
-"""The same graph in int8: matrices and the table of words as int8, activations quantised row by row when the model runs.
+"""Construct the same graph in int8: matrices and the table of words as int8, activations quantised row by row at run time.
 
 T tokens, I inputs and O outputs of a linear layer, V tokens.
 
 A scale for every row of activations, and not one for the whole batch as in ONNX Runtime's own `quantize_dynamic`: trained ALBERTs
 have tokens with numbers far above all others, whose scale would leave the other tokens a few steps (onnxruntime #11701), and a
-text's result would depend on the texts beside it. MatMulInteger takes one zero point, which is a constant here, and the scales
+text's result would depend on its batch. MatMulInteger takes one zero point, which is a constant here, and the scales
 multiply its result. Processor time of base, 1 x 128, one Zen 4 core: 42 ms, with one scale 39, or 37 where ONNX Runtime fuses
 that; fp32 116.
 
@@ -31,7 +31,7 @@ _TINY = 1e-20  # the scale of a row of zeros
 
 
 class QuantizedGraph(Graph):
-    """As `Graph`, with matrices in int8: a scale for each output, and for each row of the table of words.
+    """Construct a graph with matrices in int8: a scale for each output, and for each row of the table of words.
 
     The few outputs at the end of a head, positions, segments, norms and biases stay fp32: 0.3 MB of base.
     """
@@ -61,7 +61,7 @@ class QuantizedGraph(Graph):
         return self.add("Add", self._product(values, self.add("Transpose", integers), scales), self.parameter(bias))
 
     def activation(self, values: str, name: str) -> str:
-        """As `Graph.activation`; its result is quantised as what it is."""
+        """Apply an activation, and note the least value of its result for quantising."""
         found = super().activation(values, name)
         self._lowest[found] = _LOWEST[name]
         return found

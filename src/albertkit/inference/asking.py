@@ -19,7 +19,7 @@ from albertkit.tasks.options import PredictCommandOptions
 
 @dataclass(frozen=True)
 class Answers:
-    """What was asked, and what the model says.
+    """Values and their answers.
 
     Attributes:
         model: Folder or name.
@@ -40,7 +40,7 @@ class Answers:
     similarity: list[list[float]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what was not asked for is left out."""
+        """Return plain values for JSON; what was not asked for is left out."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
@@ -56,19 +56,7 @@ def ask(
     precision: Precision = "auto",
     device: str = "auto",
 ) -> Answers:
-    """Answer a few values.
-
-    Args:
-        model: As `load_pipeline`; no captioner.
-        texts: A value each; or the one text that the questions are about.
-        pairs: The second text of each.
-        questions: About the text.
-        choices: Of the one question.
-        kind: As `load_pipeline`.
-        top: Guesses or probabilities to keep, as `top_options`.
-        precision: As `load_engine`.
-        device: As `load_pipeline`.
-    """
+    """Answer a few values, built from their parts as `PredictCommandOptions` describes them."""
     values = values_of(texts, pairs, questions, choices)
     pipeline = text_pipeline(model, kind, precision, device)
     try:
@@ -126,13 +114,13 @@ def _print_notes(notes: Sequence[str]) -> None:
 def values_of(
     texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], choices: Sequence[str]
 ) -> list[Any]:
-    """The values that pipelines take, from their parts."""
+    """Build the values that pipelines take from their parts."""
     if pairs and (questions or choices):
-        raise ConfigError("bad-value", "a --pair beside a --question or --choice", "leave one of them out")
+        raise ConfigError("bad-value", "--pair cannot be combined with --question or --choice", "leave one of them out")
     if choices:
         if len(texts) > 1 or len(questions) > 1:
-            told = f"choices for {len(questions)} questions about {len(texts)} texts"
-            raise ConfigError("bad-value", told, "name one --question, and at most one --text")
+            fact = f"choices for {len(questions)} questions about {len(texts)} texts"
+            raise ConfigError("bad-value", fact, "name one --question, and at most one --text")
         parts = {"context": texts, "question": questions}
         return [{**{name: part[0] for name, part in parts.items() if part}, "choices": list(choices)}]
     if questions:
@@ -141,15 +129,14 @@ def values_of(
         return [{"question": question, "context": texts[0]} for question in questions]
     if pairs:
         if len(pairs) != len(texts):
-            raise ConfigError(
-                "bad-value", f"{len(pairs)} --pair for {len(texts)} --text", "name a --pair for every --text"
-            )
+            fact = f"{len(pairs)} --pair for {len(texts)} --text"
+            raise ConfigError("bad-value", fact, "name a --pair for every --text")
         return list(zip(texts, pairs, strict=True))
     return list(texts)
 
 
 def flags_of(value: Any) -> str:
-    """A value as a person would type it: the other direction of `values_of`."""
+    """Return the flags of a value: the other direction of `values_of`."""
     if isinstance(value, str):
         value = (value,)
     if not isinstance(value, dict):

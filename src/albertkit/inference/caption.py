@@ -1,4 +1,4 @@
-"""The pipeline of a captioner: files of video to captions. Clips are no sequences and share no batch with others."""
+"""Caption files of video. Clips are no sequences and share no batch with others."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -11,11 +11,7 @@ from albertkit.inference.pipeline import check_options
 
 
 class CaptionPipeline:
-    """Captions of videos.
-
-    Args:
-        captioner: Any captioner with a backbone.
-    """
+    """Caption videos with any captioner that has a backbone."""
 
     kind = "caption"
     options = tuple(field.name for field in fields(GenerationSettings))
@@ -27,7 +23,7 @@ class CaptionPipeline:
         self.precision, self.notes = "fp32", ()
 
     def __call__(self, videos: str | Path | Sequence[str | Path], **options: Any) -> Any:
-        """`captions` of each video, the best first: `text`, `score`, `log_probability`.
+        """Return `captions` of each video, the best first: `text`, `score`, `log_probability`.
 
         Args:
             videos: One file or a list.

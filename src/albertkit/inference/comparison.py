@@ -52,10 +52,8 @@ LEAST_COSINE = 0.99  # mean over tokens, where there are no labels
 LEAST_TOP1 = 0.97
 _LEAST_LOGIT = -1e29  # logits below this only say that a place is not allowed
 _NARROW = 16  # rows of fewer numbers say little by their direction: those of a batch are one vector
-_SEQUENCES, _AT_ONCE = (
-    64,
-    8,
-)  # sequences whose outputs are compared number by number; of all lengths, so rows are padded
+_SEQUENCES = 64  # whose outputs are compared number by number
+_AT_ONCE = 8  # of all lengths, so rows are padded
 _LONGEST = 128  # tokens of a sequence of the sample
 _MASKED = 7  # every seventh token, as in pretraining
 _BATCH_TOKENS = 8192
@@ -91,12 +89,12 @@ class Comparison(Result):
 
     @property
     def loss(self) -> float | None:
-        """Points that the metric loses; negative if it gains."""
+        """Return the points that the metric loses; negative if it gains."""
         return None if self.reference is None or self.found is None else self.reference - self.found
 
     @property
     def problems(self) -> list[str]:
-        """Why it should not be used; empty if it may."""
+        """Return why it should not be used; empty if it may."""
         if self.loss is not None:
             if not math.isfinite(self.loss):
                 return [f"{self.metric} is {self.found}, in fp32 {self.reference}"]
@@ -109,7 +107,7 @@ class Comparison(Result):
 
     @property
     def exit_status(self) -> int:
-        """1 if the form should not be used."""
+        """Return 1 if the form should not be used."""
         return 1 if self.problems else 0
 
     def facts(self) -> dict[str, Any]:
@@ -290,7 +288,7 @@ def sample_batches(tokenizer: AlbertTokenizer | None, config: AlbertConfig) -> t
     """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""
     most = min(_LONGEST, config.max_position_embeddings)
     if tokenizer is None:
-        return _batches(_random_pairs(config.vocab_size, most), config), "random pieces"
+        return _batches(_random_pairs(config.vocab_size, most), config), "random tokens"
     texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
     encoded = [tokenizer.encode(text) for text in texts]
     rows = []

@@ -156,16 +156,16 @@ def _predictions(
     with torch.inference_mode():
         logits = head(states[1:, places].to(model.device, model.dtype)).double().cpu()
     best = logits[..., : tokenizer.vocab_size].softmax(-1).topk(min(TOP, tokenizer.vocab_size))
+    ids_of, shares_of = best.indices.numpy(), best.values.numpy()
+
+    def guesses(numbers: np.ndarray, shares: np.ndarray) -> list[dict[str, Any]]:
+        pairs = zip(numbers.tolist(), shares.tolist(), strict=True)
+        return [{"piece": tokenizer.id_to_piece(i), "probability": round(p, DIGITS)} for i, p in pairs]
+
     return [
         {
             "position": place,
-            "passes": [
-                [
-                    {"piece": tokenizer.id_to_piece(i), "probability": round(p, DIGITS)}
-                    for i, p in zip(*of_layer, strict=True)
-                ]
-                for of_layer in zip(best.indices[:, n].tolist(), best.values[:, n].tolist(), strict=True)
-            ],
+            "passes": [guesses(*of_layer) for of_layer in zip(ids_of[:, n], shares_of[:, n], strict=True)],
         }
         for n, place in enumerate(places)
     ]
@@ -175,11 +175,11 @@ def _plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return [S, L+1, 2] and the shares of the variance, 0 where nothing moves."""
     from sklearn.decomposition import PCA
 
-    passes, tokens, width = states.shape
+    count, tokens, width = states.shape
     pca = PCA(n_components=2, svd_solver="full")
     with np.errstate(invalid="ignore"):
         points = pca.fit_transform(states.reshape(-1, width).numpy())
-    return points.reshape(passes, tokens, 2).swapaxes(0, 1), np.nan_to_num(pca.explained_variance_ratio_)
+    return points.reshape(count, tokens, 2).swapaxes(0, 1), np.nan_to_num(pca.explained_variance_ratio_)
 
 
 def _rounded(values: Tensor | np.ndarray) -> Any:

@@ -1,4 +1,4 @@
-"""Which pipeline a folder is."""
+"""Load the pipeline of a folder."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def load_pipeline(
     device: str = "auto",
     exits: str | None = None,
 ) -> Any:
-    """A folder as what it was made for.
+    """Load a folder as the pipeline it was trained for.
 
     Args:
         model: A checkpoint folder, a run, a folder of sentence-transformers, a captioner, or `org/name` of the hub.
@@ -82,7 +82,7 @@ def load_pipeline(
     if pipeline is None:
         can = BY_TASK[task.kind].kind if task else "embed"
         raise CheckpointError(
-            "wrong-model", f"`{model}`, an {type(loaded).__name__}, cannot {kind or 'answer anything'}",
+            "wrong-model", f"`{model}` ({type(loaded).__name__}) has no head for {kind or 'any task'}",
             f"it can {can}; other kinds need a model fine-tuned for them: albertkit finetune",
         )  # fmt: skip
     return pipeline
@@ -99,17 +99,17 @@ def _leaving_early(pipeline: Any, path: Path, rule: str) -> Any:
 def load_pipelines(
     model: str | Path, *, precision: Precision = "auto", device: str = "auto", exits: str | None = None
 ) -> dict[str, Any]:
-    """Everything a folder can be asked, over one set of weights and one engine.
+    """Load every pipeline of a folder, over one set of weights and one engine.
 
     Args:
         model: As `load_pipeline`.
         precision: As `load_engine`.
         device: As `load_pipeline`; or meta: the weights are let go of. Such pipelines know `parse`, `features` and `results`,
             for a process that leaves `outputs` to another one. Not for captioners.
-        exits: As `load_pipeline`; models that have no exits make all passes.
+        exits: As `load_pipeline`; models without exits run all layers.
 
     Returns:
-        Kind to pipeline; what the folder was made for comes first.
+        Kind to pipeline; what the folder was trained for comes first.
     """
     path = local_folder(model)
     if exits is not None and (path / EXITS).exists():
@@ -126,15 +126,15 @@ def load_pipelines(
     loaded.to(place)
     if task is not None:
         return {BY_TASK[task.kind].kind: _pipeline(None, task, loaded, tokenizer, precision)}
+    last: list[Pipeline] = []
     if isinstance(loaded, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
         engine = load_engine(loaded, precision)
-        found = [_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
-        return {pipeline.kind: pipeline for pipeline in found if pipeline is not None}
-    length = min(128, loaded.config.max_position_embeddings)  # as of a checkpoint read as a sentence encoder
-    embed = Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)
-    kinds = ("fill-mask", "sentence-order")
-    found = [_pipeline(kind, None, loaded, tokenizer, embed.engine) for kind in kinds]
-    return {pipeline.kind: pipeline for pipeline in [*found, embed] if pipeline is not None}
+    else:
+        length = min(128, loaded.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
+        last = [Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)]
+        engine = last[0].engine
+    found = [_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
+    return {pipeline.kind: pipeline for pipeline in [*found, *last] if pipeline is not None}
 
 
 def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
@@ -154,7 +154,7 @@ def _pipeline(
     tokenizer: AlbertTokenizer,
     precision: Precision | Engine,
 ) -> Pipeline | None:
-    """The pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
+    """Return the pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
     if task is not None:
         made = BY_TASK[task.kind]
         return made(task, model, tokenizer, precision) if kind in (None, made.kind) else None
@@ -173,7 +173,7 @@ def _captioner(path: Path, device: str) -> Any:
 
 
 def task_of(model: PretrainedAlbert) -> Task | None:
-    """The task of a fine-tuned model that has no `task.json`, such as a converted one; None for a pretrained model.
+    """Return the task of a fine-tuned model without `task.json`, such as a converted one; None for a pretrained model.
 
     Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's beam head as in SQuAD 2.
     """

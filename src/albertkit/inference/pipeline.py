@@ -35,7 +35,7 @@ class Pipeline(ABC, Generic[Input]):
 
     Attributes:
         kind: What it does; one of `KINDS`.
-        options: What `results` may be told besides, by name.
+        options: Names of the options of `results`.
         model: The heads over the engine.
         precision: What is computed in.
         notes: What the engine fell back from, and why.

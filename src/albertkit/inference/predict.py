@@ -42,14 +42,14 @@ from albertkit.tasks.texts import TextTask
 
 CHUNK = 4096  # examples read, computed and written at a time: enough to sort by length, little enough to hold
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_FILES = {".json", ".txt", ".parquet"}  # names that nobody gives to a folder
+_FILES = {".json", ".txt", ".parquet"}  # names that are not meant as folders
 _JSON = ("jsonl", "ndjson", "json")
 _TABLES = ("csv", "tsv", "parquet", "pq")
 
 
 @dataclass(frozen=True)
 class PredictReport(CommandResult):
-    """The outcome of `predict`.
+    """Report of `predict`.
 
     Attributes:
         written: Where the predictions are; empty for standard output.
@@ -198,7 +198,7 @@ def _predict(options: PredictOptions) -> PredictReport:
 
 @dataclass
 class _Counts:
-    """How many rows were answered, and how many of them were not read to their end."""
+    """Count the rows that were answered, and those of them that were not read to their end."""
 
     examples: int = 0
     truncated: int = 0
@@ -275,7 +275,7 @@ def text_pipeline(model: str | Path, kind: str | None, precision: Precision, dev
 
 
 def _rows_of(task: Task, file: Path, split: str, bad_rows: BadRows, with_columns: bool) -> Iterator[Row]:
-    """The examples of a task's file; if wanted, with the values of all columns."""
+    """Yield the examples of a task's file; if wanted, with the values of all columns."""
     if with_columns and isinstance(task, TextTask):
         pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, whole=True)
         return (Row(number, example, columns) for number, (example, columns) in enumerate(pairs, 1))
@@ -334,7 +334,7 @@ def _line_writer(stream: IO[str]) -> Callable[[Result, Row], None]:
 
 
 def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Result, Row], None]:
-    """A function that writes the columns of a row, `prediction`, and for one class a text its `probability`."""
+    """Return a function that writes the columns of a row, `prediction`, and for one class a text its `probability`."""
     assert isinstance(task, TextTask)
     table = csv.writer(stream, delimiter=separator, lineterminator="\n")
     added = ["prediction", *(["probability"] if task.kind == "classification" else [])]
@@ -357,7 +357,7 @@ def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Resu
 
 @contextmanager
 def _writer(path: Path | None) -> Iterator[IO[str]]:
-    """A file that appears whole at the end, or standard output."""
+    """Open a file that appears whole at the end, or standard output."""
     if path is None:
         yield sys.stdout
     else:

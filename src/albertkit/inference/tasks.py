@@ -114,8 +114,8 @@ class Classify(TaskPipeline):
             return ()
         other = sum((example.pair is None) == self._reads_pairs for example in inputs)
         many = "" if len(inputs) == 1 else f"{other:,} of {len(inputs):,} times "
-        told = "pairs of texts, asked about one alone" if self._reads_pairs else "single texts, asked about a pair"
-        return (f"{many}trained on {told}",) if other else ()
+        fact = "pairs of texts, asked about one alone" if self._reads_pairs else "single texts, asked about a pair"
+        return (f"{many}trained on {fact}",) if other else ()
 
 
 class Score(Classify):

@@ -35,15 +35,16 @@ BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
 @dataclass(frozen=True)
 class Examination(Result):
-    """What was found.
+    """Report of this machine and this installation.
 
     Attributes:
         albertkit: Its version.
         python: Its version, implementation and executable.
         platform: The system.
         machine: Cores, memory and the CPU's abilities.
-        packages: Of the core: name, installed, required, status.
-        extras: Name to whether it is complete, its packages, and how to install it.
+        packages: Of the core: name, installed (version or None), required, status ("ok", "missing", "too old", "too new",
+            "unreadable").
+        extras: Name to whether it is complete, its packages, and the install line if it is not.
         torch: What torch can use here.
         compiler: The C++ compiler of torch.compile.
         folders: Where files are written.
@@ -145,7 +146,7 @@ def as_markdown(result: Result) -> str:
 
 
 def examine(markdown: bool = False) -> Examination:
-    """Return everything that can be known without loading a model."""
+    """Examine everything that can be known without loading a model."""
     try:
         version, requirements = importlib.metadata.version("albertkit"), importlib.metadata.requires("albertkit")
     except importlib.metadata.PackageNotFoundError:
@@ -177,16 +178,7 @@ def examine(markdown: bool = False) -> Examination:
 
 
 def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Compare what is installed with what is required.
-
-    Args:
-        requirements: As package metadata states them, extras as markers: `matplotlib>=3.9; extra == 'report'`.
-
-    Returns:
-        The core packages, each with `name`, `installed` (version or None), `required` and `status` ("ok", "missing",
-        "too old", "too new", "unreadable"); and by extra: `complete`, its `packages`, and the `install` line if it
-        is not complete.
-    """
+    """Compare installed packages with requirements as metadata states them: the core's, and those of each extra by name."""
     try:
         from packaging.requirements import Requirement
     except ImportError:
@@ -210,7 +202,7 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
 
 
 def _extras_named(marker: str) -> list[str]:
-    """The extras a marker speaks of: `python_version < "3.12" and extra == "report"` gives report."""
+    """Return the extras of a marker: `python_version < "3.12" and extra == "report"` gives report."""
     quoted = marker.replace("'", '"')
     return [part.split('"')[1] for part in quoted.split("extra ==")[1:]]
 
@@ -236,9 +228,10 @@ def _check(requirement: Any) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Cores, memory and the CPU's name and abilities. What the system does not tell is None."""
+    """Return cores, memory and the CPU's name and abilities; None where the system does not list them."""
     cpu = _proc_fields("/proc/cpuinfo")
     flags = (cpu.get("flags") or cpu.get("Features") or "").split()
+    is_intel = cpu.get("vendor_id") == "GenuineIntel"
     memory = _proc_fields("/proc/meminfo")
     total = _kibibytes(memory.get("MemTotal"))
     if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
@@ -253,16 +246,12 @@ def machine() -> dict[str, Any]:
         "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags] if flags else None,
         "native_bf16": any(flag in flags for flag in BF16_FLAGS) if flags else None,
         # As `engines.processor.faster_bf16`, which explains it; that module needs torch.
-        "faster_bf16": _faster_bf16(flags, cpu.get("vendor_id", "")) if flags else None,
+        "faster_bf16": ("amx_bf16" in flags or ("avx512_bf16" in flags and not is_intel)) if flags else None,
     }
 
 
-def _faster_bf16(flags: list[str], vendor: str) -> bool:
-    return "amx_bf16" in flags or ("avx512_bf16" in flags and vendor != "GenuineIntel")
-
-
 def _proc_fields(path: str) -> dict[str, str]:
-    """The first value of every `name: value` line; empty where there is no such file."""
+    """Return the first value of every `name: value` line; empty where there is no such file."""
     fields: dict[str, str] = {}
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -288,13 +277,13 @@ def _first_line(*paths: str) -> str:
 
 
 def _container_memory() -> int | None:
-    """The memory limit of the container, cgroup version 2 or 1; None where there is none."""
+    """Return the memory limit of the container, cgroup version 2 or 1; None where there is none."""
     text = _first_line("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     return int(text) if text.isdigit() else None
 
 
 def _usable_cores() -> int | None:
-    """Cores this process may use: by affinity, and by the container's quota of processor time."""
+    """Count the cores this process may use, by affinity and by the container's quota of processor time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = _first_line("/sys/fs/cgroup/cpu.max").split()
     if cores and len(quota) == 2 and quota[0].isdigit():
@@ -303,7 +292,7 @@ def _usable_cores() -> int | None:
 
 
 def torch_details() -> dict[str, Any]:
-    """What torch can use here; `error` with the reason if it cannot be imported."""
+    """Return what torch can use here; `error` with the reason if it cannot be imported."""
     try:
         import torch
     except Exception as error:  # a broken binary raises OSError, a clash with numpy anything
@@ -335,14 +324,14 @@ def torch_details() -> dict[str, Any]:
 
 
 def compiler() -> dict[str, Any]:
-    """The C++ compiler that torch.compile would call ($CXX, else g++, on macOS clang++) and Python's headers."""
+    """Find the C++ compiler that torch.compile would call ($CXX, else g++, on macOS clang++) and Python's headers."""
     command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     header = Path(sysconfig.get_path("include")) / "Python.h"
     return {"command": command, "path": shutil.which(command.split()[0]), "python_headers": header.is_file()}
 
 
 def folder(name: str, path: Path) -> dict[str, Any]:
-    """Whether a file can be made in a folder, or in the nearest one above it that is there, and the space left."""
+    """Test whether a file can be made in a folder, or in the nearest one above it that exists, and measure its free space."""
     existing = next(place for place in (path, *path.absolute().parents) if place.is_dir())
     try:
         with tempfile.TemporaryFile(dir=existing):
@@ -356,7 +345,7 @@ def folder(name: str, path: Path) -> dict[str, Any]:
 
 
 def problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is wrong, worst first: each with the `fact`, a `hint` that works, and whether it is `fatal` to the core."""
+    """List the problems, worst first: each with its `fact`, a `hint` that works, and whether it is `fatal` to the core."""
     found = []
     for package in facts["packages"]:
         if package["status"] != "ok":

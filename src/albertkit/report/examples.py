@@ -1,4 +1,4 @@
-"""Examples with what a model made of them, as panels: filled-in masks, and dev predictions that a run kept."""
+"""Show examples with a model's predictions, as panels: filled-in masks, and dev predictions that a run kept."""
 
 import json
 import re
@@ -13,18 +13,12 @@ WORD_START = "▁"  # SentencePiece's mark
 MOST = 6  # examples
 GUESSES = 4  # of each
 LONGEST = 600  # characters of a text
-WORST, FIRST = (
-    "Its worst predictions on dev, the most confident mistakes first.",
-    "The first examples of dev, not chosen.",
-)
+WORST = "Its worst predictions on dev, the most confident mistakes first."
+FIRST = "The first examples of dev, not chosen."
 
 
 def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
-    """Return a panel for each sentence with filled-in masks.
-
-    Args:
-        examples: `text` with `[MASK]` in it, `answer`, and `predictions`: pairs of token and probability, best first.
-    """
+    """Return a panel for each example: `text` with `[MASK]`, `answer`, and `predictions`, pairs of token and probability."""
     panels = [_filled_mask(example) for example in examples]
     note = "An ellipsis marks a token that goes on with a word; ✓ is what the text has."
     sections: list[Section] = [Text("", "Masks filled in"), *panels, Text(note, tone="muted")]
@@ -81,10 +75,8 @@ def _records(run: RunFolder, file: Any) -> list[dict[str, Any]]:
 def _prediction(record: dict[str, Any]) -> Panel | None:
     """Return a prediction, with the texts and the label where the run kept them."""
     words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
-    kept = record.get("texts")
-    texts: list[Section] = (
-        [Text(_short(text)) for text in kept if isinstance(text, str)] if isinstance(kept, list) else []
-    )
+    kept = record.get("texts") if isinstance(record.get("texts"), list) else []
+    texts: list[Section] = [Text(_short(text)) for text in kept if isinstance(text, str)]
     value = numbers({"value": record.get("value")}).get("value")
     if isinstance(words, list) and isinstance(entities, list):
         texts.append(Text(list(_entities(" ".join(map(str, words)), entities))))
@@ -110,9 +102,8 @@ def _captions(examples: Any) -> list[Panel]:
     """Return the captions that a captioner's results hold, with the first reference of each."""
     found = []
     for example in examples[:MOST] if isinstance(examples, list) else []:
-        caption, references = (
-            (example.get(key) for key in ("caption", "references")) if isinstance(example, dict) else (0, 0)
-        )
+        example = example if isinstance(example, dict) else {}
+        caption, references = example.get("caption"), example.get("references")
         if isinstance(caption, str) and isinstance(references, list):
             labels = [_label(str(reference)) for reference in references[:1]]
             found.append(Panel([Text(_short(caption)), *labels], str(example.get("key", ""))))

@@ -21,7 +21,7 @@ from albertkit.weights_file import ENCODER, WEIGHTS, count_parts, read_header
 
 @dataclass(frozen=True)
 class Sizes(Result):
-    """How large every published ALBERT and BERT is.
+    """Sizes of every published ALBERT and BERT.
 
     Attributes:
         sizes: Rows of `albertkit.report.sizes.sizes`.
@@ -90,17 +90,15 @@ class Inspection(Result):
         length, state = self.flops["length"], self.training or {}
         known = {f"trained {name}": state[name] for name in ("step", "tokens", "seconds") if name in state}
         card = {"model card": "README.md" if self.card else "none"}
+        computing = {
+            "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
+            "pretraining step": f"{_flops(self.flops['train_per_token'])}, 15 % of the tokens predicted",
+        }
         return [
             Facts({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
             Facts({name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True),
             Facts(self._counted(), "parameters"),
-            Facts(
-                {
-                    "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
-                    "pretraining step": f"{_flops(self.flops['train_per_token'])}, 15 % of the tokens predicted",
-                },
-                f"computing, a token in a sequence of {length}",
-            ),
+            Facts(computing, f"computing, a token in a sequence of {length}"),
             Facts(self._memory(), "memory"),
             Facts(self.tokenizer or {"kind": "none"}, "tokenizer"),
             Facts({name: str(value) for name, value in flatten(self.provenance).items()} | known | card, "provenance"),
@@ -129,14 +127,12 @@ class Inspection(Result):
         rows = []
         for row in self.compared:
             saved = f"{row['saved']:.1%}" if row["saved"] else None
-            rows.append(
-                [row["name"], row["parameters"], row["unshared"], saved, _flops(row["forward_flops_per_token"])]
-            )
+            flops = _flops(row["forward_flops_per_token"])
+            rows.append([row["name"], row["parameters"], row["unshared"], saved, flops])
         columns = ["", "parameters", "unshared", "sharing saves", "forward"]
         title = f"compared with others, a token in a sequence of {self.flops['length']}"
-        return Table(
-            columns, rows, title, "encoder and pooler; unshared: with weights of its own for every layer", strong=0
-        )
+        note = "encoder and pooler; unshared: with weights of its own for every layer"
+        return Table(columns, rows, title, note, strong=0)
 
 
 @takes(InspectOptions)
@@ -154,13 +150,7 @@ def inspect(options: InspectOptions) -> Result:
 
 
 def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:
-    """Return everything that is known about a model without loading its weights.
-
-    Args:
-        source: A checkpoint folder, or a run: its `best/`, else its `final/`.
-        length: Tokens of the sequences that FLOPs and memory are counted for. Default: the length it was trained with,
-            else what it reads, at most 512.
-    """
+    """Return everything that is known about a model or run without loading weights; arguments as `InspectOptions`."""
     folder = local_folder(_checked_path(Path(source)))
     config = AlbertConfig.from_pretrained(folder)
     provenance = _json_if_there(folder / "provenance.json")
@@ -216,11 +206,8 @@ def _checked_path(path: Path) -> Path:
     foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
     is_prefix = path.suffix == ".index" or path.with_name(f"{path.name}.index").exists()
     if is_prefix or (foreign and not (path / WEIGHTS).exists()):
-        raise CheckpointError(
-            "wrong-kind",
-            f"`{path}` is a TensorFlow checkpoint",
-            f"convert it first: albertkit convert {path} FOLDER",
-        )
+        hint = f"convert it first: albertkit convert {path} FOLDER"
+        raise CheckpointError("wrong-kind", f"`{path}` is a TensorFlow checkpoint", hint)
     return path
 
 

@@ -21,7 +21,7 @@ MUCH_UNKNOWN = 0.1  # of the tokens: what is measured is then no text that the m
 TEXT_SHOWN = 160  # characters of each text
 MOST_NUMBERS = 16  # rows or columns; in more cells than that numbers would not be legible
 
-COLUMNS = (
+COLUMNS = [
     "layer",
     "cos to before",
     "cos to last",
@@ -30,7 +30,7 @@ COLUMNS = (
     "length",
     "cos of tokens",
     "entropy (lowest, highest head)",
-)
+]
 READING = (
     "Layer 0 is the embedding. Step: as a multiple of the state's length; turn: cosine of a step with the one before; tokens: "
     "two different ones; entropy of attention: of looking at all tokens alike."
@@ -75,14 +75,7 @@ class LayerReport(Result):
 def draw_layers(
     model: str | Path, out: str | Path, texts: Sequence[str] = (), length: int | None = None
 ) -> LayerReport:
-    """Run texts through a model and write a page of what each application of the layer did.
-
-    Args:
-        model: Checkpoint folder, run, or `org/name` of the hub.
-        out: HTML file.
-        texts: What to read. Default: a sample of the built-in English text.
-        length: Tokens of a text at most. Default: 128.
-    """
+    """Run texts, by default built-in English ones, through a model and write a page of what each application of the layer did."""
     page = check_page_file(out)
     folder = local_folder(model)
     loaded = load_model(folder)
@@ -106,14 +99,7 @@ def layers_in_words(config: AlbertConfig) -> str:
 
 
 def layer_page(title: str, layers: LayerMovement, facts: Sequence[str], texts: Sequence[str] = ()) -> str:
-    """Return the page as HTML without any outside resource.
-
-    Args:
-        title: The model's name.
-        layers: What was measured.
-        facts: The line below the title.
-        texts: What was read.
-    """
+    """Return the page as HTML without any outside resource; `facts` are the line below the title."""
     footer = (
         "Averages over all tokens, special ones included; entropy in shares of that of looking at all "
         f"{layers.tokens / layers.texts:.0f} tokens of a text alike. The same movement is drawn in figure 1 of the ALBERT paper."
@@ -187,22 +173,13 @@ def _pair(svgs: Sequence[str], title: str, caption: str) -> tuple[str, str, str,
 
 
 def similarity_svgs(similarity: Sequence[Sequence[float]]) -> list[str]:
-    """Draw the cosine of every state with every other, 0 (the embedding) to L, wide and narrow.
-
-    Args:
-        similarity: [L+1][L+1].
-    """
+    """Draw the cosines [L+1][L+1] of every state with every other, 0 (the embedding) to L, wide and narrow."""
     label = "Cosine between the states after any two layers"
     return _heat_svgs(similarity, "similarity", label, ("after layer", "after layer"), first=0)
 
 
 def entropy_svgs(entropy: Sequence[Sequence[float]], uniform: float) -> list[str]:
-    """Draw the entropy of every head in every layer, as a share of that of looking everywhere alike.
-
-    Args:
-        entropy: [L][A], nats.
-        uniform: Nats.
-    """
+    """Draw the entropy [L][A] of every head in every layer, as a share of `uniform`, that of looking everywhere alike."""
     shares = [[value / uniform for value in heads] for heads in entropy]
     return _heat_svgs(shares, "entropy", "Entropy of attention by layer and head", ("head", "in layer"), first=1)
 
@@ -237,14 +214,10 @@ def movement_svgs(layers: LayerMovement) -> list[str]:
 def _heat_svgs(
     values: Sequence[Sequence[float]], name: str, label: str, axes: tuple[str, str], first: int
 ) -> list[str]:
-    """Draw cells of one colour, fainter where the value is lower: the page's own background shows through, light or dark.
+    """Draw cells [rows][columns] of one colour, fainter where the value is lower: 0 is invisible, 1 and above full.
 
-    Args:
-        values: [rows][columns]; 0 is invisible, 1 and above full.
-        name: Of the picture.
-        label: What it shows.
-        axes: Names of the columns and of the rows.
-        first: Number of the first row; columns begin at 0 if rows do, else at 1.
+    The page's own background shows through, light or dark. `axes` are the names of columns and rows, `first` is the number
+    of the first row; columns begin at 0 if rows do, else at 1.
     """
     rows, columns = len(values), len(values[0])
 

@@ -1,4 +1,4 @@
-"""What a training leaves in its folder, read as far as it is there: a run may be unfinished, damaged, or a stranger's."""
+"""Read what a training leaves in its folder: a run may be unfinished, damaged, or a stranger's."""
 
 import json
 import tomllib
@@ -13,7 +13,7 @@ from albertkit.training.metrics import METRICS_FILE, RunMetrics, number_or_nan, 
 
 LARGEST = 256_000_000  # bytes of a file that is read
 _LAST_STEP = 10**12  # a larger one is no step, and no place on an axis
-_DEEPEST, _MOST_ITEMS, _MOST_LETTERS = 6, 100_000, 2_000  # of what is read: beyond it nobody looks
+_DEEPEST, _MOST_ITEMS, _MOST_LETTERS = 6, 100_000, 2_000  # of what is shown
 
 # A setting that only this kind of training has.
 _KINDS = {
@@ -56,7 +56,7 @@ class RunFolder:
     notes: list[str] = field(default_factory=list)
 
     def read(self, path: Path, parse: Callable[[str], Any]) -> Any:
-        """A file of the run as `parse` reads it; None if it is not there, or cannot be read: then a note says why."""
+        """Read a file of the run with `parse`; None if it is missing, or cannot be read: then a note says why."""
         if not self.holds(path):
             return None
         name = path.relative_to(self.folder)
@@ -71,7 +71,7 @@ class RunFolder:
             return None
 
     def holds(self, path: Path) -> bool:
-        """Whether there is such a file or folder; a link that leads out of the run is not followed, and noted."""
+        """Return whether there is such a file or folder; a link that leads out of the run is not followed, and noted."""
         if not path.exists():
             return False
         if inside := path.resolve().is_relative_to(self.folder.resolve()):
@@ -80,7 +80,7 @@ class RunFolder:
         return False
 
     def table(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
-        """A file that holds names and values; empty if it does not."""
+        """Read a file that holds names and values; empty if it does not."""
         value = self.read(path, parse)
         if value is not None and not isinstance(value, dict):
             self.notes.append(f"{path.relative_to(self.folder)} holds no names and values")
@@ -117,7 +117,7 @@ def read_run(folder: str | Path) -> RunFolder:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The same value as far as a person would look: not too deep, too many or too long."""
+    """Return a value cut to what is readable: not too deep, too many or too long."""
     if depth > _DEEPEST:
         return "…"
     if isinstance(value, dict):
@@ -130,7 +130,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _attempt(run: RunFolder, seeds: list[Path]) -> Path:
-    """Where the model in `best/` was made: of several seeds the best one, of retries the last."""
+    """Return the folder of the attempt that made `best/`: the best of several seeds, the last of its retries."""
     begun = run.folder
     if seeds:
         known = [seed for seed in seeds if run.seeds[seed.name] is not None]
@@ -155,7 +155,7 @@ def _metrics(run: RunFolder) -> RunMetrics:
 
 
 def numbers(record: dict[str, Any]) -> dict[str, float]:
-    """The values that are numbers, as floats; NaN where none was recorded."""
+    """Return the values that are numbers, as floats; NaN where none was recorded."""
     return {
         name: _float(value)
         for name, value in record.items()

@@ -41,7 +41,7 @@ _LEFT_OUT = ("configuration", "model")  # of what `albertkit inspect` shows: in 
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """What was written.
+    """Report of `albertkit report`.
 
     Attributes:
         report: The page.
@@ -87,12 +87,9 @@ def write_run_report(options: ReportOptions) -> RunReport:
 
 
 def curve_sections(metrics: RunMetrics, baselines: Mapping[str, Any], metric: str | None = None) -> list[Section]:
-    """Return the curve of a run; nothing without records. Without matplotlib they say how to get it.
+    """Return the curve of a run, with that of `metric` unless it is a pretraining; nothing without records.
 
-    Args:
-        metrics: Of the run.
-        baselines: `unigram_loss`, if known.
-        metric: Of a run that is no pretraining, the score whose curve is drawn.
+    Without matplotlib they say how to get it.
     """
     if not is_drawable(metrics):
         return []
@@ -183,7 +180,7 @@ def _task_sections(run: RunFolder, details: Details, scores: Mapping[str, float]
 
 
 def _unfinished(run: RunFolder) -> list[str]:
-    """State of a run that has not come to its end."""
+    """Describe the state of a run that has not come to its end."""
     if run.finished:
         return []
     planned = numbers(run.settings).get("steps", math.nan)
@@ -197,7 +194,7 @@ def _unfinished(run: RunFolder) -> list[str]:
 
 
 def _four_numbers(run: RunFolder) -> dict[str, Any]:
-    """The last evaluation, without what cannot be."""
+    """Return the numbers of the last evaluation that are possible."""
     last = numbers(run.metrics.evaluations[-1]) if run.metrics.evaluations else {}
     known = {name: value for name, value in last.items() if math.isfinite(value)}
     for name in _SHARES:
@@ -227,7 +224,7 @@ def _training(run: RunFolder) -> dict[str, Any]:
 
 
 def _best(run: RunFolder) -> str | None:
-    """The step whose model is in `best/`: it has the least loss of a pretraining, the largest metric of any other training."""
+    """Return the step of `best/`: the least loss of a pretraining, the largest metric of any other training."""
     metric = run.results.get("metric")
     scores = [(metric, -1)] if isinstance(metric, str) else [(name, 1) for name in _LOSSES]
     for name, sign in scores:
@@ -268,7 +265,7 @@ def _files(run: RunFolder) -> dict[str, str]:
 
 
 def _made_with(run: RunFolder) -> dict[str, str]:
-    """The versions that the card names, and the machine's threads."""
+    """Return the versions that the card names, and the number of threads."""
     found = _VERSIONS.search(run.card)
     facts = {"versions": found[1].rstrip(".")} if found else {}
     threads = numbers(run.state).get("threads", 0.0)

@@ -23,22 +23,16 @@ LENGTH = 512  # tokens of the sequences that FLOPs are counted for
 
 
 def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
-    """One row a model, BERTs first.
+    """Return a row for every published model, BERTs first, operations counted for sequences of `length` tokens.
 
-    Args:
-        length: Tokens of the sequences that operations are counted for.
-
-    Returns:
-        Rows of `name`, `layers`, `hidden_size`, `embedding_size`, `heads`; `parameters` of encoder and pooler, exactly;
-        `with_heads`, the masked-LM and sentence-order heads added (None for BERT); `paper`, what table 1 says, if it
-        does; `forward_flops_per_token`, heads left out; and for ALBERTs `sharing`: column of `SHARINGS`
-        to parameters of encoder and pooler.
+    `parameters` are those of encoder and pooler; `with_heads` adds the masked-LM and sentence-order heads (None for BERT);
+    `paper` is table 1's number, if it has one; `sharing` maps each of `SHARINGS` to its parameters (None for BERT).
     """
     return [*(_bert(name, length) for name in BERT_LAYERS_WIDTH_HEADS), *(_albert(size, length) for size in SIZES)]
 
 
 def forward_flops(config: AlbertConfig, length: float) -> float:
-    """Floating-point operations of a forward pass per token, heads left out; a multiply-add counts as 2."""
+    """Return the floating-point operations of a forward pass per token, heads left out; a multiply-add counts as 2."""
     return config.train_flops_per_token(length, predicted_share=0.0) / 3
 
 
@@ -53,7 +47,7 @@ def _albert(size: str, length: float) -> dict[str, Any]:
 
 
 def _bert(name: str, length: float) -> dict[str, Any]:
-    """A BERT is an ALBERT that shares nothing and embeds at full width, less the projection it then does not need."""
+    """Count a BERT as an ALBERT that shares nothing and embeds at full width, less the projection it then does not need."""
     layers, width, heads = BERT_LAYERS_WIDTH_HEADS[name]
     config = AlbertConfig(
         vocab_size=BERT_VOCABULARY, embedding_size=width, hidden_size=width, intermediate_size=4 * width,
@@ -78,50 +72,33 @@ def _row(name: str, config: AlbertConfig, parameters: int, flops: float) -> dict
 
 
 def compared_sizes(config: AlbertConfig, length: int) -> list[dict[str, Any]]:
-    """One row a model, encoder and pooler each: this one, then the published ones.
+    """Return a row for this model and then for each published one, encoder and pooler only.
 
-    Args:
-        config: Of this one.
-        length: Tokens of the sequences that operations are counted for.
-
-    Returns:
-        Rows of `name` ("this model" first), `parameters`, `unshared` (what they would be if no layer shared anything),
-        `saved` (the share of those that sharing saves, 0 to 1) and `forward_flops_per_token`.
+    `unshared` are the parameters if no layer shared anything, `saved` the share of those that sharing saves (0 to 1).
     """
     alone = config.replace(parameter_sharing="none", num_hidden_groups=config.num_hidden_layers).num_parameters()
-    rows = [_compared_row("this model", config.num_parameters(), alone, forward_flops(config, length))]
+    own = {
+        **_row("this model", config, config.num_parameters(), forward_flops(config, length)),
+        "sharing": {"none": alone},
+    }
     published = {row["name"]: row for row in sizes(length)}
-    for name in PUBLISHED:
-        row = published[name]
-        unshared = (row["sharing"] or {}).get("none", row["parameters"])
-        rows.append(_compared_row(name, row["parameters"], unshared, row["forward_flops_per_token"]))
+    rows = []
+    for row in (own, *(published[name] for name in PUBLISHED)):
+        parameters = row["parameters"]
+        unshared = (row["sharing"] or {"none": parameters})["none"]
+        kept = {name: row[name] for name in ("name", "parameters", "forward_flops_per_token")}
+        rows.append({**kept, "unshared": unshared, "saved": 1 - parameters / unshared})
     return rows
 
 
-def _compared_row(name: str, parameters: int, unshared: int, flops: float) -> dict[str, Any]:
-    saved = 1 - parameters / unshared
-    return {
-        "name": name,
-        "parameters": parameters,
-        "unshared": unshared,
-        "saved": saved,
-        "forward_flops_per_token": flops,
-    }
-
-
 def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]:
-    """Bytes that a model takes.
+    """Return the bytes that a model of `parameters` (heads included, each shared one once) takes.
 
-    Args:
-        config: Of the model.
-        parameters: Of the model with its heads, each shared one once.
-        length: Tokens of the one sequence that is read.
-
-    Returns:
-        - load_fp32, load_bf16: the weights. load_int8: the layer's matrices in 8 bits with a scale a row, tables, norms
-          and heads in fp32, as the int8 engine has them.
-        - read_fp32: weights and activations of one sequence on the CPU, heads left out. Within 1 % of what torch allocates.
-        - train_fp32: weights, gradients and two moments, without activations.
+    - load_fp32, load_bf16: the weights. load_int8: the layer's matrices in 8 bits with a scale a row, tables, norms and
+      heads in fp32, as the int8 engine has them.
+    - read_fp32: weights and activations of one sequence of `length` tokens on the CPU, heads left out. Within 1 % of what
+      torch allocates.
+    - train_fp32: weights, gradients and two moments, without activations.
     """
     h, i, e = config.hidden_size, config.intermediate_size, config.embedding_size
     blocks = config.num_hidden_groups * config.inner_group_num

@@ -1,4 +1,4 @@
-"""The application: routes of the pipelines, of operators and of the page, and the middleware around them."""
+"""Build the application: routes of the pipelines, of operators and of the page, and the middleware around them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from albertkit import __version__
 from albertkit.errors import AlbertKitError
-from albertkit.serve import answers, openai, refusals, routes
+from albertkit.serve import openai, refusals, routes, schemas
 from albertkit.serve.bounds import MOST_REQUESTS, MOST_TEXTS
 from albertkit.serve.gate import Gate
 from albertkit.serve.observing import Observed
@@ -27,8 +27,8 @@ from albertkit.serve.routes import service_of
 from albertkit.serve.service import Service
 
 _PAGE = Path(__file__).with_name("page")
-_REFUSED: dict[int | str, dict[str, Any]] = {401: {"model": answers.FaultAnswer, "description": "The API key is wrong"}}
-_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": answers.Status, "description": "Not ready"}}
+_REFUSED: dict[int | str, dict[str, Any]] = {401: schemas.refusals()[401]}
+_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": schemas.Status, "description": "Not ready"}}
 operations = APIRouter(tags=["operations"])
 
 
@@ -54,10 +54,10 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         redoc_url=None,
     )
     app.state.service = service
-    # The gate checks the key; here it is only said in the documentation.
-    said = [] if service.options.api_key is None else [Security(HTTPBearer(auto_error=False))]
-    app.include_router(openai.router, dependencies=said)  # first: routes are tried one after the other
-    app.include_router(routes.router, dependencies=said)
+    # The gate checks the key; this only documents it.
+    documented = [] if service.options.api_key is None else [Security(HTTPBearer(auto_error=False))]
+    app.include_router(openai.router, dependencies=documented)  # first: routes are tried one after the other
+    app.include_router(routes.router, dependencies=documented)
     app.include_router(operations)
     app.mount("/page", StaticFiles(directory=_PAGE, html=True), name="page")
     _describe_openai_as_it_is(app)
@@ -69,7 +69,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         headers = ["Authorization", "Content-Type", "X-Request-Id"]
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=headers)
     # The last one is the outermost.
-    app.add_middleware(Observed, metrics=service.metrics, is_draining=lambda: service.is_draining)
+    app.add_middleware(Observed, metrics=service.metrics, is_draining=lambda: service.is_draining())
     return app
 
 
@@ -93,38 +93,38 @@ def _describe_openai_as_it_is(app: FastAPI) -> None:
 
 @operations.get("/", include_in_schema=False)
 async def page() -> RedirectResponse:
-    """The demo page; relative, so that it is found behind a proxy that puts the service below a path."""
+    """Redirect to the demo page; relative, so that it is found behind a proxy that puts the service below a path."""
     return RedirectResponse("page/")
 
 
 @operations.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> HTMLResponse:
-    """The reference: every path and every field. It needs no script and nothing of other machines."""
+    """Return the reference of every path and field; it needs no script and nothing from other machines."""
     return HTMLResponse(reference(request.app.openapi()))
 
 
-@operations.get("/health", response_model=answers.Status)
+@operations.get("/health", response_model=schemas.Status)
 async def health() -> dict[str, str]:
     """200 as long as the process lives."""
     return {"status": "alive"}
 
 
-@operations.get("/ready", response_model=answers.Status, responses=_NOT_READY)
+@operations.get("/ready", response_model=schemas.Status, responses=_NOT_READY)
 async def ready(request: Request) -> JSONResponse:
     """200 if all models are loaded and the workers live, else 503; also while the service is ending."""
     service = service_of(request)
-    status = "draining" if service.is_draining else "ready" if service.is_ready else "loading"
+    status = "draining" if service.is_draining() else "ready" if service.is_ready else "loading"
     return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
 
-@operations.get("/models", response_model=answers.Listing, responses=_REFUSED)
+@operations.get("/models", response_model=schemas.Listing, responses=_REFUSED)
 async def models(request: Request) -> dict[str, Any]:
     """List the served models: names, kinds, precision, examples."""
     service = service_of(request)
     return {"models": service.models.listing(service.facts)}
 
 
-@operations.get("/info", response_model=answers.Info, responses=_REFUSED)
+@operations.get("/info", response_model=schemas.Info, responses=_REFUSED)
 async def info(request: Request) -> dict[str, Any]:
     """Version, models and limits."""
     options, models = service_of(request).options, service_of(request).models

@@ -1,4 +1,4 @@
-"""Which sequences are computed next: those of many requests in one batch, and nobody waits behind a large request.
+"""Choose the sequences that are computed next: many requests share a batch, and none waits behind a large one.
 
 A queue for each pipeline; pipelines take turns. Within a pipeline requests stand in a row. The first one gives at most
 `SHARE` of a batch and goes to the end of the row if it has more (deficit round robin): a text that arrives behind a million
@@ -28,10 +28,10 @@ _DUE = 0.7  # of a request's time, more than `BACKLOG`: the rest is for a machin
 
 
 class Job:
-    """Work of one request: M sequences, or the arguments of a call, which counts as one.
+    """Hold the work of one request: M sequences, or the arguments of a call, which counts as one.
 
-    The future gets M outputs, or an error. Nobody waits after the deadline; `due` is when it should be done. Both are
-    seconds of the loop's clock.
+    The future gets M outputs, or an error. Its client waits until the deadline; it should be done when it is `due`. Both
+    are seconds of the loop's clock.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Job:
 
     @property
     def is_call(self) -> bool:
-        """Whether this is a call and not sequences."""
+        """Return whether this is a call and not sequences."""
         return isinstance(self.content, dict)
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that wait."""
+        """Return the number of tokens that wait."""
         return sum(self.ends[stop] - self.ends[start] for start, stop in self.todo)
 
     def take(self, share: int, room: int) -> "Part | None":
@@ -101,7 +101,7 @@ class Part:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens in these sequences."""
+        """Return the number of tokens in these sequences."""
         return self.job.ends[self.stop] - self.job.ends[self.start]
 
     def content(self) -> Features:
@@ -130,22 +130,22 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens in the batch."""
+        """Return the number of tokens in the batch."""
         return sum(part.tokens for part in self.parts)
 
     @property
     def sequences(self) -> int:
-        """Number of sequences in the batch."""
+        """Return the number of sequences in the batch."""
         return sum(part.stop - part.start for part in self.parts)
 
     @property
     def is_call(self) -> bool:
-        """Whether this is a call and not sequences."""
+        """Return whether this is a call and not sequences."""
         return self.parts[0].job.is_call
 
     @property
     def jobs(self) -> set[Job]:
-        """The requests."""
+        """Return the requests that share this batch."""
         return {part.job for part in self.parts}
 
     def content(self) -> Features | dict[str, Any]:
@@ -173,12 +173,12 @@ class Queue:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that wait."""
+        """Return the number of tokens that wait."""
         return sum(self._waiting.values())
 
     @property
     def seconds(self) -> float:
-        """How long it takes to compute all that waits."""
+        """Return how many seconds it takes to compute all that waits."""
         return sum(self.pace.seconds(key, tokens) for key, tokens in self._waiting.items())
 
     def add(self, job: Job, first: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""How much a request may hold, and how much its answer. What can be set with options is in `ServeOptions`."""
+"""Limits of requests and their answers that no option sets; the others are in `ServeOptions`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from albertkit.serve.refusals import ServiceError
 
 MOST_TEXTS = 2048  # of a request, as OpenAI's
 MOST_CHARACTERS = 100_000  # of a text: 20,000 words
-MOST_PIECES = 8192  # tokens of a text that is given as ids
+MOST_IDS = 8192  # tokens of a text that is given as ids
 MOST_WORDS = 10_000  # of a text that is given as words
 MOST_CHOICES = 26  # of a question
 MOST_GUESSES = 20_000  # of a /fill-mask: masks times `top`; an answer of 1.5 MB. 50,000 kept /health waiting for 161 ms
@@ -34,7 +34,7 @@ def check_size(count: int, most: int, what: str, hint: str) -> None:
 
 
 def check_results(pipeline: Pipeline[Any], inputs: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Refuse a request of whose results too many numbers would be sent."""
+    """Refuse a request whose results would be too large."""
     if pipeline.kind == "answer":
         most = sum(len(one.context) for one in inputs) * options.get("top", 5)
         check_size(most, MOST_QUOTED, "characters", "send fewer questions, or a smaller `top`")

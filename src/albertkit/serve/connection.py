@@ -1,4 +1,4 @@
-"""What uvicorn leaves open on a connection: delays, silence, and refusals that are not JSON."""
+"""Mend uvicorn's connections: delayed answers, silent clients, and refusals that are not JSON."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ _LINGER = 1.0  # seconds in which the rest of a request that is no HTTP is dropp
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """A connection whose answers leave at once, whose silence is ended, and whose bad requests are answered in JSON."""
+    """Send answers at once, close silent connections, and answer bad requests in JSON."""
 
     _waiting: asyncio.TimerHandle | None = None
     _is_refused = False
@@ -70,7 +70,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
 
 class Server(uvicorn.Server):
-    """A server that goes on for a while after SIGTERM, so that balancers see `/ready` say so before the port closes.
+    """Go on for a while after SIGTERM, so that balancers see it in `/ready` before the port closes.
 
     Attributes:
         is_draining: Whether a signal has come.
@@ -91,5 +91,5 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to end now."""
+        """Return whether to end now."""
         return await super().on_tick(counter) and time.monotonic() >= self._end

@@ -1,6 +1,6 @@
-"""Refuse before anything is read or computed: strangers, bodies that are too large, requests that take too long.
+"""Refuse before anything is read or computed: unknown clients, bodies that are too large, requests that take too long.
 
-Web pages of strangers may do nothing through a visitor's browser. A page can send a form anywhere, and can let its own name
+Web pages of other sites may do nothing through a visitor's browser. A page can send a form anywhere, and can let its own name
 point to 127.0.0.1 (DNS rebinding). The first is seen from `Origin` and `Sec-Fetch-Site`, the second from `Host`.
 """
 
@@ -15,7 +15,7 @@ from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
 from albertkit.serve.refusals import ServiceError, refusal
 
-OPEN = {"/", "/health", "/ready", "/docs", "/openapi.json"}  # without a key: they say nothing of models and texts
+OPEN = {"/", "/health", "/ready", "/docs", "/openapi.json"}  # without a key: they hold nothing about models and texts
 PAGE = "/page/"  # the page's own files; it asks a person for the key
 UPLOAD = "/caption"
 PROBES = {"/health", "/ready"}  # balancers ask by address
@@ -26,7 +26,7 @@ _LINGER = 2.0
 
 
 class Gate:
-    """Middleware: who asks, how much, for how long.
+    """Check who sends a request, and limit its size and time: a middleware.
 
     It puts the `deadline` of a request into its state, in seconds of the loop's clock. A request whose client has gone is
     cancelled.
@@ -57,7 +57,7 @@ class Gate:
                     message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
             elif not body.is_read and not message.get("more_body"):
                 await send({**message, "more_body": True})
-                if b"expect" not in headers:  # who asks first, sends nothing
+                if b"expect" not in headers:  # a client that asks first sends nothing
                     await body.let_go()
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
@@ -90,9 +90,9 @@ class Gate:
         if self._open > MOST_REQUESTS:
             fact = f"{MOST_REQUESTS:,} requests are being answered"
             return ServiceError("busy", fact, "send it again later", status=429, retry_after=1)
-        return self._visitors.refuse(method, path, headers) or self._stranger(path, headers)
+        return self._visitors.refuse(method, path, headers) or self._without_key(path, headers)
 
-    def _stranger(self, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+    def _without_key(self, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
         if self._key is None or path in OPEN or path.startswith(PAGE):
             return None
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
@@ -110,7 +110,7 @@ class Gate:
 
 
 class Visitors:
-    """Who may ask, by the names in a request's headers.
+    """Decide who may send requests, by the names in their headers.
 
     Without `allow_host` only a service that listens on loopback without a key looks at `Host`: a key cannot be guessed, and
     behind other addresses something else decides.
@@ -121,7 +121,7 @@ class Visitors:
         self._looks_at_host = bool(self._hosts) or (is_loopback(options.host) and options.api_key is None)
 
     def refuse(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
-        """Return the error for a request that a stranger's page may have sent; None for all others."""
+        """Return the error for a request that another site's page may have sent; None for all others."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if self._looks_at_host and path not in PROBES and not self._is_known(host):
             hint = f"albertkit serve … --allow-host {_name(host)[:80] or 'NAME'}"
@@ -147,7 +147,7 @@ class Visitors:
 
 
 class _Held:
-    """Bytes of bodies in memory, of all requests."""
+    """Limit the bytes of all bodies in memory."""
 
     def __init__(self, most: int) -> None:
         self._most, self.bytes = most, 0
@@ -160,7 +160,7 @@ class _Held:
 
 
 class _Body:
-    """A request's body, counted as it comes; `held` counts the bytes that stay in memory.
+    """Count a request's body as it comes; `held` counts the bytes that stay in memory.
 
     Attributes:
         is_read: Whether all of it has come.

@@ -1,4 +1,4 @@
-"""The models that are served, as the front knows them: tokenizers and tasks, no weights."""
+"""Hold the served models as the front needs them: tokenizers and tasks, no weights."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -87,10 +87,6 @@ class Models:
     def names(self, kind: str) -> list[str]:
         """Return the names of the models that have a kind."""
         return [name for name, pipelines in self._pipelines.items() if kind in pipelines]
-
-    def captioners(self) -> dict[str, str]:
-        """Return name to folder of those that caption videos."""
-        return {name: folder for name, folder in self.folders.items() if CaptionPipeline.kind in self._pipelines[name]}
 
     def _notes(self, name: str, facts: Mapping[str, Facts]) -> list[str]:
         own = ["trained without exits: all layers are run"] if name in self._without_exits else []

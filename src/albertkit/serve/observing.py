@@ -1,6 +1,6 @@
-"""Every request gets a number, a line in the log, and is counted for Prometheus.
+"""Number, log and count every request.
 
-The log is on stderr: lines for people on a terminal, one JSON object a line elsewhere.
+The log is on stderr: plain lines on a terminal, one JSON object a line elsewhere.
 """
 
 import json
@@ -101,14 +101,14 @@ class Observed:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception:
-            log.exception("our fault", extra={"request_id": request_id.decode()})
+            log.exception("internal error", extra={"request_id": request_id.decode()})
             if not status:
                 error = MachineError("internal-error", "the service failed at this request", "its log says more")
                 await refusal(scope["path"], 500, error)(scope, receive, send_with_id)
         finally:
             seconds, status = perf_counter() - begin, status or _GONE
             state = scope.get("state", {})
-            # The route's own path: what strangers make up must not become names of counters.
+            # The route's own path: made-up paths must not become names of counters.
             self._metrics.answered(getattr(scope.get("route"), "path", "other"), status, seconds)
             extra = {
                 "client": (scope.get("client") or ("",))[0],
@@ -127,7 +127,7 @@ class Observed:
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object: time (UTC), level, message, whatever `extra` it has, and the traceback."""
+    """Write a record as one JSON object: time (UTC), level, message, its `extra`, and the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the line."""
@@ -140,22 +140,24 @@ class JsonFormatter(logging.Formatter):
 
 
 class PlainFormatter(logging.Formatter):
-    """A record as a line for people; their address to open, and a request in one line."""
+    """Write a record as a line for a terminal; the address to open, and a request in one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the line."""
         when, extra = datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), _extra(record)
         message = record.getMessage()
         if message == "listening":
-            told = f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
+            shown = f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
         elif message == "request":
-            told = _REQUEST.format(**{"model": "", **extra})
+            shown = _REQUEST.format(**{"model": "", **extra})
         else:
             trace = extra.pop("trace", "")
-            told = " ".join([message, *(f"{name}={value}" for name, value in extra.items())]) + (trace and f"\n{trace}")
+            shown = " ".join([message, *(f"{name}={value}" for name, value in extra.items())]) + (
+                trace and f"\n{trace}"
+            )
         level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{when} {level}{told}{trace}"
+        return f"{when} {level}{shown}{trace}"
 
 
 def log_to_stderr(level: LogLevel | None = None) -> None:
@@ -172,6 +174,7 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
         "albertkit.serve": own,
         __name__: requests,
         "albertkit.model_folder": own,
+        "albertkit.jit": own,
         "uvicorn": logging.WARNING,
         "asyncio": logging.ERROR,
     }

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings API, as its clients speak it."""
+"""Answer requests of OpenAI's embeddings API."""
 
 import base64
 import time
@@ -9,25 +9,19 @@ from fastapi import APIRouter, Request, Response
 
 from albertkit.data.features import Features
 from albertkit.errors import DataError
-from albertkit.serve import answers, requests
+from albertkit.serve import schemas
 from albertkit.serve.bounds import check_numbers
 from albertkit.serve.reading import StrictRoute
 from albertkit.serve.routes import service_of
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": answers.OpenAIFaultAnswer, "description": told}
-    for status, told in (
-        (400, "The input does not fit"), (401, "The API key is missing or wrong"), (404, "No such model"),
-        (413, "The body is too large"),
-        (429, "Too much waits already"), (503, "The models are not ready"), (504, "It took too long"),
-    )
-}  # fmt: skip
+_REFUSALS = schemas.refusals(schemas.OpenAIError)
+_REFUSALS[400] = _REFUSALS.pop(422)  # the status that OpenAI has for it
 router = APIRouter(prefix="/v1", route_class=StrictRoute, responses=_REFUSALS, tags=["OpenAI"])
 _STARTED = int(time.time())
 
 
-@router.post("/embeddings", response_model=answers.EmbeddingsAnswer)
-async def embeddings(body: requests.EmbeddingsRequest, request: Request) -> Response:
+@router.post("/embeddings", response_model=schemas.EmbeddingsAnswer)
+async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Response:
     """Vectors of texts."""
     texts, rows = _texts_and_ids(body.input)
 
@@ -56,13 +50,13 @@ async def embeddings(body: requests.EmbeddingsRequest, request: Request) -> Resp
     )
 
 
-@router.get("/models", response_model=answers.ModelList)
+@router.get("/models", response_model=schemas.ModelList)
 async def models(request: Request) -> dict[str, Any]:
-    """The models that make vectors."""
+    """List the models that make vectors."""
     return {"object": "list", "data": [_model_object(name) for name in service_of(request).models.names("embed")]}
 
 
-@router.get("/models/{model}", response_model=answers.ModelObject)
+@router.get("/models/{model}", response_model=schemas.ModelObject)
 async def model(model: str, request: Request) -> dict[str, Any]:
     """One of them."""
     name, _ = service_of(request).models.find("embed", model)
@@ -74,7 +68,7 @@ def _model_object(name: str) -> dict[str, Any]:
 
 
 def _texts_and_ids(given: Any) -> tuple[list[str], list[list[int]]]:
-    """The input as texts, or as rows of ids; one of both is empty."""
+    """Return the input as texts, or as rows of ids; one of both is empty."""
     if isinstance(given, str):
         return [given], []
     if isinstance(given[0], int):
@@ -83,7 +77,7 @@ def _texts_and_ids(given: Any) -> tuple[list[str], list[list[int]]]:
 
 
 def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
-    """As of texts: `[CLS]`, the ids, of them as many as the model reads, `[SEP]`."""
+    """Return `[CLS]`, as many of the ids as the model reads, and `[SEP]` for each row."""
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
     for row in rows:
         if not 0 <= min(row) <= max(row) < tokenizer.vocab_size:

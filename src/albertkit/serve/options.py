@@ -93,7 +93,7 @@ class ServeOptions:
 
     @cached_property
     def api_key(self) -> str | None:
-        """The key in the file, else in the environment's `ALBERTKIT_API_KEY`, else None."""
+        """Return the key in the file, else in the environment's `ALBERTKIT_API_KEY`, else None."""
         if self.api_key_file is None:
             key = os.environ.get("ALBERTKIT_API_KEY") or None
         else:

@@ -1,8 +1,8 @@
-"""Bodies of JSON: their shape is looked at before anything is made of them, and large ones are read in a thread.
+"""Read bodies of JSON: their shape is checked before anything is built, and large ones are read in a thread.
 
 What makes a body expensive is not its size but what Python must hold of it, and a list of everything that is wrong with it:
 2.3 MB with 200,000 keys took 8 seconds on the event loop. So brackets and commas are counted first, on bytes, without
-Python's lock; and a list is given up at its first fault.
+Python's lock; and a list is given up at its first error.
 """
 
 import asyncio
@@ -22,11 +22,9 @@ from albertkit.serve.bounds import MOST_DEPTH, MOST_ITEMS, MOST_KEYS, MOST_LISTS
 from albertkit.serve.refusals import ServiceError
 
 _SMALL = 16_000  # bytes, read in less than a millisecond
-_SHOWN = 100  # faults that are kept of a body
+_SHOWN = 100  # errors that are kept of a body
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b'",:{}[]'
-_threads = ThreadPoolExecutor(
-    1, "bodies"
-)  # one after the other: two large bodies hold twice the memory, and are no faster
+_threads = ThreadPoolExecutor(1, "bodies")  # one at a time: two large bodies hold twice the memory, and are no faster
 
 
 def check_shape(body: bytes) -> None:
@@ -55,25 +53,25 @@ def _count(signs: np.ndarray, sign: int) -> int:
 
 
 def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
-    """JSON as a request. It may hold neither NaN nor half a surrogate pair."""
+    """Read JSON as a request; it may hold neither NaN nor half a surrogate pair."""
     check_shape(body)
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        fault = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
-        raise RequestValidationError([fault]) from None
+        found = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
+        raise RequestValidationError([found]) from None
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults[:_SHOWN]]) from None
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in found[:_SHOWN]]) from None
 
 
 class StrictRoute(APIRoute):
-    """A route whose JSON is read so."""
+    """Read the JSON of a route with `read_body`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """As `APIRoute`."""
+        """Return the handler, which gets the body as the route's model."""
         handle, model = super().get_route_handler(), self._model()
 
         async def handle_strict(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The reference of all paths as one page of HTML, made of the service's own description (OpenAPI)."""
+"""Render the reference of all paths as one page of HTML, from the service's own description (OpenAPI)."""
 
 import json
 from functools import lru_cache
@@ -16,7 +16,7 @@ class _Field(NamedTuple):
     name: str
     kind: str
     is_needed: bool
-    told: str
+    note: str
 
 
 def reference(description: dict[str, Any]) -> str:
@@ -46,7 +46,7 @@ def _operation(description: dict[str, Any], path: str, method: str, one: dict[st
     return {
         "path": path,
         "method": method.upper(),
-        "told": one.get("description", ""),
+        "note": one.get("description", ""),
         "content_type": next(iter(content), ""),
         "fields": _fields(description, body),
         "example": json.dumps(examples[0], ensure_ascii=False) if examples else "",
@@ -56,15 +56,15 @@ def _operation(description: dict[str, Any], path: str, method: str, one: dict[st
 
 
 def _fields(description: dict[str, Any], schema: dict[str, Any], before: str = "") -> list[_Field]:
-    """The fields of an object, and after each one those of the objects it holds."""
+    """Return the fields of an object, and after each one those of the objects it holds."""
     found = []
     for name, given in schema.get("properties", {}).items():
         one = _resolved(description, given)
         limits = [form.format(one[key]) for key, form in _LIMITS.items() if key in one]
         default = f"default {json.dumps(one['default'])}" if one.get("default") is not None else ""
-        told = "; ".join(part for part in (one.get("description", "").rstrip("."), *limits, default) if part)
+        note = "; ".join(part for part in (one.get("description", "").rstrip("."), *limits, default) if part)
         kind = _kind(description, one)
-        found.append(_Field(f"{before}{name}", kind, name in schema.get("required", ()), told))
+        found.append(_Field(f"{before}{name}", kind, name in schema.get("required", ()), note))
         inner = one
         while "items" in inner:
             inner = _resolved(description, inner["items"])
@@ -84,7 +84,7 @@ def _kind(description: dict[str, Any], schema: dict[str, Any]) -> str:
 
 
 def _resolved(description: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema in place of a reference to it; what stands beside the reference is kept."""
+    """Return the schema that a reference names, with the other keys of the reference."""
     if "$ref" not in schema:
         return schema
     found = description

@@ -1,4 +1,4 @@
-"""Why a request is not answered, and how that is said."""
+"""Refused requests: their errors, statuses and bodies."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ _HINTS = {
 }  # fmt: skip
 _OPENAI_CODES = {(404, "unknown-name"): "model_not_found"}  # where OpenAI has another word
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-_SHOWN = 3  # faults of a body
+_SHOWN = 3  # errors of a body
 _TYPE = re.compile(
     r"(list|dict|tuple|union)\[|constrained-|form:"
-)  # types in places, as pydantic and `requests` name them
+)  # types in places, as pydantic and `schemas` name them
 _LONGEST_PATH = 80  # characters of a path that an answer repeats
 
 
 class ServiceError(AlbertKitError):
-    """A request that is refused."""
+    """Refuse a request with an HTTP status."""
 
     def __init__(self, slug: str, message: str, hint: str = "", *, status: int, retry_after: int | None = None) -> None:
         super().__init__(slug, message, hint)
@@ -45,14 +45,14 @@ def _again(slug: str, message: str, hint: str, status: int, retry_after: int | N
 
 
 def status_of(error: AlbertKitError) -> int:
-    """The HTTP status of an error: input that does not fit is the client's, the rest is ours."""
+    """Return the HTTP status of an error: input that does not fit is the client's, the rest is ours."""
     if isinstance(error, ServiceError):
         return error.status
     return 422 if isinstance(error, DataError | ConfigError | CheckpointError) else 500
 
 
 def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | None = None) -> JSONResponse:
-    """The answer that says an error: in OpenAI's form below `/v1/`, where input that does not fit is 400; else in ours."""
+    """Return an error as an answer: in OpenAI's form below `/v1/`, where input that does not fit is 400; else in ours."""
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -70,33 +70,31 @@ def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | No
 
 
 def on_error(request: Request, error: Exception) -> JSONResponse:
-    """For every `AlbertKitError`."""
+    """Answer an `AlbertKitError`."""
     assert isinstance(error, AlbertKitError)
     return refusal(request.url.path, status_of(error), error, getattr(error, "retry_after", None))
 
 
 def on_bad_request(request: Request, error: Exception) -> JSONResponse:
-    """For a body that is not JSON (400) or not what the endpoint takes (422). Says where, without repeating the body."""
+    """Answer a body that is not JSON (400) or not what the endpoint takes (422): say where, without repeating the body."""
     assert isinstance(error, RequestValidationError)
-    faults: list[Mapping[str, Any]] = list(error.errors())
-    if any(fault["type"] == "json_invalid" for fault in faults):
-        reason = faults[0].get("ctx", {}).get("error", "")
-        told = ServiceError("bad-input", f"the body is not JSON: {reason}", "send one JSON object", status=400)
-        return on_error(request, told)
-    is_text = any(fault["loc"] == ("body",) and fault["type"] != "missing" for fault in faults)
+    errors: list[Mapping[str, Any]] = list(error.errors())
+    if any(one["type"] == "json_invalid" for one in errors):
+        reason = errors[0].get("ctx", {}).get("error", "")
+        fact, hint = f"the body is not JSON: {reason}", "send one JSON object"
+        return on_error(request, ServiceError("bad-input", fact, hint, status=400))
+    is_text = any(one["loc"] == ("body",) and one["type"] != "missing" for one in errors)
     if is_text and "json" not in (kind := _content_type(request)):
-        told = ServiceError(
-            "bad-input", f"the body is sent as {kind}", "send `Content-Type: application/json`", status=400
-        )
-        return on_error(request, told)
-    shown = "; ".join(f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_SHOWN])
-    more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        fact, hint = f"the body is sent as {kind}", "send `Content-Type: application/json`"
+        return on_error(request, ServiceError("bad-input", fact, hint, status=400))
+    shown = "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in errors[:_SHOWN])
+    more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
     hint = "GET /openapi.json says what each endpoint takes; /docs shows it"
     return on_error(request, ServiceError("bad-input", f"{shown}{more}", hint, status=422))
 
 
 def _place(parts: Sequence[str | int]) -> str:
-    """Where in the body; names of types, which pydantic puts between where a field may be of several, are left out."""
+    """Return a place in the body, without the names of types, which pydantic adds where a field may be of several."""
     return ".".join(str(part) for part in parts if isinstance(part, int) or not _TYPE.match(part))
 
 
@@ -105,11 +103,11 @@ def _content_type(request: Request) -> str:
 
 
 def on_http_error(request: Request, error: Exception) -> JSONResponse:
-    """For what the framework refuses: unknown paths and methods, forms that cannot be read."""
+    """Answer what the framework refuses: unknown paths and methods, forms that cannot be read."""
     assert isinstance(error, HTTPException)
     slug, path = _SLUGS.get(error.status_code, "bad-input"), request.url.path
     path = path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"
-    told = AlbertKitError(slug, f"{request.method} {path}: {error.detail}", _HINTS.get(error.status_code, ""))
-    answer = refusal(request.url.path, error.status_code, told)
+    shown = AlbertKitError(slug, f"{request.method} {path}: {error.detail}", _HINTS.get(error.status_code, ""))
+    answer = refusal(request.url.path, error.status_code, shown)
     answer.headers.update(error.headers or {})
     return answer

@@ -1,4 +1,4 @@
-"""The endpoints of the pipelines."""
+"""Define the endpoints of the pipelines."""
 
 import shutil
 from collections.abc import Callable
@@ -12,27 +12,13 @@ from starlette.concurrency import run_in_threadpool
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
-from albertkit.serve import answers, requests
-from albertkit.serve.answers import Answer
+from albertkit.serve import schemas
 from albertkit.serve.bounds import MOST_COSINES, check_size
 from albertkit.serve.models import PASSES
 from albertkit.serve.reading import StrictRoute
 from albertkit.serve.service import Service, answer_of, encoded
 
-_REASONS = {
-    400: "The body cannot be read",
-    401: "The API key is missing or wrong",
-    404: "No such model",
-    413: "The body is too large",
-    422: "The input does not fit",
-    429: "Too much waits already",
-    503: "The models are not ready",
-    504: "It took too long",
-}
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": answers.FaultAnswer, "description": reason} for status, reason in _REASONS.items()
-}
-router = APIRouter(route_class=StrictRoute, responses=_REFUSALS, tags=["models"])
+router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["models"])
 
 
 def service_of(request: Request) -> Service:
@@ -48,7 +34,7 @@ def _questions(body: Any) -> list[dict[str, Any]]:
     return [one.model_dump() for one in body.questions]
 
 
-def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]], told: str) -> None:
+def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]], summary: str) -> None:
     """Add the endpoint of a kind of pipeline: the values of a body, answered one by one."""
 
     async def endpoint(body: Any, request: Request) -> Response:
@@ -57,30 +43,30 @@ def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]]
         return await service_of(request).answer(request, kind, body.model, values(body), truncate=truncate, **options)
 
     endpoint.__annotations__["body"] = body
-    endpoint.__name__, endpoint.__doc__ = kind.replace("-", "_"), told
-    router.post(f"/{kind}", response_model=Answer[result], response_model_exclude_none=kind == "classify")(endpoint)  # type: ignore[valid-type]
+    endpoint.__name__, endpoint.__doc__ = kind.replace("-", "_"), summary
+    router.post(f"/{kind}", response_model=schemas.Answer[result], response_model_exclude_none=kind == "classify")(
+        endpoint
+    )
 
 
-_add("fill-mask", requests.FillMaskRequest, answers.Filled, _texts, "The likeliest tokens for each `[MASK]`.")
+_add("fill-mask", schemas.FillMaskRequest, schemas.Filled, _texts, "The likeliest tokens for each `[MASK]`.")
 _add(
     "sentence-order",
-    requests.SentenceOrderRequest,
-    answers.Order,
+    schemas.SentenceOrderRequest,
+    schemas.Order,
     lambda body: body.pairs,
     "Whether two texts stand in their order.",
 )
-_add("classify", requests.ClassifyRequest, answers.Class, _texts, "The class or the labels of texts or pairs.")
-_add("score", requests.ClassifyRequest, answers.Number, _texts, "The number of texts or pairs.")
-_add("tag", requests.TagRequest, answers.Tagged, _texts, "The entities of texts.")
-_add(
-    "answer", requests.AnswerRequest, answers.Answered, _questions, "Answers to questions, as spans of their contexts."
-)
-_add("choose", requests.ChooseRequest, answers.Chosen, _questions, "One of several choices.")
+_add("classify", schemas.ClassifyRequest, schemas.Class, _texts, "The class or the labels of texts or pairs.")
+_add("score", schemas.ClassifyRequest, schemas.Number, _texts, "The number of texts or pairs.")
+_add("tag", schemas.TagRequest, schemas.Tagged, _texts, "The entities of texts.")
+_add("answer", schemas.AnswerRequest, schemas.Answered, _questions, "Answers to questions, as spans of their contexts.")
+_add("choose", schemas.ChooseRequest, schemas.Chosen, _questions, "One of several choices.")
 
 
-@router.post("/similarity", response_model=Answer[list[float]])
-async def similarity(body: requests.SimilarityRequest, request: Request) -> Response:
-    """Cosines of texts."""
+@router.post("/similarity", response_model=schemas.Answer[list[float]])
+async def similarity(body: schemas.SimilarityRequest, request: Request) -> Response:
+    """Compare texts by the cosines of their vectors."""
     rows, columns = len(body.texts), len(body.others or body.texts)
     hint = "compare fewer texts, or take their vectors from /v1/embeddings"
     check_size(rows * columns, MOST_COSINES, "cosines", hint)
@@ -93,9 +79,9 @@ async def similarity(body: requests.SimilarityRequest, request: Request) -> Resp
     return await service_of(request).answer(request, "embed", body.model, texts, shaped, truncate=body.truncate)
 
 
-@router.post("/rerank", response_model=list[answers.Rank], response_model_exclude_none=True)
-async def rerank(body: requests.RerankRequest, request: Request) -> Response:
-    """Texts by their score with a query, the best first; by a model that gives a number to a pair."""
+@router.post("/rerank", response_model=list[schemas.Rank], response_model_exclude_none=True)
+async def rerank(body: schemas.RerankRequest, request: Request) -> Response:
+    """Order texts by their score with a query, the best first; by a model that gives a number to a pair."""
 
     def shaped(model: str, results: list[Any]) -> Any:
         order = sorted(range(len(results)), key=lambda place: -results[place]["value"])
@@ -106,28 +92,28 @@ async def rerank(body: requests.RerankRequest, request: Request) -> Response:
     return await service_of(request).answer(request, "score", body.model, pairs, shaped, truncate=body.truncate)
 
 
-@router.post("/tokenize", response_model=list[list[answers.Token]])
-async def tokenize(body: requests.TokenizeRequest, request: Request) -> Response:
-    """The tokens of texts, with their places."""
+@router.post("/tokenize", response_model=list[list[schemas.Token]])
+async def tokenize(body: schemas.TokenizeRequest, request: Request) -> Response:
+    """Split texts into tokens, with their places."""
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     return await service_of(request).tokens(request, body.model, texts, body.add_special_tokens)
 
 
-@router.post("/passes", response_model=answers.PassesAnswer)
-async def passes(body: requests.PassesRequest, request: Request) -> Response:
+@router.post("/passes", response_model=schemas.PassesAnswer)
+async def passes(body: schemas.PassesRequest, request: Request) -> Response:
     """Show each layer of a text: attention, movement of the states, guesses after every layer."""
     name, found = await service_of(request).call(request, PASSES, body.model, {"text": body.text})
     return Response(encoded({"model": name})[:-1] + b"," + found[1:], media_type="application/json")
 
 
-@router.post("/caption", response_model=Answer[answers.Captioned])
+@router.post("/caption", response_model=schemas.Answer[schemas.Captioned])
 async def caption(
     request: Request,
     file: Annotated[UploadFile, File(description="A video.")],
     model: Annotated[str | None, Form(max_length=500)] = None,
     num_captions: Annotated[int, Form(ge=1, le=10)] = 1,
 ) -> Response:
-    """What a video shows."""
+    """Caption a video."""
     suffix = Path(file.filename or "").suffix
     with NamedTemporaryFile(suffix=suffix if suffix[1:].isalnum() and len(suffix) < 8 else "") as kept:
         await run_in_threadpool(_keep, file, kept)

@@ -63,7 +63,7 @@ def serve(options: ServeOptions) -> None:
             timeout_graceful_shutdown=int(options.timeout) + _GRACE,
         )
         server = Server(config, options.drain_seconds)
-        service.watch_end(lambda: server.is_draining)
+        service.is_draining = lambda: server.is_draining
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         log.info("listening", extra={"url": url, "models": list(service.models.folders)})

@@ -30,13 +30,17 @@ _CHARACTERS = 4  # of a token, about: English; until a text is tokenized nothing
 
 
 class Service:
-    """Everything behind the routes."""
+    """Answer requests with the models of all workers.
+
+    Attributes:
+        is_draining: Whether the service is ending.
+    """
 
     def __init__(self, models: Models, options: ServeOptions) -> None:
         self.models, self.options = models, options
-        captioners = models.captioners()
+        captioners = {name: models.folders[name] for name in models.names("caption")}
         texts = {name: folder for name, folder in models.folders.items() if name not in captioners}
-        # Captions take seconds, and decode what strangers send: they have a worker of their own.
+        # Captions take seconds, and decode files of unknown clients: they have a worker of their own.
         groups = [group for group in (texts, captioners) if group]
         queues = [Queue(options.batch_tokens) for _ in groups]
         self.metrics = Metrics(queues)
@@ -46,31 +50,22 @@ class Service:
         ]
         self._supervisors = {name: one for group, one in zip(groups, self.supervisors, strict=True) for name in group}
         self._threads = ThreadPoolExecutor(_THREADS, "answers")
-        self._is_draining: Callable[[], bool] = lambda: False
+        self.is_draining: Callable[[], bool] = lambda: False
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models are loaded, and their workers live."""
+        """Return whether all models are loaded, and their workers live."""
         return all(one.is_ready for one in self.supervisors)
 
     @property
     def facts(self) -> dict[str, Facts]:
-        """Facts of each model that is loaded, by name."""
+        """Return the facts of each model that is loaded, by name."""
         return {name: facts for one in self.supervisors for name, facts in (one.facts or {}).items()}
 
     @property
     def failure(self) -> AlbertKitError | None:
-        """Why models could not be loaded."""
+        """Return why models could not be loaded; None if they could."""
         return next((one.failure for one in self.supervisors if one.failure is not None), None)
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether the service is ending."""
-        return self._is_draining()
-
-    def watch_end(self, is_draining: Callable[[], bool]) -> None:
-        """Set how to find out whether the service is ending."""
-        self._is_draining = is_draining
 
     async def answer(
         self,

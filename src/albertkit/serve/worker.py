@@ -1,4 +1,4 @@
-"""The process that runs the models. The front starts it, and starts another one if it dies.
+"""Run the models in a process of their own, which the front starts, and starts again if it dies.
 
 Run as `python -m albertkit.serve.worker DESCRIPTOR`, with the number of a socket that it inherits.
 """
@@ -57,9 +57,8 @@ def _load(start: Start) -> Models:
     options, models = start.options, {}
     for name, folder in start.folders.items():
         models[name] = load_pipelines(folder, precision=options.precision, device=options.device, exits=options.exits)
-        if _facts(models[name]).precision == "int8" and not is_onnx_folder(
-            Path(folder)
-        ):  # compared when it was exported
+        # An exported model was compared when it was exported.
+        if _facts(models[name]).precision == "int8" and not is_onnx_folder(Path(folder)):
             hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"
             compare_precision(folder, precision="int8").require(options.force, hint)
         _warm_up(models[name])
@@ -102,7 +101,7 @@ def _outputs(pipelines: dict[str, Any], work: Work, batch_tokens: int) -> list[A
     return [to_json(found)]  # half a million numbers, which must not be put into words where others wait
 
 
-class _OutOfTimeError(BaseException):  # no Exception: decoders treat those as faults of a frame, and go on
+class _OutOfTimeError(BaseException):  # no Exception: decoders take those for a broken frame, and go on
     pass
 
 
@@ -125,13 +124,13 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 
 def _failed(number: int | None, error: Exception) -> Failed:
-    """An error as one that survives the way to the front; of one that is not ours the traceback goes along, for the log."""
+    """Return an error as one that can be sent to the front; one that is not ours has its traceback, for the log."""
     if isinstance(error, AlbertKitError):
         return Failed(number, error)
     if isinstance(error, OSError) and (explained := explain(error)):
         return Failed(number, explained)
-    told = MachineError("internal-error", f"{type(error).__name__}: {error}", "the log of the service says more")
-    return Failed(number, told, "".join(traceback.format_exception(error)))
+    bug = MachineError("internal-error", f"{type(error).__name__}: {error}", "the log of the service says more")
+    return Failed(number, bug, "".join(traceback.format_exception(error)))
 
 
 if __name__ == "__main__":

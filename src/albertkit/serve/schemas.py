@@ -1,0 +1,451 @@
+"""Define requests and answers of the endpoints, for checking and for the documentation."""
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Tag
+
+from albertkit.serve.bounds import MOST_CHARACTERS, MOST_CHOICES, MOST_IDS, MOST_TEXTS, MOST_WORDS
+
+ResultT = TypeVar("ResultT")
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+# A list is given up at its first error, and a value is read as the one form that it has: an answer then has few errors, and
+# they name the form that was meant.
+Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Pair = Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)]
+Word = Annotated[str, Field(max_length=1000)]
+Words = Annotated[list[Word], Field(fail_fast=True, min_length=1, max_length=MOST_WORDS)]
+Ids = Annotated[list[StrictInt], Field(fail_fast=True, min_length=1, max_length=MOST_IDS)]
+Several = Field(fail_fast=True, min_length=1, max_length=MOST_TEXTS)
+
+
+def _form(value: Any) -> str:
+    return "form:list" if isinstance(value, list) else "form:text"
+
+
+def _form_of_input(value: Any) -> str:
+    first = value[0] if isinstance(value, list) and value else ""
+    kind = "form:rows" if isinstance(first, list) else "form:ids" if isinstance(first, int) else "form:texts"
+    return kind if isinstance(value, list) else "form:text"
+
+
+OneText = Annotated[Text, Tag("form:text")]
+Texts = Annotated[OneText | Annotated[list[Text], Several, Tag("form:list")], Discriminator(_form)]
+TextOrPair = Annotated[OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form)]
+TextsOrPairs = Annotated[OneText | Annotated[list[TextOrPair], Several, Tag("form:list")], Discriminator(_form)]
+TextOrWords = Annotated[OneText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
+TextsOrWords = Annotated[OneText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)]
+Input = Annotated[
+    OneText
+    | Annotated[list[Text], Several, Tag("form:texts")]
+    | Annotated[Ids, Tag("form:ids")]
+    | Annotated[list[Ids], Several, Tag("form:rows")],
+    Discriminator(_form_of_input),
+]
+_CUT = "Cut a text that is longer than the model reads. Default: refuse it, with its length."
+Truncate = Annotated[bool, Field(description=_CUT)]
+
+
+class Body(BaseModel):
+    """Fields of every request."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = Field(None, max_length=500, description="Name of a model. Default: the first that can.")
+
+
+def _example(example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forbid") -> ConfigDict:
+    return ConfigDict(extra=extra, json_schema_extra={"examples": [example]})
+
+
+class FillMaskRequest(Body):
+    """Texts with `[MASK]` where tokens are missing."""
+
+    model_config = _example({"texts": ["Paris is the [MASK] of France."], "top": 3})
+
+    texts: Texts
+    top: int = Field(5, ge=1, le=50, description="Guesses for each mask.")
+
+
+class SentenceOrderRequest(Body):
+    """Pairs of texts."""
+
+    model_config = _example({"pairs": [["The kettle boiled.", "She poured the tea."]]})
+
+    pairs: list[Pair] = Several
+    truncate: Truncate = False
+
+
+class ClassifyRequest(Body):
+    """Texts, or pairs of texts."""
+
+    model_config = _example({"texts": ["A pleasure from the first page to the last."]})
+
+    texts: TextsOrPairs
+    truncate: Truncate = False
+
+
+class TagRequest(Body):
+    """Texts, or lists of words."""
+
+    model_config = _example({"texts": ["Ada Lovelace was born in London.", ["She", "lived", "there", "."]]})
+
+    texts: TextsOrWords
+
+
+class Question(BaseModel):
+    """Question, and the text in which its answer is looked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: Text
+    context: Text
+
+
+class AnswerRequest(Body):
+    """Questions."""
+
+    model_config = _example(
+        {"questions": [{"question": "Who wrote it?", "context": "It was written by Ada Lovelace in 1843."}], "top": 3}
+    )
+
+    questions: list[Question] = Several
+    top: int = Field(5, ge=1, le=20, description="Candidates for each question.")
+    truncate: bool = Field(False, description="Cut a question that is too long; contexts are read to their end.")
+
+
+class Choices(BaseModel):
+    """Choices, with a question or a context or both."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    choices: list[Text] = Field(fail_fast=True, min_length=2, max_length=MOST_CHOICES)
+    question: Text = ""
+    context: Text = ""
+
+
+class ChooseRequest(Body):
+    """Questions with choices."""
+
+    model_config = _example(
+        {
+            "questions": [
+                {"context": "It rained all night.", "question": "How was the street?", "choices": ["wet", "dry"]}
+            ]
+        }
+    )
+
+    questions: list[Choices] = Several
+    truncate: Truncate = False
+
+
+class SimilarityRequest(Body):
+    """Texts that are compared with others, or among themselves."""
+
+    model_config = _example({"texts": ["A man plays the guitar.", "Someone is making music."]})
+
+    texts: list[Text] = Several
+    others: Annotated[list[Text], Several] | None = None
+    truncate: Truncate = False
+
+
+class TokenizeRequest(Body):
+    """Texts to split into tokens; `inputs` as text-embeddings-inference has it."""
+
+    model_config = _example({"inputs": "A man plays the guitar."})
+
+    inputs: Texts
+    add_special_tokens: bool = Field(True, description="Put [CLS] before the tokens and [SEP] after them.")
+
+
+class RerankRequest(Body):
+    """A query and texts, as text-embeddings-inference has it; for models that give a number to a pair."""
+
+    model_config = _example({"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]})
+
+    query: Text
+    texts: list[Text] = Several
+    truncate: Truncate = False
+    return_text: bool = Field(False, description="Put each text into its result.")
+
+
+class PassesRequest(Body):
+    """A text to look inside with."""
+
+    model_config = _example({"text": "The old clock in the [MASK] has stopped again."})
+
+    text: str = Field(min_length=1, max_length=10_000)
+
+
+class EmbeddingsRequest(BaseModel):
+    """Texts for vectors, as OpenAI's clients send them; fields that are unknown here are ignored."""
+
+    model_config = _example(
+        {"model": "NAME", "input": ["A man plays the guitar."], "encoding_format": "float"}, extra="ignore"
+    )
+
+    input: Input = Field(description="Texts; or ids of their tokens, without [CLS] and [SEP].")
+    model: str = Field(max_length=500)
+    encoding_format: str = Field("float", pattern="^(float|base64)$")
+    dimensions: int | None = Field(None, ge=1, le=100_000, description="Numbers kept of each vector.")
+    truncate: Truncate = False
+    user: str | None = Field(None, max_length=1000)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+class _Read(BaseModel):
+    tokens: int = Field(description="Tokens that were read.")
+    truncated: int = Field(description="Tokens that were cut: 0 unless `truncate` is true.")
+
+
+class Guess(BaseModel):
+    """A token for a mask."""
+
+    piece: str
+    word: str
+    id: int
+    probability: float
+
+
+class Filled(BaseModel):
+    """A text, and the guesses for each of its masks, best first."""
+
+    text: str
+    masks: list[list[Guess]]
+
+
+class Order(_Read):
+    """Probabilities of the two orders."""
+
+    in_order: float
+    swapped: float
+
+
+class Class(_Read):
+    """The class (`label`, `index`), or where a text may have several, its `labels`."""
+
+    label: str | None = None
+    labels: list[str] | None = None
+    probabilities: dict[str, float]
+
+
+class Number(_Read):
+    """The number that a model of regression gives."""
+
+    value: float
+
+
+class Entity(BaseModel):
+    """An entity; `start` and `end` in characters."""
+
+    type: str
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+class Tagged(BaseModel):
+    """Words with a tag each, and the entities they make."""
+
+    words: list[str]
+    tags: list[str]
+    entities: list[Entity]
+
+
+class Span(BaseModel):
+    """A candidate; `start` and `end` in characters, null for "no answer"."""
+
+    text: str
+    probability: float
+    start: int | None = None
+    end: int | None = None
+
+
+class Answered(_Read):
+    """The answer, "" if there is none, and the candidates, best first."""
+
+    answer: str
+    score: float
+    start: int | None = None
+    end: int | None = None
+    nbest: list[Span]
+
+
+class Chosen(_Read):
+    """The choice: its letter, its place, and the probability of each letter."""
+
+    label: str
+    index: int
+    probabilities: dict[str, float]
+
+
+class Caption(BaseModel):
+    """A caption."""
+
+    text: str
+    score: float
+    log_probability: float
+
+
+class Captioned(BaseModel):
+    """Captions of a video, best first."""
+
+    captions: list[Caption]
+
+
+class Answer(BaseModel, Generic[ResultT]):
+    """One result for each text, pair or question, in their order; of similarities a row for each text."""
+
+    model: str
+    results: list[ResultT]
+
+
+class PassesAnswer(BaseModel):
+    """Answer of `albertkit.inference.layers.look_inside`: L layers of A heads over S tokens."""
+
+    model: str
+    tokens: list[str]
+    left_out: int
+    passes: int
+    attention: list[list[list[list[float]]]] = Field(description="[L][A][S][S]")
+    similarity: list[list[float]] = Field(description="[S][L]")
+    step: list[list[float]] = Field(description="[S][L]")
+    states_2d: list[list[list[float]]] = Field(description="[S][L+1][2]")
+    variance: list[float]
+    predictions: list[dict[str, Any]] | None
+
+
+class Listed(BaseModel):
+    """A model that is served; `precision` is null while it is loaded."""
+
+    name: str
+    kinds: list[str]
+    precision: str | None
+    notes: list[str]
+    examples: dict[str, Any]
+
+
+class Listing(BaseModel):
+    """All models."""
+
+    models: list[Listed]
+
+
+class Status(BaseModel):
+    """State of the service."""
+
+    status: str
+
+
+class Token(BaseModel):
+    """A token; `start` and `stop` in characters, null for special ones."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class Rank(BaseModel):
+    """A text: its place in the request, and its score."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class Info(BaseModel):
+    """Version, models and limits of this service; the names are those of text-embeddings-inference."""
+
+    version: str
+    models: list[str]
+    max_client_batch_size: int
+    max_batch_tokens: int
+    max_concurrent_requests: int
+    max_payload_bytes: int
+
+
+class Error(BaseModel):
+    """Fact that is wrong, and a hint what to do. `slug` is a heading of the errors' documentation."""
+
+    slug: str
+    message: str
+    hint: str
+
+
+class Refusal(BaseModel, Generic[ResultT]):
+    """Every answer but 200."""
+
+    error: ResultT
+
+
+class Embedding(BaseModel):
+    """A vector: numbers, or float32 little-endian in base64."""
+
+    object: str
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(BaseModel):
+    """Vectors as OpenAI's service answers them."""
+
+    object: str
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class ModelObject(BaseModel):
+    """A model as OpenAI's service lists it."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+
+
+class ModelList(BaseModel):
+    """Models as OpenAI's service lists them."""
+
+    object: str
+    data: list[ModelObject]
+
+
+class OpenAIError(BaseModel):
+    """An error as OpenAI's service writes it."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+_REASONS = {
+    400: "The body cannot be read",
+    401: "The API key is missing or wrong",
+    404: "No such model",
+    413: "The body is too large",
+    422: "The input does not fit",
+    429: "Too much waits already",
+    503: "The models are not ready",
+    504: "It took too long",
+}
+
+
+def refusals(error: type[BaseModel] = Error) -> dict[int | str, dict[str, Any]]:
+    """Return what every status but 200 means, for the documentation."""
+    answer = Refusal[error]  # type: ignore[valid-type]
+    return {code: {"model": answer, "description": why} for code, why in _REASONS.items()}

@@ -97,13 +97,8 @@ def finetuning(tmp_path):
         "confusion": {"names": ["down", "up"], "counts": [[3, 1], [0, 1500]]}, "retries": ["learning rate 2e-05: all `up`"],
         "pairs": [[0.0, 0.5], [1.0, 0.75], [None, 2.0]],
     })  # fmt: skip
-    save_model(
-        run / "best",
-        "AlbertForSequenceClassification",
-        task__json={},
-        README__md=CARD,
-        provenance__json={"task": "mine"},
-    )
+    written = dict(task__json={}, README__md=CARD, provenance__json={"task": "mine"})
+    save_model(run / "best", "AlbertForSequenceClassification", **written)
     checkpoint(run, 60)
     write(run / "dev/predictions.jsonl", [
         {"id": "7", "words": ["in", "Seoul", "now"], "tags": [], "entities": [{"type": "place", "start": 3, "end": 8}]},

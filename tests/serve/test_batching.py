@@ -40,9 +40,8 @@ def drain(queue):
 )
 def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pipelines):
     queue = Queue(batch_tokens)
-    jobs = [
-        job(lengths, ("model", str(number % pipelines)), first=1000 * number) for number, lengths in enumerate(requests)
-    ]
+    keys = [("model", str(number % pipelines)) for number in range(len(requests))]
+    jobs = [job(lengths, key, 1000 * number) for number, (lengths, key) in enumerate(zip(requests, keys, strict=True))]
     for one in jobs:
         queue.add(one)
     assert queue.tokens == sum(map(sum, requests))

@@ -75,7 +75,8 @@ def _records(run: RunFolder, file: Any) -> list[dict[str, Any]]:
 def _prediction(record: dict[str, Any]) -> Panel | None:
     """Return a prediction, with the texts and the label where the run kept them."""
     words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
-    kept = record.get("texts") if isinstance(record.get("texts"), list) else []
+    kept = record.get("texts")
+    kept = kept if isinstance(kept, list) else []
     texts: list[Section] = [Text(_short(text)) for text in kept if isinstance(text, str)]
     value = numbers({"value": record.get("value")}).get("value")
     if isinstance(words, list) and isinstance(entities, list):

@@ -58,13 +58,13 @@ def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        found = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
-        raise RequestValidationError([found]) from None
+        one = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
+        raise RequestValidationError([one]) from None
     try:
         return model.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in found[:_SHOWN]]) from None
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in found[:_SHOWN]]) from None
 
 
 class StrictRoute(APIRoute):

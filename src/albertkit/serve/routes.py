@@ -44,9 +44,8 @@ def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]]
 
     endpoint.__annotations__["body"] = body
     endpoint.__name__, endpoint.__doc__ = kind.replace("-", "_"), summary
-    router.post(f"/{kind}", response_model=schemas.Answer[result], response_model_exclude_none=kind == "classify")(
-        endpoint
-    )
+    answer = schemas.Answer[result]  # type: ignore[valid-type]
+    router.post(f"/{kind}", response_model=answer, response_model_exclude_none=kind == "classify")(endpoint)
 
 
 _add("fill-mask", schemas.FillMaskRequest, schemas.Filled, _texts, "The likeliest tokens for each `[MASK]`.")

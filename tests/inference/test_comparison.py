@@ -24,6 +24,12 @@ SIZES = dict(
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    text = list(chain.from_iterable(islice(builtin_documents(), 40)))
+    return albertkit.train_tokenizer(text, tmp_path_factory.mktemp("tokenizer"), vocab_size=300)
+
+
 @pytest.fixture
 def pretrained(tmp_path, tokenizer):
     torch.manual_seed(0)

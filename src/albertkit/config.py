@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -156,20 +157,11 @@ class AlbertConfig:
 
     def problems(self) -> list[str]:
         """List everything that makes this configuration impossible."""
-        found = []
-        values = {**self.foreign, **vars(self)}
-        for name, kind in _types().items():
-            value = values.get(name)
-            if value is None and (
-                name in _FOREIGN_TYPES or name.endswith("_token_id")
-            ):  # transformers writes null for none
-                continue
-            try:
-                msgspec.convert(value, kind)
-            except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a half character is no text for msgspec
-                found.append(
-                    f"{name} is {value!r}, {str(error).replace('Expected', 'expected').replace(', got', ', found')}"
-                )
+        values, kinds = {**self.foreign, **vars(self)}, _types()
+        for name in kinds:  # transformers writes null for none
+            if values.get(name) is None and (name in _FOREIGN_TYPES or name.endswith("_token_id")):
+                values.pop(name, None)
+        found = wrong_values(values, kinds)
         if found:
             return found
         if self.hidden_size % self.num_attention_heads:
@@ -354,3 +346,32 @@ class AlbertConfig:
 def _types() -> dict[str, Any]:
     """Return the types of the fields, with their limits, and of the foreign keys that are read."""
     return get_type_hints(AlbertConfig, include_extras=True) | _FOREIGN_TYPES
+
+
+def wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[str]:
+    """List the values that are not of their kind: a type, a type with limits, or a choice of words."""
+    found = []
+    for name, kind in kinds.items():
+        if name not in values:
+            continue
+        fact, value = "", values[name]
+        if get_origin(kind) is Literal:
+            fact = "" if value in get_args(kind) else f"known: {', '.join(get_args(kind))}"
+        else:
+            try:
+                msgspec.convert(value, kind)
+            except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a half character is no text for msgspec
+                fact = str(error).replace("Expected", "expected").replace(", got", ", found")
+        found += [f"{name} is {value!r}, {fact}"] if fact else []
+    return found
+
+
+@cache
+def _kinds(owner: type) -> dict[str, Any]:
+    return get_type_hints(owner, include_extras=True)
+
+
+def check_fields(settings: Any, hint: str) -> None:
+    """Refuse a dataclass whose values are not of its fields' types and limits."""
+    if found := wrong_values(vars(settings), _kinds(type(settings))):
+        raise ConfigError("bad-value", "; ".join(found), hint)

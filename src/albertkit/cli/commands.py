@@ -96,8 +96,8 @@ COMMANDS = (
     Command(
         "migrate swinbert",
         "albertkit.captioning.swinbert.options:MigrateOptions",
-        "albertkit.captioning.swinbert.migration.migrate:migrate",
-        show="albertkit.captioning.swinbert.migration.migrate:show",
+        "albertkit.captioning.swinbert.migrate:migrate",
+        show="albertkit.captioning.swinbert.migrate:show",
     ),
     Command(
         "migrate swinbert-checkpoint",

@@ -1,4 +1,4 @@
-"""Which folders load, what is said of those that do not, and when two backbones are the same."""
+"""Folders that load, errors of those that do not, and when two backbones are the same."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from albertkit.captioning.backbones.pixels import PixelValues, read_preprocessing
+from albertkit.captioning.backbones.kinds import PixelValues, read_preprocessing
 from albertkit.captioning.backbones.registry import load_backbone
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, MissingExtraError
 
@@ -27,10 +27,10 @@ def clip(tiny: Callable[..., Any], tmp_path: Path) -> Path:
 
 
 def _slug(name: str | Path, *arguments: Any) -> str:
-    with pytest.raises(AlbertKitError) as told:
+    with pytest.raises(AlbertKitError) as raised:
         load_backbone(name if isinstance(name, str) else f"hf:{name}", *arguments)
-    assert told.value.hint
-    return told.value.slug
+    assert raised.value.hint
+    return raised.value.slug
 
 
 def _change(file: Path, **changes: Any) -> None:
@@ -55,10 +55,10 @@ def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) 
     text = tmp_path / "text"
     text.mkdir()
     (text / "config.json").write_text('{"model_type": "albert"}')
-    with pytest.raises(CheckpointError, match="of type 'albert'") as told:
+    with pytest.raises(CheckpointError, match="of type 'albert'") as raised:
         load_backbone(f"hf:{text}")
-    assert told.value.slug == "wrong-model"
-    assert all(name in told.value.hint for name in ("videomae", "vjepa2", "siglip", "dinov3_vit", "swin"))
+    assert raised.value.slug == "wrong-model"
+    assert all(name in raised.value.hint for name in ("videomae", "vjepa2", "siglip", "dinov3_vit", "swin"))
     for broken in ("[1]", "{}"):
         (text / "config.json").write_text(broken)
         assert _slug(text) == "wrong-model"
@@ -100,9 +100,9 @@ def test_conv3d_by_name() -> None:
 
 def test_without_transformers_the_extra_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match="needs the package `transformers`") as told:
+    with pytest.raises(MissingExtraError, match="needs the package `transformers`") as raised:
         load_backbone(f"hf:{clip}")
-    assert "albertkit[caption]" in told.value.hint
+    assert "albertkit[caption]" in raised.value.hint
 
 
 def test_a_transformers_too_old_for_a_model_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +159,10 @@ def test_frames_that_cannot_work_are_refused_with_those_that_do(
     model_type: str, frames: int, size: int, fact: str, hint: str, tiny: Callable[..., Any]
 ) -> None:
     backbone = load_backbone(f"hf:{tiny(model_type).folder}")
-    with pytest.raises(ConfigError, match=fact) as told:
+    with pytest.raises(ConfigError, match=fact) as raised:
         backbone.grid(frames, size)
-    assert told.value.slug == "bad-value"
-    assert hint in told.value.hint
+    assert raised.value.slug == "bad-value"
+    assert hint in raised.value.hint
     with pytest.raises(ConfigError, match=fact):
         backbone(torch.zeros(1, frames, size, size, 3, dtype=torch.uint8))
 
@@ -171,9 +171,9 @@ def test_frames_of_another_form_are_refused(tiny: Callable[..., Any]) -> None:
     backbone = load_backbone(f"hf:{tiny('clip').folder}")
     frames = torch.zeros(1, 4, 32, 32, 3, dtype=torch.uint8)
     for wrong in (frames.float(), frames[0], frames[:, :, :16], frames.movedim(-1, 2)):
-        with pytest.raises(ConfigError, match=r"frames are torch\.") as told:
+        with pytest.raises(ConfigError, match=r"frames are torch\.") as raised:
             backbone(wrong)
-        assert told.value.slug == "bad-value"
+        assert raised.value.slug == "bad-value"
 
 
 def test_fingerprint_is_of_weights_settings_and_pixels(clip: Path, tmp_path: Path) -> None:
@@ -247,8 +247,7 @@ def test_processors_files_of_every_age(
 ) -> None:
     if file:
         (tmp_path / file).write_text(json.dumps(written))
-    found = read_preprocessing(tmp_path, STANDARD)
-    assert (found.values, found.size) == (values, size)
+    assert read_preprocessing(tmp_path, STANDARD) == (values, size)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +257,9 @@ def test_processors_files_of_every_age(
 )  # fmt: skip
 def test_broken_processors_files_are_named(written: str, tmp_path: Path) -> None:
     (tmp_path / "preprocessor_config.json").write_text(written)
-    with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is no image processor") as told:
+    with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is no image processor") as raised:
         read_preprocessing(tmp_path, STANDARD)
-    assert told.value.slug == "bad-value"
+    assert raised.value.slug == "bad-value"
 
 
 def test_a_folders_size_counts_where_the_model_can_take_it(clip: Path) -> None:

@@ -1,10 +1,9 @@
-"""Pooling against the windows written out as loops, and against torch's adaptive pooling of a laid out grid."""
+"""Pooling against the windows written out as loops."""
 
 from itertools import product
 
 import pytest
 import torch
-from torch.nn.functional import adaptive_avg_pool3d
 
 from albertkit.captioning.backbones.backbone import Grid, pool_grid, pooled_grid
 from albertkit.errors import ConfigError
@@ -45,9 +44,6 @@ def test_space_goes_first_then_time(grid: Grid, most: int, expected: tuple[int, 
     assert target == expected
     assert pooled.shape == (2, target.num_tokens, 5)
     torch.testing.assert_close(pooled.double(), _by_loops(features, grid, target), atol=1e-6, rtol=0)
-    laid = features.unflatten(1, tuple(grid)).permute(0, 4, 1, 2, 3)
-    by_torch = adaptive_avg_pool3d(laid, expected).permute(0, 2, 3, 4, 1).flatten(1, 3)
-    torch.testing.assert_close(pooled, by_torch, atol=1e-6, rtol=0)
 
 
 def test_a_grid_read_in_another_order_is_noticed() -> None:
@@ -69,8 +65,8 @@ def test_gradients_flow_and_half_precision_stays() -> None:
 
 
 def test_wrong_numbers_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"most_tokens is 0") as told:
+    with pytest.raises(ConfigError, match=r"most_tokens is 0") as raised:
         pool_grid(torch.ones(1, 8, 4), Grid(2, 2, 2), 0)
-    assert told.value.slug == "bad-value"
+    assert raised.value.slug == "bad-value"
     with pytest.raises(ConfigError, match=r"features are \[1, 9, 4\]"):
         pool_grid(torch.ones(1, 9, 4), Grid(2, 2, 2), 4)

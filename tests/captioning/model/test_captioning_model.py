@@ -80,26 +80,6 @@ def test_later_words_do_not_change_earlier_ones():
     assert (other[:, 4:] - whole[:, 4:]).abs().max() > 1e-3
 
 
-def test_a_second_text_is_context():
-    model = captioner()
-    ids, visual = _inputs(model)
-    second = torch.tensor([[9, 11, 0], [8, 0, 0]])
-    real = second != 0
-    positions = torch.arange(10, 13)
-    types = torch.ones_like(second)
-    context = model.albert.encode_context(
-        model.albert.project(visual), second_text=model.albert.embed(second, positions, types), second_mask=real
-    )
-    hidden, _ = model.albert.read(model.albert.embed(ids), context)
-    mask = caption_mask(torch.ones_like(ids, dtype=torch.bool), torch.ones(2, 6, dtype=torch.bool), real)
-    whole, _ = model.albert(
-        torch.cat([ids, second], 1), visual, mask,
-        token_type_ids=torch.cat([torch.zeros_like(ids), types], 1),
-        position_ids=torch.cat([torch.arange(7), positions]),
-    )  # fmt: skip
-    torch.testing.assert_close(hidden, whole[:, :7], atol=1e-5, rtol=0)
-
-
 def test_log_gate_has_a_gradient_where_legacy_has_none():
     gradients = {}
     for attention in ("log", "legacy"):

@@ -9,7 +9,7 @@ import torch
 
 from albertkit.captioning.metrics import score_captions
 from albertkit.captioning.swinbert.loading import get_albert_model
-from albertkit.captioning.swinbert.migration.migrate import migrate
+from albertkit.captioning.swinbert.migrate import migrate
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError

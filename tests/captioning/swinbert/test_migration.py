@@ -2,16 +2,18 @@
 
 import ast
 import difflib
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from albertkit.captioning.swinbert.migration.migrate import migrate
+from albertkit.captioning.swinbert.migrate import migrate, show
 from albertkit.errors import CheckpointError, ConfigError, DataError
 
 TRAIN, INFERENCE = "src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py"
@@ -171,41 +173,33 @@ def test_the_diff_is_one_that_git_applies(checkout, files_of, tmp_path):
 
 
 def killed_after(writes, checkout, action):
-    """Run an action in another process, which ends without any cleaning up after so many files were written."""
-    program = f"""
-import os
-from albertkit.captioning.swinbert.migration.migrate import migrate
-real, left = os.replace, {writes}
-def replace(source, target):
-    global left
-    if not left:
-        os._exit(9)
-    left -= 1
-    real(source, target)
-os.replace = replace
-migrate({str(checkout)!r}, {action}=True, portable=True)
-"""
-    return subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    """Run an action in a process of its own, which ends without any cleaning up after so many files were written."""
+    process = os.fork()
+    if process == 0:
+        real, left = os.replace, iter(range(writes))
+        os.replace = lambda source, target: real(source, target) if next(left, None) is not None else os._exit(9)
+        try:
+            migrate(checkout, **{action: True}, portable=True)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
 
 
 def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
-    original = files_of(checkout)
-    finished = tmp_path / "finished"
-    shutil.copytree(checkout, finished)
+    def files(folder):
+        return {path: content for path, content in files_of(folder).items() if not path.startswith(".albertkit")}
+
+    original, finished = files(checkout), Path(shutil.copytree(checkout, tmp_path / "finished"))
     migrate(finished, apply=True, portable=True)
-    wanted = {path: content for path, content in files_of(finished).items() if "/.partial-" not in path}
+    wanted = {"apply": files(finished), "revert": original}
     for writes in (0, 4, 5, 8, 13):
         for then in ("apply", "revert"):
             copy = tmp_path / f"{then}-{writes}"
             shutil.copytree(checkout, copy)
             assert killed_after(writes, copy, "apply")
             migrate(copy, **{then: True}, portable=True)
-            found = {path: content for path, content in files_of(copy).items() if not path.startswith(".albertkit")}
-            assert found == (
-                {p: c for p, c in wanted.items() if not p.startswith(".albertkit")} if then == "apply" else original
-            )
-            if then == "revert":
-                assert not (copy / "src" / "layers" / "albert").exists()
+            assert files(copy) == wanted[then]
+            assert (copy / "src" / "layers" / "albert").exists() == (then == "apply")
     assert not killed_after(99, finished, "apply")
     assert killed_after(1, finished, "revert")
     migrate(finished, revert=True)
@@ -330,3 +324,48 @@ def test_a_link_stays_a_link(checkout, tmp_path):
     migrate(checkout, revert=True)
     assert (checkout / TRAIN).is_symlink()
     assert elsewhere.read_bytes() == before
+
+
+def test_the_diff_goes_to_stdout_to_the_byte(checkout, monkeypatch):
+    script = checkout / TRAIN
+    script.write_bytes(b"# -*- coding: latin-1 -*-\n" + script.read_bytes() + b"# caf\xe9\n")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+    show(migrate(checkout))
+    out.flush()
+    printed = out.buffer.getvalue()
+    assert b"\n-from src.modeling.load_bert import get_bert_model\n" in printed
+    assert b"\n+from src.modeling.load_albert import get_albert_folder, get_albert_model\n" in printed
+    assert not (checkout / "ALBERT.md").exists()
+
+
+def test_on_a_terminal_it_has_colours(checkout, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    show(migrate(checkout))
+    assert "\x1b[" in terminal.getvalue()
+    assert "get_albert_model" in terminal.getvalue()
+
+
+def test_check_tells_by_its_exit_status(checkout, run_command):
+    def run(*flags):
+        return run_command("migrate", "swinbert", checkout, *flags)
+
+    assert run("--check").status == 1
+    applied = run("--apply")
+    assert applied.status == 0
+    assert "ALBERT.md" in applied.out
+    assert run("--check").status == 0
+    assert "nothing left to change" in run().err
+    report = run("--revert", "--json").json
+    assert (report["action"], report["migrated"], len(report["removed"])) == ("revert", False, 10)
+    refused = run("--apply", "--revert")
+    assert refused.status == 2
+    assert "--apply and --revert at once" in refused.err

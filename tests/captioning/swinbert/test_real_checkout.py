@@ -24,7 +24,7 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data.convert import convert_clips
 from albertkit.captioning.model.masks import gate_values
 from albertkit.captioning.swinbert.checkpoint import convert_swinbert
-from albertkit.captioning.swinbert.migration.migrate import migrate
+from albertkit.captioning.swinbert.migrate import migrate
 from albertkit.captioning.swinbert.writing import write_swinbert
 from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.video import sample_frames

@@ -1,8 +1,7 @@
-"""SwinBERT's state dicts as ours: golden losses and logits of the original, its arguments, its broken files."""
+"""SwinBERT's state dicts as ours: every tensor, its arguments, its broken files (numbers: model/test_swinbert_numbers.py)."""
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -10,7 +9,7 @@ from safetensors.torch import load_file
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
 from albertkit.captioning.backbones.video_swin_checkpoint import published_state
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.swinbert.checkpoint import convert_swinbert, largest_difference, load_swinbert
+from albertkit.captioning.swinbert.checkpoint import convert_swinbert, largest_difference, load_swinbert, tensors_of
 from albertkit.captioning.swinbert.state import swinbert_state
 from albertkit.captioning.swinbert.writing import write_swinbert
 from albertkit.captioning.video.sampling import FrameSampling
@@ -20,76 +19,30 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 SWIN = dict(
     embed_dim=13, depths=[2], num_heads=[1], window_size=[2, 1, 2], patch_size=[2, 8, 8], patch_norm=False
 )  # fmt: skip
-FOLDERS = [
-    "untied_seq2seq", "tied_text_b_smoothing_dropworst", "learned_mask_soft_initlike", "learned_mask_soft_near_one",
-    "learned_mask_hard",
-]  # fmt: skip
-
-
-def logits_of(model, folder):
-    """What a model says of the golden inputs, with the mask as SwinBERT's VideoTransformer makes it."""
-    with np.load(folder / "train.npz") as stored:
-        given = {name: torch.from_numpy(stored[name]) for name in stored}
-    visual = given["img_feats"] if "img_feats" in given else given["swin_features"].flatten(1, 3)
-    mask = given["attention_mask"].to(model.dtype)
-    if "video_attention_block" in given:
-        tokens = len(given["video_attention_block"])
-        mask[:, -tokens:, -tokens:] = given["video_attention_block"].to(model.dtype)
-    model.updates = 1
-    with torch.no_grad():
-        loss, logits = model(
-            given["input_ids"].long(), visual.to(model.dtype), mask, given["masked_pos"], given["masked_ids"].long(),
-            given["token_type_ids"].long(),
-        )  # fmt: skip
-    return float(loss), logits, given
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_losses_and_logits_are_those_of_the_original(golden, name):
-    folder = golden / "captioning" / name
-    soft = name == "learned_mask_soft_near_one"  # its float32 numbers are only good to 2e-3, as the golden README says
-    model, report = load_swinbert(folder)
-    loss, logits, given = logits_of(model, folder)
-    assert abs(loss - float(given["loss"])) < (2e-4 if soft else 2e-5)
-    assert (logits - given["logits"]).abs().max() < (2e-3 if soft else 5e-5)
-    assert report.tied == name.startswith("tied")
-    assert report.fc == name.startswith("learned")
-
-    with torch.no_grad():  # the comparison notices one weight
-        model.albert.img_embedding.projection.weight[0, 0] += 0.1
-    assert (logits_of(model, folder)[1] - given["logits"]).abs().max() > 5e-3 * (1 + soft)
-
-
-def test_in_double_precision_the_two_projections_are_exact(golden):
-    folder = golden / "captioning" / "learned_mask_hard"
-    model, _ = load_swinbert(folder, dtype=torch.float64)
-    loss, logits, given = logits_of(model, folder)
-    assert abs(loss - float(given["loss_float64"])) < 1e-12
-    assert (logits - given["logits_float64"]).abs().max() < 1e-12
 
 
 def test_every_tensor_is_accounted_for(golden):
     _, plain = load_swinbert(golden / "captioning" / "untied_seq2seq")
-    assert plain.left_out == {"cls_img_feat.*": 6}
+    assert (plain.left_out, plain.tied, plain.fc) == ({"cls_img_feat.*": 6}, False, False)
+    assert load_swinbert(golden / "captioning" / "tied_text_b_smoothing_dropworst")[1].tied
     model, learned = load_swinbert(golden / "captioning" / "learned_mask_hard")
     stored = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
     tokens = round(stored["learn_vid_att.weight"].numel() ** 0.5)
+    assert learned.fc
     assert (learned.gate_tokens, model.caption.video_attention, model.caption.hard_gate) == (tokens, "legacy", True)
     assert torch.equal(model.albert.video_gate, stored["learn_vid_att.weight"])
 
 
-def test_written_back_it_is_the_same_to_the_bit(golden):
-    for name in FOLDERS:
-        folder = golden / "captioning" / name
-        state, body = swinbert_state(load_swinbert(folder)[0])
-        stored = load_file(folder / "model.safetensors")
-        whole = {key if "." not in key or key.startswith(("fc.", "learn", "trans")) else f"trans_encoder.{key}": tensor
-                 for key, tensor in stored.items() if "cls_img_feat." not in key}  # fmt: skip
-        missing = whole.keys() ^ state.keys()
-        # `fc` is the identity where only the text model was saved; a tied matrix stands in a model.bin twice.
-        assert missing <= {"fc.weight", "fc.bias", "trans_encoder.cls.predictions.decoder.weight"}
-        assert all(torch.equal(state[key], tensor) for key, tensor in whole.items())
-        assert body == "bert"
+def test_written_back_it_is_the_same_to_the_bit(original):
+    state, body = swinbert_state(original.model)
+    stored = load_file(original.folder / "model.safetensors")
+    whole = {key if "." not in key or key.startswith(("fc.", "learn", "trans")) else f"trans_encoder.{key}": tensor
+             for key, tensor in stored.items() if "cls_img_feat." not in key}  # fmt: skip
+    missing = whole.keys() ^ state.keys()
+    # `fc` is the identity where only the text model was saved; a tied matrix stands in a model.bin twice.
+    assert missing <= {"fc.weight", "fc.bias", "trans_encoder.cls.predictions.decoder.weight"}
+    assert all(torch.equal(state[key], tensor) for key, tensor in whole.items())
+    assert body == "bert"
 
 
 @pytest.fixture
@@ -150,7 +103,7 @@ def test_a_training_without_configuration(golden, training, tmp_path):
     assert arguments["model_name_or_path"] == f"{tmp_path / 'run' / 'model'}/"
     there_and_back = convert_swinbert(tmp_path / "run" / "checkpoint", tmp_path / "home")
     assert there_and_back.notes == ()
-    assert largest_difference(captioner, VideoCaptioner.from_pretrained(tmp_path / "home")) == 0
+    assert largest_difference(tensors_of(captioner), tensors_of(VideoCaptioner.from_pretrained(tmp_path / "home"))) == 0
 
 
 def test_what_no_file_says_is_noted(training):
@@ -197,3 +150,16 @@ def test_a_vocabulary_of_another_size_is_refused(training, tmp_path):
     with pytest.raises(CheckpointError, match="wrong-tokenizer"):
         convert_swinbert(training, tmp_path / "captioner")
     assert not (tmp_path / "captioner").exists()
+
+
+def test_a_checkpoint_is_converted(golden, tmp_path, run_command):
+    def run(name, *flags):
+        source = golden / "captioning" / "untied_seq2seq"
+        return run_command("migrate", "swinbert-checkpoint", source, tmp_path / name, *flags)
+
+    assert "no-tokenizer" in run("out").err
+    printed = run("out", "--tokenizer", golden / "captioning").out
+    assert "6 cls_img_feat.*" in printed
+    assert "- no swin.* in the file" in printed
+    report = run("again", "--tokenizer", golden / "captioning", "--json").json
+    assert (report["max_abs_diff"], report["tied"], report["text_model"]) == (0, False, "bert")

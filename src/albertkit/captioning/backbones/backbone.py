@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool3d
 
-from albertkit.errors import ConfigError
+from albertkit.errors import CheckpointError, ConfigError
 
 
 class Grid(NamedTuple):
@@ -20,7 +20,7 @@ class Grid(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """M."""
+        """Return M."""
         return self.frames * self.height * self.width
 
 
@@ -47,33 +47,43 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
-        """uint8 [B, T, S, S, 3], RGB, to [B, M, D]. Scaling and normalising of values is done here."""
+        """Map uint8 [B, T, S, S, 3], RGB, to [B, M, D]. Scaling and normalising of values is done here."""
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, unless frozen: dropout would only be noise then."""
+        """Set training mode, unless frozen: dropout would only be noise then."""
         super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
         return self
 
     def settings(self) -> dict[str, Any]:
-        """Return what makes it again, with `name`; nothing by default."""
+        """Return the arguments that make the backbone again, with `name`; nothing by default."""
         return {}
 
     def fingerprint(self) -> str:
         """Return Sha256 over name, settings and weights, 64 hex digits: features made by another backbone are not the same.
 
-        Of one that is trained from scratch without the weights: the frames that are prepared for it do not depend on them.
+        The weights of one that is trained from scratch do not count: the frames that are prepared for it do not depend on them.
         """
         state = {} if self.trained_from_scratch else self.state_dict()
         return hash_weights(f"{self.name} {self.settings()}", state)
 
 
-def hash_weights(told: str, state: Mapping[str, Tensor]) -> str:
+def hash_weights(text: str, state: Mapping[str, Tensor]) -> str:
     """Return Sha256 over a text and the names, types, shapes and numbers of tensors."""
-    digest = sha256(told.encode())
+    digest = sha256(text.encode())
     for key, tensor in sorted(state.items()):
         digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def check_unchanged(name: str, before: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Refuse a model with other settings than the captioner was made with."""
+    if differing := sorted(key for key in {*before, *found} if before.get(key) != found.get(key)):
+        raise CheckpointError(
+            "changed",
+            f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
+            "name the model that the captioner was made with, or prepare and train again",
+        )
 
 
 def pooled_grid(grid: Grid, most_tokens: int) -> Grid:

@@ -1,11 +1,45 @@
-"""The models of transformers that make visual tokens, as data: how each is loaded, what it takes and what it gives."""
+"""The models of transformers that give visual tokens, as data: how each is loaded, what it takes and gives, its pixels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from albertkit.captioning.backbones.pixels import IMAGENET, PixelValues
+import torch
+from torch import Tensor
+
 from albertkit.errors import CheckpointError, ConfigError
+from albertkit.files import read_json
+
+
+@dataclass(frozen=True)
+class PixelValues:
+    """Bytes to a model's numbers: (byte · rescale_factor + rescale_offset - mean) / std."""
+
+    mean: tuple[float, float, float]  # of red, green and blue, after rescaling
+    std: tuple[float, float, float]
+    rescale_factor: float = 1 / 255
+    rescale_offset: float = 0.0  # -1 where bytes become -1 to 1 (ViViT's `offset`)
+
+    def apply(self, frames: Tensor) -> Tensor:
+        """Map uint8 [..., S, S, 3] to fp32 [..., 3, S, S]."""
+        std = torch.tensor(self.std, device=frames.device)
+        shift = (self.rescale_offset - torch.tensor(self.mean, device=frames.device)) / std
+        return torch.addcmul(shift, frames.to(torch.float32), self.rescale_factor / std).movedim(-1, -3).contiguous()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "PixelValues":
+        """Return the inverse of `to_dict`."""
+        three = {name: tuple(values[name]) for name in ("mean", "std")}
+        return cls(**three, rescale_factor=values["rescale_factor"], rescale_offset=values["rescale_offset"])
+
+
+IMAGENET = PixelValues((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
 
 _STANDARD = PixelValues((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _CLIP = PixelValues((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -99,21 +133,13 @@ def find_kind(model_type: Any, name: str) -> VisionKind:
 
 @dataclass(frozen=True)
 class Extent:
-    """What a model wants of a clip and how many pixels and frames become one token.
+    """The clip that a configuration names, and the pixels and frames of a token."""
 
-    Attributes:
-        size: Height and width of a frame in pixels that the configuration names.
-        patch: Height and width of a token in pixels.
-        num_frames: Frames that the configuration names, 1 where it names none.
-        tubelet: Frames of a token.
-        leading: Class and register tokens before the patches.
-    """
-
-    size: int
-    patch: int
-    num_frames: int
-    tubelet: int
-    leading: int
+    size: int  # height and width of a frame in pixels
+    patch: int  # height and width of a token in pixels
+    num_frames: int  # 1 where the configuration names none
+    tubelet: int  # frames of a token
+    leading: int  # class and register tokens before the patches
 
     @classmethod
     def of(cls, config: Any, kind: VisionKind, name: str) -> "Extent":
@@ -137,3 +163,59 @@ def _square(value: Any, name: str) -> int:
             "bad-value", f"`{name}` takes frames or patches of {sides} pixels", "use a model of square ones"
         )
     return int(sides[0])
+
+
+def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValues, int | None]:
+    """Read pixels and size (None where there is none) from the settings of transformers' image or video processor.
+
+    How a frame comes to its size is not read: the decoder scales the shorter side to S and cuts out the middle.
+    """
+    file, found = _found(folder)
+    try:
+        return _read(found, published)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            "bad-value", f"`{file}` is no image processor that is understood: {error}", "copy or download it again"
+        ) from None
+
+
+def _read(found: Mapping[str, Any], published: PixelValues) -> tuple[PixelValues, int | None]:
+    values = PixelValues(
+        _three(found.get("image_mean", published.mean)),
+        _three(found.get("image_std", published.std)),
+        float(found.get("rescale_factor", published.rescale_factor)),
+        (-1.0 if found["offset"] else 0.0) if "offset" in found else published.rescale_offset,
+    )
+    if not found.get("do_rescale", True):
+        values = PixelValues(values.mean, values.std, 1.0, 0.0)
+    if not found.get("do_normalize", True):
+        values = PixelValues((0.0,) * 3, (1.0,) * 3, values.rescale_factor, values.rescale_offset)
+    cut = found.get("crop_size") if found.get("do_center_crop", "crop_size" in found) else None
+    if min(values.std) <= 0:
+        raise ValueError(f"image_std is {list(values.std)}")
+    return values, _side(cut if cut is not None else found.get("size"))
+
+
+def _found(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """Return the settings: a file of their own, or a part of a processor's."""
+    for name in ("video_preprocessor_config.json", "preprocessor_config.json"):
+        if (file := folder / name).exists():
+            return file, read_json(file)
+    if (file := folder / "processor_config.json").exists():
+        parts = read_json(file)
+        return file, parts.get("video_processor") or parts.get("image_processor") or {}
+    return folder, {}
+
+
+def _three(value: Any) -> tuple[float, float, float]:
+    red, green, blue = [value] * 3 if isinstance(value, int | float) else value
+    return float(red), float(green), float(blue)
+
+
+def _side(size: Any) -> int | None:
+    if isinstance(size, Mapping):
+        sides = {size[name] for name in ("height", "width", "shortest_edge") if size.get(name)}
+        if len(sides) > 1:
+            raise ValueError(f"frames of {dict(size)} are not square")
+        size = sides.pop() if sides else None
+    return size if size is None else int(size)

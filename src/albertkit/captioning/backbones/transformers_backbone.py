@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from albertkit.captioning.backbones.backbone import Backbone, Grid, hash_weights
-from albertkit.captioning.backbones.kinds import Extent, VisionKind, find_kind
-from albertkit.captioning.backbones.pixels import PixelValues, read_preprocessing
+from albertkit.captioning.backbones.backbone import Backbone, Grid, check_unchanged, hash_weights
+from albertkit.captioning.backbones.kinds import Extent, PixelValues, VisionKind, find_kind, read_preprocessing
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json
 from albertkit.model_folder import local_folder
@@ -60,13 +59,9 @@ class TransformersBackbone(Backbone):
         return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """uint8 [B, T, S, S, 3], RGB, to fp32 [B, M, D], as many at once as memory bears."""
-        if (
-            frames.ndim != 5
-            or frames.shape[4] != 3
-            or frames.shape[2] != frames.shape[3]
-            or frames.dtype != torch.uint8
-        ):
+        """Map uint8 [B, T, S, S, 3], RGB, to fp32 [B, M, D], as many at once as memory bears."""
+        square = frames.ndim == 5 and frames.shape[2] == frames.shape[3] and frames.shape[4] == 3
+        if not square or frames.dtype != torch.uint8:
             raise ConfigError(
                 "bad-value", f"frames are {frames.dtype} {list(frames.shape)}", "give uint8 [clips, frames, S, S, 3]"
             )
@@ -88,15 +83,14 @@ class TransformersBackbone(Backbone):
         return size == self.extent.size or (not self.kind.fixed_size and multiple)
 
     def settings(self) -> dict[str, Any]:
-        """`config`, what differs from transformers' defaults; `pixels`; `frame_size`."""
+        """Return `config`, where it differs from transformers' defaults, `pixels` and `frame_size`."""
         config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _NO_MATTER}
         model_type = {"model_type": self.config.model_type}
         settings = {"config": {**config, **model_type}, "pixels": self.pixels.to_dict(), "frame_size": self.frame_size}
         return json.loads(json.dumps(settings))  # lists for tuples: as they come back from a file
 
     def fingerprint(self) -> str:
-        """Return Sha256 over settings and weights, not over their place. Computed when first asked for, and again only if
-        weights were written since."""
+        """Return Sha256 over settings and weights, not over their place; computed again only if weights were written since."""
         state = self.model.state_dict(keep_vars=True)
         written = sum(0 if tensor.is_inference() else tensor._version for tensor in state.values())
         if self._hashed is None or self._hashed[0] != written:
@@ -128,7 +122,8 @@ def load_transformers_backbone(
         raise CheckpointError(
             "missing-file", f"`{folder}` holds no config.json", "name a folder that transformers wrote"
         )
-    kind = find_kind(_model_type(folder / "config.json"), name)
+    found = read_json(folder / "config.json")
+    kind = find_kind(found.get("model_type") if isinstance(found, dict) else None, name)
     if not any((folder / file).exists() for file in _WEIGHTS):
         raise CheckpointError(
             "missing-file", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
@@ -137,16 +132,10 @@ def load_transformers_backbone(
     config = _made("bad-value", name, read, folder, local_files_only=True)
     for key, value in kind.config.items():
         setattr(config, key, value)
-    wanted = read_preprocessing(folder, kind.published)
-    backbone = TransformersBackbone(name, _model(name, kind, config, folder, None), kind, wanted.values, wanted.size)
-    if settings is not None and dict(settings) != backbone.settings():
-        own = backbone.settings()
-        differing = sorted(key for key in {*settings, *own} if settings.get(key) != own.get(key))
-        raise CheckpointError(
-            "changed",
-            f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
-            "name the model that the captioner was made with, or prepare and train again",
-        )
+    pixels, size = read_preprocessing(folder, kind.published)
+    backbone = TransformersBackbone(name, _model(name, kind, config, folder, None), kind, pixels, size)
+    if settings is not None:
+        check_unchanged(name, settings, backbone.settings())
     return backbone
 
 
@@ -157,7 +146,7 @@ def _made_again(name: str, settings: Mapping[str, Any], weights: Mapping[str, Te
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             "bad-value",
-            f"`{name}`: settings of no backbone beside the weights: {error!r}",
+            f"`{name}`: the settings with the weights are those of no backbone: {error!r}",
             "give what `settings()` gave with the weights",
         ) from None
     kind = find_kind(values.get("model_type"), name)
@@ -181,7 +170,7 @@ def _model_class(kind: VisionKind, name: str) -> Any:
 def _model(
     name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
 ) -> nn.Module:
-    """transformers' model with every weight that the tokens need."""
+    """Load transformers' model with every weight that the tokens need."""
     load = _model_class(kind, name).from_pretrained
     how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
     with _quiet():
@@ -194,11 +183,6 @@ def _model(
             "copy or download the whole model",
         )
     return model
-
-
-def _model_type(file: Path) -> Any:
-    config = read_json(file)
-    return config.get("model_type") if isinstance(config, dict) else None
 
 
 def _made(slug: str, name: str, make: Any, *arguments: Any, **named: Any) -> Any:
@@ -214,7 +198,7 @@ def _made(slug: str, name: str, make: Any, *arguments: Any, **named: Any) -> Any
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bar of a second and no table of heads that are left out on purpose."""
+    """Hide a progress bar of a second, and a table of heads that are left out on purpose."""
     from transformers.utils import logging
 
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()

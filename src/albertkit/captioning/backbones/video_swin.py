@@ -8,20 +8,23 @@ B clips, T frames, H height, W width (of pixels or tokens), C channels, G window
 
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 from torch import Tensor, nn
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid, hash_weights
-from albertkit.captioning.backbones.pixels import IMAGENET
+from albertkit.captioning.backbones.kinds import IMAGENET
+from albertkit.config import Probability, wrong_values
 from albertkit.errors import ConfigError
 
 Sizes = tuple[int, int, int]  # of time, height and width
 _AT_ONCE = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
 _APART = -100.0  # added to the scores of tokens that are neighbours only because the shift goes round the edge
 _MLP_RATIO = 4
+_Side = Annotated[int, Meta(ge=1, le=4096)]
 
 
 class VideoSwinBackbone(Backbone):
@@ -51,17 +54,11 @@ class VideoSwinBackbone(Backbone):
         name: str = "video-swin",
     ) -> None:
         super().__init__()
-        _check(embed_dim, depths, num_heads, window_size, patch_size, drop_path_rate)
+        settings = dict(embed_dim=embed_dim, depths=depths, num_heads=num_heads, window_size=window_size)
+        settings |= dict(patch_size=patch_size, patch_norm=patch_norm, drop_path_rate=drop_path_rate)
+        _check(settings)
+        self._settings = {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}
         self.name, self.window, self.patch = name, _three(window_size), _three(patch_size)
-        self._settings = dict(
-            embed_dim=embed_dim,
-            depths=list(depths),
-            num_heads=list(num_heads),
-            window_size=list(window_size),
-            patch_size=list(patch_size),
-            patch_norm=patch_norm,
-            drop_path_rate=drop_path_rate,
-        )
         self.out_dim = embed_dim * 2 ** (len(depths) - 1)
         self.frame_size = self.patch[1] * 2 ** (len(depths) - 1) * self.window[1]  # 224 for windows of 7, 384 for 12
         self.patch_embed = _PatchEmbedding(embed_dim, self.patch, patch_norm)
@@ -80,13 +77,13 @@ class VideoSwinBackbone(Backbone):
         return Grid(-(-num_frames // self.patch[0]), side, side)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """uint8 [B, T, S, S, 3], RGB, to [B, M, D], as many clips at once as memory bears."""
+        """Map uint8 [B, T, S, S, 3], RGB, to [B, M, D], as many clips at once as memory bears."""
         at_once = max(1, _AT_ONCE // prod(frames.shape[1:4]))
         tokens = [self.features(IMAGENET.apply(part).transpose(1, 2)) for part in frames.split(at_once)]
         return torch.cat(tokens).flatten(2).transpose(1, 2)
 
     def features(self, pixels_BCTHW: Tensor) -> Tensor:
-        """Normalised pixels [B, 3, T, H, W] to features [B, D, T', H', W']."""
+        """Map normalised pixels [B, 3, T, H, W] to features [B, D, T', H', W']."""
         x_BTHWC = self.patch_embed(pixels_BCTHW)
         for stage in self.layers:
             x_BTHWC = stage(x_BTHWC)
@@ -203,7 +200,7 @@ class _PatchMerging(nn.Module):
 
 @cache
 def relative_position_index(window: Sizes) -> Tensor:
-    """int64 [N, N]: which row of the bias table is of two tokens of a window, by their offset in time, height and width."""
+    """Return the rows, int64 [N, N], of the bias table for two tokens of a window, by their offset in time, height and width."""
     places = torch.cartesian_prod(*(torch.arange(side) for side in window)).view(-1, 3)
     offset_NN3 = places[:, None] - places + torch.tensor(window) - 1
     _, height, width = (2 * side - 1 for side in window)
@@ -211,7 +208,7 @@ def relative_position_index(window: Sizes) -> Tensor:
 
 
 def _apart(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
-    """[G, N, N]: what keeps tokens apart that shifting brought into one window from opposite edges."""
+    """Return the bias [G, N, N] that keeps tokens apart that shifting brought into one window from opposite edges."""
     region_THW = torch.zeros(1, *sides, 1)
     for axis, (side, part, step) in enumerate(zip(sides, window, shift, strict=True)):
         place = torch.arange(side)
@@ -222,7 +219,7 @@ def _apart(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
 
 
 def _split(x_BTHWC: Tensor, window: Sizes) -> Tensor:
-    """[B, T, H, W, C] to windows [B, G, N, C]."""
+    """Split [B, T, H, W, C] into windows [B, G, N, C]."""
     parts = x_BTHWC.unflatten(3, (-1, window[2])).unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))
     return parts.permute(0, 1, 3, 5, 2, 4, 6, 7).flatten(4, 6).flatten(1, 3)
 
@@ -239,22 +236,23 @@ def _three(values: Any) -> Sizes:
     return time, height, width
 
 
-def _check(embed_dim: Any, depths: Any, num_heads: Any, window_size: Any, patch_size: Any, drop_path_rate: Any) -> None:
-    lists = {"depths": depths, "num_heads": num_heads, "window_size": window_size, "patch_size": patch_size}
-    found = [
-        f"{name} is {value!r}, it must be whole numbers from 1 to 4,096"
-        for name, value in (*lists.items(), ("embed_dim", [embed_dim]))
-        if not isinstance(value, list | tuple) or not all(type(one) is int and 1 <= one <= 4096 for one in value)
-    ]
-    if not found and (len(depths) != len(num_heads) or not 1 <= len(depths) <= 8 or sum(depths) > 256):
-        found.append(
-            f"depths are {list(depths)} and num_heads {list(num_heads)}, there must be one for each of at most 8 stages"
-        )
-    if not found and {len(window_size), len(patch_size)} != {3}:
-        found.append("window_size and patch_size must each be of time, height and width")
+_KINDS: dict[str, Any] = {
+    "embed_dim": _Side,
+    "depths": Annotated[list[_Side], Meta(min_length=1, max_length=8)],
+    "num_heads": list[_Side],
+    "window_size": tuple[_Side, _Side, _Side],
+    "patch_size": tuple[_Side, _Side, _Side],
+    "drop_path_rate": Probability,
+}
+
+
+def _check(settings: dict[str, Any]) -> None:
+    """Refuse impossible settings; they may come from a file."""
+    found, embed_dim = wrong_values(settings, _KINDS), settings["embed_dim"]
+    depths, num_heads = settings["depths"], settings["num_heads"]
+    if not found and (len(depths) != len(num_heads) or sum(depths) > 256):
+        found.append(f"depths are {depths} and num_heads {num_heads}: one of each a stage, at most 256 blocks in all")
     if not found and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
         found.append(f"embed_dim {embed_dim}, doubled with each stage, is no multiple of num_heads {num_heads}")
-    if not isinstance(drop_path_rate, int | float) or not 0 <= drop_path_rate < 1:
-        found.append(f"drop_path_rate is {drop_path_rate!r}, it must be at least 0 and below 1")
     if found:
         raise ConfigError("bad-value", "; ".join(found), "correct the backbone's settings, or copy its folder again")

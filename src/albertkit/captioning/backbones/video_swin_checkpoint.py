@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from albertkit.captioning.backbones.backbone import check_unchanged
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone, relative_position_index
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import load
@@ -34,13 +35,7 @@ def load_video_swin(
     if found is None:
         found, tensors = sort_video_swin(tensors, file)
     if settings is not None:
-        differing = [key for key in found if key != "drop_path_rate" and settings.get(key) != found[key]]
-        if differing:
-            raise CheckpointError(
-                "changed",
-                f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
-                "name the model that the captioner was made with, or prepare and train again",
-            )
+        check_unchanged(name, settings, found | {"drop_path_rate": settings.get("drop_path_rate")})
         found = dict(settings)
     return _filled(found, tensors, name, str(file)).requires_grad_(False)
 
@@ -160,7 +155,7 @@ def _window(table: Tensor, index: Tensor) -> list[int]:
 
 
 def _filled(settings: dict[str, Any], tensors: Mapping[str, Tensor], name: str, source: str) -> VideoSwinBackbone:
-    """Made without memory and then given the tensors: sizes that only the settings name reserve nothing."""
+    """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
     try:
         with torch.device("meta"):
             backbone = VideoSwinBackbone(**settings, name=name)

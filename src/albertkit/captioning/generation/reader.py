@@ -1,7 +1,7 @@
-"""Logits of the next word, computed from the last one alone: all else was read before.
+"""Logits of the next word, computed from the last one alone, with cached states of all before.
 
 Exact: visual tokens do not see the caption, and a word does not see those after it. With the objective `mlm` the word is
-predicted where [MASK] stands, so two places are read a step and what [MASK] left is thrown away.
+predicted where [MASK] stands, so two places are read a step and the state of [MASK] is thrown away.
 
 Microsoft's own history states are exact for greedy decoding and wrong for beams, because they are not reordered.
 """
@@ -18,19 +18,7 @@ _FEW_ROWS = 4  # see `for_few_rows`
 
 
 class CaptionReader:
-    """Reads R captions word by word; row r is of clip r // (R / B).
-
-    Args:
-        model: In evaluation mode.
-        context: Of B clips.
-        rows: R, a multiple of B.
-        ids: The tokens to know.
-        settings: Of which repetitions, bad endings and the longest length are dealt with here.
-        bad_endings: int64 [E], the last tokens of the words of `settings.bad_endings`.
-
-    Attributes:
-        captions: int64 [R, P], what was read, beginning with [CLS].
-    """
+    """Reads R captions, int64 [R, P] from [CLS], of B clips word by word; row r is of clip r // (R / B)."""
 
     def __init__(
         self,
@@ -51,7 +39,7 @@ class CaptionReader:
             self._ready = [(layer, few[weights]) for layer, weights in self._ready]
 
     def next_log_probabilities(self) -> Tensor:
-        """fp32 or fp64 [R, V] of the word after what was read; a word that must not come has -inf."""
+        """Return fp32 or fp64 [R, V] for the next word; a word that must not come has -inf."""
         last = self.captions[:, -1:]
         length = self._state.length
         read = torch.cat([last, torch.full_like(last, self.ids.mask)], 1) if self._with_mask else last
@@ -64,12 +52,7 @@ class CaptionReader:
         return self._allowed(logits.log_softmax(-1))
 
     def add(self, words: Tensor, rows: Tensor | None = None) -> None:
-        """Take a further word for each caption.
-
-        Args:
-            words: int64 [R'].
-            rows: int64 [R'], the captions that they continue; as many of each clip, clips in order. Default: all, each once.
-        """
+        """Append words, int64 [R'], to captions `rows`, int64 [R'], as many of each clip, clips in order; by default to all."""
         if rows is not None:
             beams = len(self.captions) // self.context.num_clips
             clips = rows[::beams] // beams
@@ -79,7 +62,7 @@ class CaptionReader:
         self.captions = torch.cat([self.captions, words[:, None]], 1)
 
     def _with_repetitions(self, logits: Tensor) -> Tensor:
-        """Keskar et al. 2019 (CTRL), section 4.1; negative logits are multiplied."""
+        """Penalise repeated tokens (Keskar et al. 2019, CTRL, section 4.1); negative logits are multiplied."""
         penalty = self.settings.repetition_penalty
         if penalty == 1:
             return logits
@@ -87,7 +70,7 @@ class CaptionReader:
         return logits.scatter(1, self.captions, torch.where(present < 0, present * penalty, present / penalty))
 
     def _allowed(self, log_probabilities: Tensor) -> Tensor:
-        """No special tokens; no end after a bad ending; nothing but the end where there is room for one token."""
+        """Forbid special tokens, an end after a bad ending, and all but the end where there is room for one token."""
         if self.settings.swinbert:
             return log_probabilities
         log_probabilities[:, [self.ids.start, self.ids.mask, self.ids.padding]] = -torch.inf

@@ -42,9 +42,9 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
     scores[:, 0] = 0.0  # all beams of a clip begin alike
     while active:
         log_probabilities = reader.next_log_probabilities()
-        length, pieces = reader.captions.shape[1], log_probabilities.shape[1]
+        length, vocabulary = reader.captions.shape[1], log_probabilities.shape[1]
         last = length + 1 == settings.longest
-        candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * pieces)
+        candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * vocabulary)
         # Twice as many as beams: if all that end are taken out, enough go on.
         best_scores, best = candidates.topk(2 * beams, 1)
         going: list[int] = []
@@ -54,7 +54,7 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
                 continue
             chosen: list[tuple[float, int, int]] = []
             for score, index in zip(of_clip, where, strict=True):
-                row, word = place * beams + index // pieces, index % pieces
+                row, word = place * beams + index // vocabulary, index % vocabulary
                 if score == -torch.inf or len(chosen) == beams:
                     break
                 if word == end or last:
@@ -95,7 +95,7 @@ class Generated:
 
     Attributes:
         ids: int64 [B, K, L], from [CLS] to [SEP], then padding.
-        log_probabilities: [B, K], of the whole caption.
+        log_probabilities: [B, K], log-probability of the whole caption.
         scores: [B, K], log-probability over length to the power of the length penalty; the length counts [SEP] and not [CLS].
             -inf where a search found fewer than K.
     """
@@ -113,13 +113,13 @@ def generate(
     ids: CaptionIds,
     bad_endings: Tensor | None = None,
 ) -> Generated:
-    """Put clips into words.
+    """Write captions of clips.
 
     Args:
-        model: In evaluation mode.
-        context: Of the clips, from `model.albert.encode_context`.
-        settings: How.
-        ids: The tokens to know.
+        model: The captioning model, in evaluation mode.
+        context: Context of the clips, from `model.albert.encode_context`.
+        settings: Kind and limits of the search.
+        ids: The special tokens.
         bad_endings: int64 [E], tokens after which no caption may end.
     """
     positions = model.config.max_position_embeddings
@@ -140,7 +140,7 @@ def generate(
 
 
 def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generated:
-    """Return the likeliest word after the other, or drawn ones."""
+    """Append the likeliest word, or a drawn one, until every caption has ended."""
     end, padding = reader.ids.end, reader.ids.padding
     rows = len(reader.captions)
     generator = torch.Generator(reader.captions.device).manual_seed(settings.seed)
@@ -170,11 +170,11 @@ def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generate
 def _draw(log_probabilities: Tensor, settings: GenerationSettings, generator: torch.Generator) -> Tensor:
     """Return a word [R] each, from the likeliest tokens (Fan et al. 2018; Holtzman et al. 2020)."""
     probabilities = (log_probabilities / settings.temperature).softmax(-1)
-    sorted_probabilities, pieces = probabilities.sort(dim=-1, descending=True, stable=True)
+    sorted_probabilities, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
     if settings.top_k:
         sorted_probabilities[:, settings.top_k :] = 0
     if settings.top_p < 1:  # the token that reaches top_p still counts
         before = sorted_probabilities.cumsum(-1) - sorted_probabilities
         sorted_probabilities[before >= settings.top_p * sorted_probabilities.sum(-1, keepdim=True)] = 0
     place = torch.multinomial(sorted_probabilities, 1, generator=generator)
-    return pieces.gather(1, place).squeeze(1)
+    return tokens.gather(1, place).squeeze(1)

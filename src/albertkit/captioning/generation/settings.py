@@ -7,19 +7,12 @@ from albertkit.errors import ConfigError
 
 
 class CaptionIds(NamedTuple):
-    """The tokens that a generation must know.
+    """The special tokens of a generation."""
 
-    Attributes:
-        start: [CLS].
-        end: [SEP].
-        mask: [MASK]; a captioner of the objective `mlm` predicts where it stands.
-        padding: What follows the end.
-    """
-
-    start: int
-    end: int
-    mask: int
-    padding: int
+    start: int  # [CLS]
+    end: int  # [SEP]
+    mask: int  # [MASK]; a captioner of the objective `mlm` predicts where it stands
+    padding: int  # after the end
 
 
 _LONGEST = 24
@@ -34,12 +27,12 @@ class GenerationSettings:
         num_beams: Captions kept in the search; 1 is greedy.
         num_captions: Captions returned for a clip, the best first.
         length_penalty: A caption's score is its log-probability over its length to this power.
-        repetition_penalty: What the logits of tokens that a caption has already are divided by (multiplied, below 0).
+        repetition_penalty: Divisor of the logits of tokens that a caption has already (factor, where they are below 0).
         sample: Draw words in place of searching.
         temperature: Logits are divided by it before a draw.
         top_k: Draw from the k likeliest tokens; 0 for all.
         top_p: Draw from the likeliest tokens that have this probability together.
-        seed: Of the draws.
+        seed: Seed of the draws.
         bad_endings: Words after which no caption may end, unless it reaches its longest: "a", "the", "with".
         swinbert: SwinBERT's search: as many finished captions as are returned, a length that is reached ends a caption in place
             of its last word.
@@ -59,35 +52,27 @@ class GenerationSettings:
     swinbert: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
+        at_least = {"max_length": 2, "num_beams": 1, "num_captions": 1, "top_k": 0, "seed": 0}
+        values = vars(self) | {"max_length": self.longest}
         found = [
-            f"{name} is {value!r}, it must be at least {least}"
-            for name, value, least in (
-                ("max_length", self.longest, 2),
-                ("num_beams", self.num_beams, 1),
-                ("num_captions", self.num_captions, 1),
-                ("top_k", self.top_k, 0),
-                ("seed", self.seed, 0),
-            )
-            if not isinstance(value, int) or value < least
+            f"{name} is {values[name]}, it must be at least {n}" for name, n in at_least.items() if values[name] < n
         ]
-        for name in ("length_penalty", "repetition_penalty", "temperature", "top_p"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not value > 0:
-                found.append(f"{name} is {value!r}, it must be above 0")
-        if not found and self.top_p > 1:
+        above = ("length_penalty", "repetition_penalty", "temperature", "top_p")
+        found += [f"{name} is {values[name]}, it must be above 0" for name in above if not values[name] > 0]
+        if self.top_p > 1:
             found.append(f"top_p is {self.top_p}, it must be at most 1")
-        if not found and not self.sample and self.num_captions > self.num_beams:
+        if not self.sample and self.num_captions > self.num_beams:
             found.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
         if found:
             raise ConfigError("bad-value", "; ".join(found), "change these settings of generation")
 
     @property
     def longest(self) -> int:
-        """`max_length`, or 24."""
+        """Return `max_length`, or 24."""
         return _LONGEST if self.max_length is None else self.max_length
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is set otherwise than by itself, for JSON."""
+        """Return every setting that is not the default, for JSON."""
         plain = {name: field.default for name, field in self.__dataclass_fields__.items()}
         own = {name: getattr(self, name) for name in plain}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in own.items() if v != plain[name]}

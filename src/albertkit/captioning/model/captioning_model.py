@@ -15,7 +15,7 @@ from albertkit.model.pretrained import PretrainedAlbert
 
 
 def smoothed_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Divergence from a smoothed label for each prediction: the cross-entropy, less the entropy of the smoothed label.
+    """Return the divergence of each prediction from a smoothed label: the cross-entropy, less the label's entropy.
 
     The label has 1 - smoothing, all other tokens together the rest; with no smoothing it is the cross-entropy.
 
@@ -68,16 +68,16 @@ class CaptionHead(MaskedLMHead):
             super().tie(word_embeddings)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [..., V] for hidden states [..., H]."""
+        """Return logits [..., V] for hidden states [..., H]."""
         logits = super().forward(hidden)
         return logits if self.tied else logits + self.bias.to(logits.dtype)
 
 
 class AlbertForImageCaptioning(PretrainedAlbert):
-    """ALBERT that puts what visual tokens show into words.
+    """ALBERT that writes captions of visual tokens.
 
     Args:
-        config: What to build; its `captioning` is a `CaptionConfig`.
+        config: Shape and settings; its `captioning` is a `CaptionConfig`.
 
     Attributes:
         caption: The `CaptionConfig`.
@@ -106,7 +106,7 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         return self.predictions.decoder
 
     def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
-        """Initialise as every ALBERT; what the encoder starts otherwise, it starts itself."""
+        """Initialise as every ALBERT; the encoder initialises its own parts."""
         ready = list(ready)
         inner = set(self.albert.parameters())
         if not inner <= set(ready):
@@ -114,7 +114,7 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         super().initialize([*ready, *inner])
 
     def caption_loss(self, logits: Tensor, labels: Tensor, update: int) -> tuple[Tensor, int]:
-        """Sum of the losses that count, and how many they are.
+        """Return the sum of the losses that count, and their number.
 
         Args:
             logits: [P, V].
@@ -128,7 +128,7 @@ class AlbertForImageCaptioning(PretrainedAlbert):
 
     def forward(
         self,
-        input_ids: Tensor | None = None,
+        input_ids: Tensor,
         img_feats: Tensor | None = None,
         attention_mask: Tensor | None = None,
         masked_pos: Tensor | None = None,
@@ -152,8 +152,6 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         Returns:
             Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training: logits [B, S, V].
         """
-        if input_ids is None:
-            raise ConfigError("bad-value", "input_ids is not given", "give the ids of the caption")
         hidden, _, *rest = self.albert(input_ids, img_feats, attention_mask, token_type_ids, position_ids)
         if not is_training:
             return (self.predictions(hidden[:, : input_ids.shape[1]]), *rest)

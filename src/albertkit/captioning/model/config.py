@@ -1,14 +1,18 @@
-"""What a captioner has beyond an ALBERT: the object `captioning` in its `config.json`."""
+"""The settings of a captioner beyond those of an ALBERT: the object `captioning` in its `config.json`."""
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from albertkit.config import AlbertConfig
+from msgspec import Meta
+
+from albertkit.config import AlbertConfig, Probability, check_fields
 from albertkit.errors import ConfigError, near_miss
 
 VideoAttention = Literal["full", "diagonal", "log", "legacy"]
 Objective = Literal["mlm", "causal"]
+_Width = Annotated[int, Meta(ge=1, le=100_000)]
+_Count = Annotated[int, Meta(ge=0, le=100_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +26,9 @@ class CaptionConfig:
         visual_norm: Whether visual tokens are normalised before they are projected to the hidden size; SwinBERT's are not.
         grid: Frames, height and width of the grid of visual tokens that the position tables are made for; None for no
             tables, as SwinBERT. With another number of frames the times are interpolated.
-        video_attention: What visual tokens see of each other. full: all. diagonal: themselves. log: a learned gate g for every
+        video_attention: Sight of visual tokens among each other. full: all. diagonal: themselves. log: a learned gate g for every
             pair, added as log g. legacy: SwinBERT's, added as (1 - g) * -10000, which is diagonal in effect.
-        num_visual_tokens: M, of the learned gate of log and legacy, which has M x M numbers.
+        num_visual_tokens: M, for the learned gate of log and legacy, which has M x M numbers.
         hard_gate: Round the gate to 0 or 1; it then gets no gradient (SwinBERT's `sparse_mask_soft2hard`).
         objective: mlm: words are predicted where [MASK] stands; causal: from the words before.
         tie_weights: The output matrix is that of the word embeddings.
@@ -34,46 +38,30 @@ class CaptionConfig:
         drop_worst_after: Updates after which that begins.
     """
 
-    img_feature_dim: int = 512
-    backbone_dim: int = 0
+    img_feature_dim: _Width = 512
+    backbone_dim: _Count = 0
     visual_norm: bool = True
-    grid: tuple[int, int, int] | None = None
+    grid: tuple[_Width, _Width, _Width] | None = None
     video_attention: VideoAttention = "full"
-    num_visual_tokens: int = 0
+    num_visual_tokens: _Count = 0
     hard_gate: bool = False
     objective: Objective = "mlm"
     tie_weights: bool = True
     freeze_embedding: bool = False
-    label_smoothing: float = 0.0
-    drop_worst_ratio: float = 0.0
-    drop_worst_after: int = 0
+    label_smoothing: Probability = 0.0
+    drop_worst_ratio: Probability = 0.0
+    drop_worst_after: _Count = 0
 
     def __post_init__(self) -> None:
-        found = []
-        for name, known in (("video_attention", get_args(VideoAttention)), ("objective", get_args(Objective))):
-            if getattr(self, name) not in known:
-                found.append(f"{name} is {getattr(self, name)!r}, known: {', '.join(known)}")
-        at_least = dict(img_feature_dim=1, backbone_dim=0, num_visual_tokens=int(self.learned), drop_worst_after=0)
-        for name, least in at_least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 100_000:
-                found.append(f"{name} is {value!r}, it must be a whole number from {least} to 100,000")
-        for name in ("label_smoothing", "drop_worst_ratio"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < 1:
-                found.append(f"{name} is {value!r}, it must be at least 0 and below 1")
-        if self.grid is not None:
-            whole = isinstance(self.grid, list | tuple) and len(self.grid) == 3
-            if not whole or not all(isinstance(n, int) and 1 <= n <= 100_000 for n in self.grid):
-                found.append(f"grid is {self.grid!r}, it must be frames, height and width")
-            else:
-                object.__setattr__(self, "grid", tuple(self.grid))
-        if found:
-            raise ConfigError("bad-value", "; ".join(found), "change these values of `captioning` in the configuration")
+        check_fields(self, "change these values of `captioning` in the configuration")
+        if self.learned and not self.num_visual_tokens:
+            fact = f"num_visual_tokens is 0, the gate of video_attention {self.video_attention!r} needs the number"
+            raise ConfigError("bad-value", fact, "give the number of visual tokens of a clip")
+        object.__setattr__(self, "grid", self.grid and tuple(self.grid))  # a list, where it is read from JSON
 
     @property
     def visual_width(self) -> int:
-        """Width of the visual tokens that the model reads (D)."""
+        """Return the width of the visual tokens that the model reads (D)."""
         return self.backbone_dim or self.img_feature_dim
 
     @property

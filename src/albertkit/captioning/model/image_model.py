@@ -1,6 +1,7 @@
 """`AlbertImgModel`: embeddings of a caption and projected visual tokens, run together through ALBERT's one layer."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +27,9 @@ from albertkit.model.projections import linear
 
 
 class ImageEncoder(AlbertEncoder):
-    """The layers, with the switch that SwinBERT's VideoTransformer sets.
+    """The layers, with the switch that SwinBERT's VideoTransformer sets."""
 
-    Attributes:
-        output_attentions: Whether `AlbertImgModel.forward` returns attentions.
-    """
-
-    output_attentions = False
+    output_attentions = False  # returned by `AlbertImgModel.forward`
 
     def set_output_attentions(self, on: bool) -> None:
         """Return attentions from now on, or no more."""
@@ -46,7 +43,7 @@ class AlbertImgModel(PretrainedAlbert):
     normalisation.
 
     Args:
-        config: What to build; its `captioning` is a `CaptionConfig`.
+        config: Shape and settings; its `captioning` is a `CaptionConfig`.
     """
 
     def __init__(self, config: AlbertConfig) -> None:
@@ -82,7 +79,7 @@ class AlbertImgModel(PretrainedAlbert):
     def embed(
         self, input_ids: Tensor, position_ids: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Return text [B, S] to [B, S, H]; positions 0 to S - 1 and type 0 by default."""
+        """Embed text [B, S] as [B, S, H]; positions 0 to S - 1 and type 0 by default."""
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids.long()
@@ -95,52 +92,27 @@ class AlbertImgModel(PretrainedAlbert):
         return linear(embedded.dtype, self.encoder.embedding_hidden_mapping_in)(embedded).view(*input_ids.shape, -1)
 
     def project(self, img_feats: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
-        """Visual tokens [B, M, D] to [B, M, H]."""
+        """Project visual tokens [B, M, D] to [B, M, H]."""
         return self.img_embedding(img_feats.to(self.compute_dtype or self.dtype), grid)
 
-    def encode_context(
-        self,
-        visual: Tensor,
-        visual_mask: Tensor | None = None,
-        second_text: Tensor | None = None,
-        second_mask: Tensor | None = None,
-    ) -> Context:
-        """Run projected visual tokens, and a second text, through all layers: once for all words of all captions.
+    def encode_context(self, visual: Tensor, visual_mask: Tensor | None = None) -> Context:
+        """Run projected visual tokens through all layers: once for all words of all captions.
 
         Args:
             visual: [B, M, H], from `project`.
             visual_mask: bool [B, M], False at padding.
-            second_text: [B, S, H], from `embed`.
-            second_mask: bool [B, S].
         """
-        none = visual.new_zeros(len(visual), 0, visual.shape[2])
-        second = none if second_text is None else second_text
-        hidden = torch.cat([second, visual], 1)
-        padding = None
-        if visual_mask is not None or second_mask is not None:
-            masks = [
-                torch.ones(part.shape[:2], dtype=torch.bool, device=part.device) if mask is None else mask != 0
-                for part, mask in ((second, second_mask), (visual, visual_mask))
-            ]
-            padding = score_bias(torch.cat(masks, 1), hidden.dtype)
-        diagonal = self.caption.video_attention == "diagonal"
-        if diagonal and not second.shape[1]:
-            return encode_context(self.encoder, hidden, None, True, padding)
-        bias = padding
-        block = self.video_bias(visual.shape[1], hidden.dtype)
-        if block is not None:
-            inner = hidden.new_zeros(hidden.shape[1], hidden.shape[1])
-            inner[second.shape[1] :, second.shape[1] :] = block
-            bias = inner[None, None] if padding is None else inner + padding
-        return encode_context(self.encoder, hidden, bias, False, padding)
+        padding = None if visual_mask is None else score_bias(visual_mask, visual.dtype)
+        if self.caption.video_attention == "diagonal":
+            return encode_context(self.encoder, visual, None, True, padding)
+        gate = self.video_bias(visual.shape[1], visual.dtype)
+        bias = padding if gate is None else gate if padding is None else gate + padding
+        return encode_context(self.encoder, visual, bias, False, padding)
 
     def video_bias(self, tokens: int, dtype: torch.dtype) -> Tensor | None:
-        """[M, M]: what is added to the scores between visual tokens; None for nothing."""
-        kind = self.caption.video_attention
-        if kind == "full":
+        """Return what the learned gate adds to the scores between visual tokens, [1, 1, M, M]; None without one."""
+        if not self.caption.learned:
             return None
-        if kind == "diagonal":
-            return (1.0 - torch.eye(tokens, dtype=dtype, device=self.device)) * NEVER
         if tokens != self.caption.num_visual_tokens:
             raise ConfigError(
                 "bad-value",
@@ -149,11 +121,11 @@ class AlbertImgModel(PretrainedAlbert):
             )
         gate = gate_values(self.video_gate, self.caption.hard_gate)
         # Not below 1e-4 for `log`: a gate that is shut must keep a gradient.
-        added = gate.clamp(min=1e-4).log() if kind == "log" else (1 - gate) * NEVER
-        return added.to(dtype)
+        added = gate.clamp(min=1e-4).log() if self.caption.video_attention == "log" else (1 - gate) * NEVER
+        return added.to(dtype)[None, None]
 
     def sparsity_loss(self) -> Tensor:
-        """0-d: how much the learned gate lets through between different tokens."""
+        """Return how much the learned gate lets through between different tokens, 0-d."""
         return sparsity(self.video_gate)
 
     def read(
@@ -174,23 +146,19 @@ class AlbertImgModel(PretrainedAlbert):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
-        output_hidden_states: bool = False,
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Any, ...]:
         """Run text and video together under any mask, with the arguments and outputs of BERT's `BertImgModel`.
 
         Args:
             input_ids: int64 [B, S].
             img_feats: [B, M, D]. Default: no video.
             attention_mask: [B, N], [B, N, N] or [B, 1, N, N] with N = S + M, text first; 1 where a row may look at a column,
-                0 where not, in between as SwinBERT counts it. Default: everybody sees all. It alone says who sees whom:
-                `video_attention` is not looked at.
+                0 where not, in between as SwinBERT counts it; `video_attention` is ignored. Default: all see all.
             token_type_ids: int64 [B, S]. Default: 0.
             position_ids: int64 [S] or [B, S]. Default: 0 to S - 1.
-            output_hidden_states: Also return the input and the output of every layer.
 
         Returns:
-            Last states [B, N, H]; pooled [B, H]; on request a tuple of layers + 1 states; if `encoder.output_attentions` a
-            tuple of probabilities [B, A, N, N].
+            Last states [B, N, H]; pooled [B, H]; if `encoder.output_attentions` a tuple of probabilities [B, A, N, N].
         """
         hidden = self.embed(input_ids, position_ids, token_type_ids)
         if img_feats is not None:
@@ -201,12 +169,7 @@ class AlbertImgModel(PretrainedAlbert):
                 f"attention_mask has shape {list(attention_mask.shape)}, text and video {hidden.shape[1]} places",
             )
         bias = None if attention_mask is None else score_bias(attention_mask, hidden.dtype)
-        states: list[Tensor] = []
         attentions: list[Tensor] | None = [] if self.encoder.output_attentions else None
-        hidden = masked_layers(self.encoder, hidden, bias, states, attentions)
-        outputs: list = [hidden, torch.tanh(linear(hidden.dtype, self.pooler)(hidden[:, 0]))]
-        if output_hidden_states:
-            outputs.append(tuple(states))
-        if attentions is not None:
-            outputs.append(tuple(attentions))
-        return tuple(outputs)
+        hidden = masked_layers(self.encoder, hidden, bias, attentions)
+        pooled = torch.tanh(linear(hidden.dtype, self.pooler)(hidden[:, 0]))
+        return (hidden, pooled) if attentions is None else (hidden, pooled, tuple(attentions))

@@ -31,7 +31,7 @@ class Context:
 
     @property
     def num_clips(self) -> int:
-        """B."""
+        """Return B."""
         return len(self.states[0][0])
 
     def select(self, rows: Tensor) -> "Context":
@@ -48,7 +48,7 @@ class CaptionState:
 
     @property
     def length(self) -> int:
-        """P."""
+        """Return P."""
         return self.states[0][0].shape[2] if self.states else 0
 
     def reorder(self, rows: Tensor) -> "CaptionState":
@@ -61,7 +61,7 @@ class CaptionState:
 
 
 def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """[B, S, 3H] to queries, keys and values [B, A, S, D]."""
+    """Split [B, S, 3H] into queries, keys and values [B, A, S, D]."""
     query, key, value = qkv.view(*qkv.shape[:2], 3, num_heads, -1).permute(2, 0, 3, 1, 4)
     return query, key, value
 
@@ -72,7 +72,7 @@ def encode_context(
     """Run all layers over the context; of the last only keys and values are needed.
 
     Args:
-        encoder: Whose layers.
+        encoder: The layers.
         hidden: [B, C, H].
         bias: [B or 1, 1, C, C], added to the scores; None: every token sees all.
         diagonal: A token sees itself alone, so attention gives its own value, at O(C).
@@ -116,12 +116,12 @@ def read_caption(
     """Run all layers over further places of captions; each sees the context, what was read before, itself and those between.
 
     Args:
-        encoder: Whose layers.
+        encoder: The layers.
         hidden: [R, S, H], embedded and projected. R is a multiple of the context's B: row r belongs to clip r // (R / B).
-        context: Of the clips.
-        before: What was read.
+        context: Context of the clips.
+        before: State of the places read before.
         attentions: A list that receives the probabilities [R, A, S, C + P + S] of every layer.
-        ready: `encoder.passes`, made before; a generation reads word by word with the same weights.
+        ready: `encoder.layers`, computed before; a generation reads word by word with the same weights.
 
     Returns:
         [R, S, H], and the state with these places.
@@ -183,22 +183,12 @@ def _caption_layer(
 
 
 def masked_layers(
-    encoder: AlbertEncoder,
-    hidden: Tensor,
-    bias: Tensor | None,
-    hidden_states: list[Tensor],
-    attentions: list[Tensor] | None,
+    encoder: AlbertEncoder, hidden: Tensor, bias: Tensor | None, attentions: list[Tensor] | None
 ) -> Tensor:
-    """Run all layers over text and video in one, as SwinBERT does, under any mask.
+    """Run all layers over text and video in one, [B, N, H], as SwinBERT does, under any mask.
 
-    Args:
-        encoder: Whose layers.
-        hidden: [B, N, H].
-        bias: [B, 1, N or 1, N], added to the scores.
-        hidden_states: Receives the input and the output of every layer.
-        attentions: Receives the probabilities [B, A, N, N] of every layer; None: not asked for.
+    `bias`, [B, 1, N or 1, N], is added to the scores; `attentions` receives the probabilities [B, A, N, N] of every layer.
     """
-    hidden_states.append(hidden)
     for layer, weights in encoder.layers(hidden.dtype):
         query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
         dropout = layer.attention_dropout if layer.training else 0.0
@@ -210,5 +200,4 @@ def masked_layers(
             attentions.append(probabilities)
             seen = F.dropout(probabilities, dropout, layer.training) @ value
         hidden = layer.after_attention(seen.transpose(1, 2).flatten(2), hidden, weights)
-        hidden_states.append(hidden)
     return hidden

@@ -1,4 +1,4 @@
-"""Who sees whom in a caption and its video.
+"""Attention masks of a caption and its video.
 
 T places of the caption, M visual tokens, C tokens of the context: a second text (if there is one), then the visual tokens.
 SwinBERT's table (`caption_tensorizer.py`, `get_attn_masks`); rows look at columns:

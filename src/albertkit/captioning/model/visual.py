@@ -1,4 +1,4 @@
-"""Visual tokens as the backbone gives them to the width of ALBERT's layers, and where in time and space they lie."""
+"""The projection of a backbone's visual tokens to the width of ALBERT's layers, and their places in time and space."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ class VisualProjector(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, visual: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
-        """[B, M, D] to [B, M, H], in the dtype of `visual`."""
+        """Map [B, M, D] to [B, M, H], in the dtype of `visual`."""
         if visual.shape[-1] != self.width:
             raise ConfigError(
                 "bad-value",
@@ -51,7 +51,7 @@ class VisualProjector(nn.Module):
         return self.dropout(hidden)
 
     def _places(self, grid: Grid | Sequence[Grid], tokens: int) -> Tensor:
-        """[M, H], or [B, M, H] with zeros where a clip has fewer tokens than M."""
+        """Return [M, H], or [B, M, H] with zeros where a clip has fewer tokens than M."""
         if isinstance(grid, Grid):
             if grid.num_tokens != tokens:
                 raise ConfigError("bad-value", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
@@ -60,7 +60,7 @@ class VisualProjector(nn.Module):
         return torch.stack([F.pad(known[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid])
 
     def places(self, grid: Grid) -> Tensor:
-        """[M, H]: what is added to the tokens of a grid. Times are interpolated to another number of frames."""
+        """Return what is added to the tokens of a grid, [M, H]. Times are interpolated to another number of frames."""
         assert self.grid is not None
         if grid[1:] != self.grid[1:]:
             raise ConfigError(

@@ -1,11 +1,13 @@
-"""SwinBERT's trained captioners as ours, with their Video Swin, and ours as SwinBERT's."""
+"""SwinBERT's trained captioners as ours, with their Video Swin."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
 from albertkit.captioning.backbones.video_swin_checkpoint import KIND, read_video_swin
@@ -13,10 +15,17 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.folder import CAPTIONER
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import CaptionConfig
-from albertkit.captioning.swinbert.arguments import ARGS, STRUCTURE, SWINBERT_ARGS, read_arguments
-from albertkit.captioning.swinbert.classes import AlbertForImageCaptioning
-from albertkit.captioning.swinbert.evaluation import RECORDED
-from albertkit.captioning.swinbert.state import SwinBertState, find_state_file, sort_state
+from albertkit.captioning.swinbert.classes import AlbertForImageCaptioning, search_settings
+from albertkit.captioning.swinbert.state import (
+    ARGS,
+    RECORDED,
+    STRUCTURE,
+    SWINBERT_ARGS,
+    SwinBertState,
+    find_state_file,
+    read_arguments,
+    sort_state,
+)
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.config import AlbertConfig
@@ -40,20 +49,20 @@ _TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "*.model")
 
 @dataclass(frozen=True)
 class SwinBertReport(Result):
-    """What became of a SwinBERT checkpoint.
+    """A SwinBERT checkpoint that was read or converted.
 
     Attributes:
         source: The file of weights.
         text_model: bert, or the albert of a migrated checkout.
         tensors: Parameters of the model.
-        backbone_tensors: Of them Video Swin's, 0 without a backbone.
+        backbone_tensors: Tensors of Video Swin, 0 without a backbone.
         fc: Whether there is an `fc` between backbone and `img_embedding`.
         tied: Whether the output matrix is the word embeddings.
         gate_tokens: Visual tokens of the learned mask, 0 without one.
         left_out: Tensors that have no place in the model: `cls_img_feat.*`, which nothing uses.
-        training: Of SwinBERT's `log/args.json`, what later use depends on: frames, resolution, lengths.
-        max_abs_diff: Of a conversion: between the written and the read tensors; 0 is equal.
-        notes: What was not written in any file.
+        training: The arguments in SwinBERT's `log/args.json` that later use depends on: frames, resolution, lengths.
+        notes: Facts that no file holds.
+        max_abs_diff: Largest difference between the written and the read tensors of a conversion; 0 is equal.
     """
 
     source: Path
@@ -69,7 +78,7 @@ class SwinBertReport(Result):
     max_abs_diff: float | None = None
 
     def sections(self) -> list[Section]:
-        """Return what a person is shown; the notes stand below."""
+        """Return the facts, and the notes below them."""
         left_out = ", ".join(f"{count} {name}" for name, count in self.left_out.items()) or None
         known = {**vars(self), "left_out": left_out, "training": None, "notes": None, **self.training}
         return [Facts(known), Text("\n".join(f"- {note}" for note in self.notes), form="code")]
@@ -111,7 +120,7 @@ def load_swinbert_captioner(
         notes.append("trained with a second text (add_od_labels); captions are written without one here")
     sampling = None if backbone is None else _sampling(backbone, arguments, report.gate_tokens, notes)
     grid = None if backbone is None or sampling is None else backbone.grid(sampling.num_frames, sampling.size)
-    captioner = VideoCaptioner(model, found, backbone, sampling, grid, _generation(arguments))
+    captioner = VideoCaptioner(model, found, backbone, sampling, grid, _search(arguments))
     return captioner, replace(report, notes=tuple(notes))
 
 
@@ -132,18 +141,21 @@ def convert_swinbert(
         provenance = {"converted_from": report.source.name, "sha256": sha256_file(report.source)}
         arguments = read_arguments(report.source)
         write_json(folder / PROVENANCE, {**provenance, "swinbert": report.training, SWINBERT_ARGS: arguments})
-        largest = largest_difference(captioner, VideoCaptioner.from_pretrained(folder))
+        largest = largest_difference(tensors_of(captioner), tensors_of(VideoCaptioner.from_pretrained(folder)))
     return replace(report, max_abs_diff=largest)
 
 
-def largest_difference(first: VideoCaptioner, second: VideoCaptioner) -> float:
-    """Largest difference between the weights of two captioners."""
-    largest = 0.0
-    for one, other in ((first.model, second.model), (first.backbone, second.backbone)):
-        ours, theirs = ({} if part is None else part.state_dict() for part in (one, other))
-        if ours.keys() != theirs.keys():
-            raise MachineError("internal-error", "what was written has other tensors", "write it again")
-        largest = max([largest, *(float((ours[name] - theirs[name]).abs().max()) for name in ours)])
+def tensors_of(captioner: VideoCaptioner) -> dict[str, Tensor]:
+    """Return the weights of a captioner, its backbone's included."""
+    backbone = {} if captioner.backbone is None else captioner.backbone.state_dict()
+    return {**captioner.model.state_dict(), **backbone}
+
+
+def largest_difference(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
+    """Return the largest difference between weights and what was written of them; anything but 0 is an error."""
+    if ours.keys() != theirs.keys():
+        raise MachineError("internal-error", "what was written has other tensors", "write it again")
+    largest = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
     if largest != 0:
         raise MachineError("internal-error", f"what was written differs by {largest}", "write it again")
     return largest
@@ -166,16 +178,16 @@ def _load(
     albert = _configuration(state, values, arguments, file, notes)
     model, _ = AlbertForImageCaptioning.from_tensors(albert, state.tensors, (), str(file))
     report = SwinBertReport(
-        file,
-        state.body,
-        len(state.tensors),
-        len(state.backbone),
-        bool(state.backbone_dim),
-        state.tied,
-        state.gate_tokens,
-        dict(state.left_out),
-        {key: arguments[key] for key in _KEPT_ARGS if key in arguments},
-        tuple(notes),
+        source=file,
+        text_model=state.body,
+        tensors=len(state.tensors),
+        backbone_tensors=len(state.backbone),
+        fc=bool(state.backbone_dim),
+        tied=state.tied,
+        gate_tokens=state.gate_tokens,
+        left_out=dict(state.left_out),
+        training={key: arguments[key] for key in _KEPT_ARGS if key in arguments},
+        notes=tuple(notes),
     )
     return model, report, state
 
@@ -183,13 +195,11 @@ def _load(
 def _values(
     state: SwinBertState, file: Path, named: Path | None, arguments: dict[str, Any], notes: list[str]
 ) -> dict[str, Any]:
-    """Return the text model's configuration: of a file, or else, of a BERT, what the tensors and the arguments say."""
-    beside = named or file.parent / "config.json"
-    if beside.is_dir():
-        beside = beside / "config.json"
-    if not named and not beside.is_file():
-        beside = next((folder / "config.json" for folder in _model_folders(file, arguments)), beside)
-    if named or beside.is_file():
+    """Return the text model's configuration: of a file, or else of a BERT's tensors and arguments."""
+    folders = [file.parent, *_model_folders(file, arguments, "config.json")]
+    found = [folder / "config.json" for folder in folders if (folder / "config.json").is_file()]
+    if named or found:
+        beside = (named / "config.json" if named.is_dir() else named) if named else found[0]
         values = load(beside, dict[str, Any], "model configuration")
         asked = {name: arguments.get(name) for name in STRUCTURE}
         return values | {name: value for name, value in asked.items() if isinstance(value, int) and value > 0}
@@ -250,11 +260,10 @@ def _configuration(
     return caption.put_into(config)
 
 
-def _model_folders(file: Path, arguments: dict[str, Any], *wanted: str) -> list[Path]:
-    """Return the folders that log/args.json names for the text model, as seen from the checkout that the run lies in."""
+def _model_folders(file: Path, arguments: dict[str, Any], *patterns: str) -> list[Path]:
+    """Return the folders with such files that log/args.json names, as seen from the checkout that the run lies in."""
     names = [arguments.get(name) for name in ("config_name", "tokenizer_name", RECORDED, "model_name_or_path")]
     places = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
-    patterns = wanted or ("config.json",)
     return [place for place in places if place.is_dir() and any(any(place.glob(pattern)) for pattern in patterns)]
 
 
@@ -295,14 +304,9 @@ def _sampling(
     return FrameSampling(num_frames=frames, size=size, rounding="floor")
 
 
-def _generation(arguments: dict[str, Any]) -> GenerationSettings:
-    """SwinBERT's search, with its training's arguments."""
-    beams = arguments.get("num_beams", 1)
-    return GenerationSettings(
-        max_length=arguments.get("max_gen_length", 20),
-        num_beams=beams,
-        num_captions=min(arguments.get("num_keep_best", 1), beams),
-        length_penalty=float(arguments.get("length_penalty", 1)) if beams > 1 else 1.0,
-        repetition_penalty=float(arguments.get("repetition_penalty", 1)),
-        swinbert=True,
-    )
+def _search(arguments: dict[str, Any]) -> GenerationSettings:
+    """Return SwinBERT's search, with its training's arguments."""
+    names = ("num_beams", "length_penalty", "repetition_penalty")
+    given = {name: arguments[name] for name in names if name in arguments}
+    kept = min(arguments.get("num_keep_best", 1), arguments.get("num_beams", 1))
+    return search_settings({**given, "max_length": arguments.get("max_gen_length", 20), "num_keep_best": kept})

@@ -1,4 +1,4 @@
-"""AlbertConfig and AlbertForImageCaptioning as SwinBERT's loader treats BERT's: set after reading, loaded from any ALBERT."""
+"""AlbertConfig and AlbertForImageCaptioning with the methods, arguments and outputs of SwinBERT's BERT classes."""
 
 import dataclasses
 import sys
@@ -11,8 +11,11 @@ from torch import Tensor
 
 from albertkit import config as core
 from albertkit.captioning import model as captioning
+from albertkit.captioning.generation.search import generate
+from albertkit.captioning.generation.settings import CaptionIds, GenerationSettings
 from albertkit.captioning.model import CaptionConfig
-from albertkit.captioning.swinbert.generation import generate_like_swinbert
+from albertkit.captioning.model.layers import encode_context
+from albertkit.captioning.model.masks import score_bias
 from albertkit.errors import ConfigError
 from albertkit.files import load
 from albertkit.model.folder import WEIGHTS, read_tensors
@@ -106,7 +109,7 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
         for name, value in changes.items():
             setattr(built, name, value)
         model, fresh, left_out = filled(built, read_tensors(path), str(path), allow_missing)
-        for line in told(model, str(path), path, fresh, left_out):
+        for line in describe_loading(model, str(path), path, fresh, left_out):
             print(line, file=sys.stderr)
         return model
 
@@ -119,25 +122,17 @@ def cached_path(source: str | Path) -> str:
 def filled(
     config: core.AlbertConfig, stored: Mapping[str, Tensor], source: str, allow_missing: Collection[str] = ()
 ) -> tuple[AlbertForImageCaptioning, list[str], list[str]]:
-    """Return the model with the weights; what began afresh, and what the weights have beyond it."""
-    tensors = dict(stored)
-    projection = tensors.get(f"{_PROJECTION}projection.weight")
-    other_width = projection is not None and projection.shape[1] != CaptionConfig.of(config).img_feature_dim
-    dropped = [
-        name
-        for name in tensors
-        if name.startswith(("albert.video_gate", f"{_PROJECTION}fc.")) or (other_width and name.startswith(_PROJECTION))
-    ]
-    for name in dropped:
-        del tensors[name]
-    tied = CaptionConfig.of(config).tie_weights
+    """Return the model with the weights, the names that were initialised afresh, and those that were left out."""
+    caption, projection = CaptionConfig.of(config), stored.get(f"{_PROJECTION}projection.weight")
+    unfit = ["albert.video_gate", f"{_PROJECTION}fc."] + [_DECODER] * caption.tie_weights
+    if projection is not None and projection.shape[1] != caption.img_feature_dim:
+        unfit.append(_PROJECTION)
+    dropped = [name for name in stored if name.startswith(tuple(unfit))]
+    second_copy = "predictions.decoder.bias"  # of predictions.bias, in old files
+    tensors = {name: stored[name] for name in stored if name not in dropped and name != second_copy}
     words = tensors.get(f"albert.{_WORDS}", tensors.get(_WORDS))
-    if not tied and words is not None:
+    if not caption.tie_weights and words is not None:
         tensors.setdefault(_DECODER, words)  # an output matrix of its own begins as a copy of what it was tied to
-    if tied and _DECODER in tensors:
-        dropped.append(_DECODER)
-        del tensors[_DECODER]
-    tensors.pop("predictions.decoder.bias", None)  # old files' second copy of predictions.bias
     with torch.device("meta"):
         names = AlbertForImageCaptioning(config).state_dict()
     may_be_fresh = [name for name in names if name.startswith((*_MAY_BE_FRESH, *allow_missing))]
@@ -145,10 +140,10 @@ def filled(
     return model, matched.fresh, [*dropped, *matched.left_out]
 
 
-def told(
+def describe_loading(
     model: AlbertForImageCaptioning, source: str, folder: Path, fresh: list[str], left_out: list[str]
 ) -> Iterator[str]:
-    """Yield lines that say where a model's weights are from."""
+    """Yield lines that name the source of a model's weights."""
     if source == "scratch":
         yield (
             f"warning: initialised_from: scratch; no weights are taken from `{folder}`, the model has learned nothing "
@@ -160,3 +155,93 @@ def told(
         yield f"there, but not in the model: {', '.join(left_out) or 'nothing'}"
     trainable = model.num_parameters(only_trainable=True)
     yield f"{type(model).__name__}: {model.num_parameters():,} parameters, {trainable:,} of them trainable"
+
+
+# SwinBERT's arguments of a search, with its defaults; those with one possible value; and those that its evaluation gives and
+# that have no effect: constrained search is dead code there (`utils_cbs` is missing).
+_SEARCH = {
+    "max_length": 20, "num_beams": 1, "num_keep_best": 1, "length_penalty": 1.0, "repetition_penalty": 1.0, "do_sample": False,
+    "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+}  # fmt: skip
+_FIXED = {"use_cbs": False, "decoding_constraint_flag": False, "num_return_sequences": 1}
+_WITHOUT_EFFECT = {"masked_pos", "use_hypo", "fsm", "num_constraints", "min_constraints_to_satisfy", "head_mask"}
+
+
+def search_settings(given: Mapping[str, Any]) -> GenerationSettings:
+    """Return the settings of a search from SwinBERT's arguments, in which other names may stand, too."""
+    search = {name: given.get(name, default) for name, default in _SEARCH.items()}
+    same = ("max_length", "num_beams", "temperature", "top_k", "top_p")
+    return GenerationSettings(
+        **{name: search[name] for name in same},
+        num_captions=search["num_keep_best"],
+        length_penalty=float(search["length_penalty"]) if search["num_beams"] > 1 else 1.0,
+        repetition_penalty=float(search["repetition_penalty"]),
+        sample=bool(search["do_sample"]),
+        swinbert=True,
+    )
+
+
+def generate_like_swinbert(
+    model: "AlbertForImageCaptioning",
+    input_ids: Tensor,
+    img_feats: Tensor,
+    attention_mask: Tensor,
+    *,
+    bos_token_id: int,
+    eos_token_ids: int | list[int],
+    pad_token_id: int,
+    mask_token_id: int,
+    token_type_ids: Tensor | None = None,
+    add_od_labels: bool = False,
+    od_labels_start_posid: int | None = None,
+    bad_ending_ids: list[int] | None = None,
+    **given: Any,
+) -> tuple[Tensor, Tensor]:
+    """Write captions with the arguments of SwinBERT's `generate`, computed with cached states.
+
+    Args:
+        model: The model.
+        input_ids: int64 [B, max_length + S]; only the second text in it, of S places, is read, if `add_od_labels`.
+        img_feats: [B, M, D].
+        attention_mask: [B, N, N], N = max_length + S + M. What the second text and the video see is taken from it.
+        bos_token_id, eos_token_ids, pad_token_id, mask_token_id: [CLS], [SEP] (one token), [PAD] and [MASK].
+        token_type_ids: int64 [B, max_length + S].
+        add_od_labels: Whether there is a second text.
+        od_labels_start_posid: Where its positions begin, but not before max_length.
+        bad_ending_ids: Tokens after which no caption ends. SwinBERT takes them and does nothing with them.
+        **given: max_length counts [CLS] and [SEP]; num_keep_best is K, the captions returned, and the finished captions that a
+            search keeps; the others as in `GenerationSettings`. The caption's positions are 0, 1, …: `position_ids` must be None.
+
+    Returns:
+        ids int64 [B, K, max_length]; scores [B, K]: mean log-probability, of a search over length to the length penalty.
+    """
+    ends = [eos_token_ids] if isinstance(eos_token_ids, int) else list(eos_token_ids)
+    wrong = [name for name, only in _FIXED.items() if (given.pop(name, only) or only) != only]
+    wrong += ["eos_token_ids"] * (len(ends) != 1)
+    given = {name: value for name, value in given.items() if name != "position_ids" or value is not None}
+    if wrong := [*wrong, *sorted(given.keys() - _SEARCH.keys() - _WITHOUT_EFFECT)]:
+        raise ConfigError(
+            "bad-value",
+            f"{', '.join(wrong)}: not possible in this generation",
+            "leave it out; `albertkit.captioning.generation.generate` has more kinds of search",
+        )
+    settings, albert = search_settings(given), model.albert
+    max_length = settings.longest
+    if attention_mask.dim() == 2:
+        attention_mask = attention_mask[:, None].expand(-1, attention_mask.shape[1], -1)
+    second = attention_mask.shape[1] - max_length - img_feats.shape[1]
+    hidden = albert.project(img_feats)
+    if add_od_labels:
+        text = input_ids[:, max_length:]
+        start = max(od_labels_start_posid or 0, max_length)
+        positions = torch.arange(start, start + second, device=text.device)
+        types = None if token_type_ids is None else token_type_ids[:, max_length:]
+        hidden = torch.cat([albert.embed(text, positions, types), hidden], 1)
+    among = score_bias(attention_mask[:, max_length:, max_length:], hidden.dtype)
+    # Every row of a caption sees the same of the second text and the video: the row of [CLS] says what.
+    from_caption = score_bias(attention_mask[:, 0, max_length:], hidden.dtype)
+    context = encode_context(albert.encoder, hidden, among, False, from_caption)
+    bad = torch.tensor(bad_ending_ids, device=img_feats.device) if bad_ending_ids else None
+    ids = CaptionIds(bos_token_id, ends[0], mask_token_id, pad_token_id)
+    found = generate(model, context, settings, ids, bad)
+    return found.ids, found.scores

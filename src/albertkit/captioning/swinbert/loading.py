@@ -1,22 +1,70 @@
-"""`get_albert_model(args)`: what SwinBERT's scripts call in place of `get_bert_model`."""
+"""What SwinBERT's migrated scripts call: `get_albert_model(args)` and `get_albert_folder(args, train_args)`."""
 
 import sys
 from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_type_hints
 
 from torch import Tensor
 
 from albertkit.captioning.model import CaptionConfig
-from albertkit.captioning.swinbert.arguments import ModelArguments
-from albertkit.captioning.swinbert.classes import AlbertConfig, AlbertForImageCaptioning, filled, told
-from albertkit.captioning.swinbert.evaluation import RECORDED, EvaluatedRun
+from albertkit.captioning.swinbert.classes import AlbertConfig, AlbertForImageCaptioning, describe_loading, filled
+from albertkit.captioning.swinbert.options import DEFAULT_FOLDER
+from albertkit.captioning.swinbert.state import RECORDED, STRUCTURE, TEXT_MODEL
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.config import wrong_values
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import load
-from albertkit.model.folder import OLD_WEIGHTS, WEIGHTS, read_tensors
+from albertkit.model.folder import OLD_WEIGHTS, WEIGHTS, read_tensor_file, read_tensors
 from albertkit.model.keywords import make_config
 from albertkit.model_folder import local_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArguments:
+    """The arguments of SwinBERT that concern the text model, with its names and defaults, and `init`.
+
+    Attributes:
+        model_name_or_path: A folder, or `org/name` of the hub.
+        config_name: Folder or file of the configuration. Default: in the model's folder.
+        tokenizer_name: Folder of the tokenizer. Default: the model's folder.
+        do_lower_case: Lower-case text, for a `vocab.txt` without a file of settings.
+        drop_out: Dropout of hidden states.
+        tie_weights, freeze_embedding, label_smoothing, drop_worst_ratio, drop_worst_after: As in `CaptionConfig`.
+        img_feature_dim: Width of a visual token; concerns the projection alone.
+        num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: -1 keeps the configuration's.
+        init: Whether weights are taken from the folder: auto takes them if there are any.
+    """
+
+    model_name_or_path: str = ""
+    config_name: str = ""
+    tokenizer_name: str = ""
+    do_lower_case: bool = False
+    drop_out: float = 0.1
+    tie_weights: bool = False
+    freeze_embedding: bool = False
+    label_smoothing: float = 0.0
+    drop_worst_ratio: float = 0.0
+    drop_worst_after: int = 0
+    img_feature_dim: int = 512
+    num_hidden_layers: int = -1
+    hidden_size: int = -1
+    num_attention_heads: int = -1
+    intermediate_size: int = -1
+    init: Literal["auto", "pretrained", "scratch"] = "auto"
+
+    @classmethod
+    def of(cls, args: Any) -> "ModelArguments":
+        """Read a Namespace, an EasyDict or a dictionary; what is missing, or None, has its default."""
+        kinds = get_type_hints(cls)
+        values = {name: value for name, value in vars_of(args).items() if name in kinds and value is not None}
+        found = wrong_values(values, kinds)
+        if not values.get("model_name_or_path"):
+            found.append("model_name_or_path is not given")
+        if found:
+            raise ConfigError("bad-value", "; ".join(found), "correct these arguments, or the file given as --config")
+        return cls(**values)
 
 
 def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig, SwinBertTokenizer]:
@@ -41,8 +89,10 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     given = ModelArguments.of(args)
     folder = local_folder(given.model_name_or_path)
     tensors = _weights(folder, given)
-    stored, notes = _stored_config(given, folder)
-    config = _config(stored, given, folder if tensors else None)
+    named = Path(given.config_name) if given.config_name else folder
+    file = named if named.is_file() else local_folder(named) / "config.json"
+    stored, notes = make_config(load(file, dict[str, Any], "model configuration"), file)
+    config = _config(AlbertConfig.of(stored), given, folder if tensors else None)
     tokenizer = SwinBertTokenizer.from_pretrained(local_folder(given.tokenizer_name or folder), given.do_lower_case)
     run = EvaluatedRun.of(args)
     if run is not None:
@@ -61,8 +111,12 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
         model, fresh, left_out, source = AlbertForImageCaptioning(config).eval(), [], [], "scratch"
     if run is not None:
         run.check(model)
-    _record(args, source, given.model_name_or_path)
-    for line in (*notes, *told(model, source, folder, fresh, left_out)):
+    for name, value in (("initialised_from", source), (RECORDED, given.model_name_or_path)):
+        if isinstance(args, MutableMapping):
+            args[name] = value
+        elif not isinstance(args, Mapping):
+            setattr(args, name, value)
+    for line in (*notes, *describe_loading(model, source, folder, fresh, left_out)):
         print(line, file=sys.stderr)
     return model, config, tokenizer
 
@@ -75,47 +129,110 @@ def _weights(folder: Path, given: ModelArguments) -> Mapping[str, Tensor]:
     return read_tensors(folder)
 
 
-def _stored_config(given: ModelArguments, folder: Path) -> tuple[AlbertConfig, list[str]]:
-    named = Path(given.config_name) if given.config_name else folder
-    file = named if named.is_file() else local_folder(named) / "config.json"
-    config, notes = make_config(load(file, dict[str, Any], "model configuration"), file)
-    return AlbertConfig.of(config), notes
-
-
 def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -> AlbertConfig:
     """Return the configuration of the folder with what the arguments ask for."""
-    changes = {name: value for name, value in given.structure.items() if value != getattr(stored, name)}
+    asked = {name: getattr(given, name) for name in STRUCTURE}
+    changes = {name: value for name, value in asked.items() if value > 0 and value != getattr(stored, name)}
     # Any number of layers can be made of one layer; with more groups each layer has weights of its own.
-    fixed = {name for name in changes if name != "num_hidden_layers" or stored.num_hidden_groups > 1}
+    fixed = sorted(name for name in changes if name != "num_hidden_layers" or stored.num_hidden_groups > 1)
     if weights and fixed:
-        asked = ", ".join(f"{name} {changes[name]}" for name in sorted(fixed))
-        there = ", ".join(f"{name} {getattr(stored, name)}" for name in sorted(fixed))
+        wanted = ", ".join(f"{name} {changes[name]}" for name in fixed)
+        there = ", ".join(f"{name} {getattr(stored, name)}" for name in fixed)
         raise ConfigError(
             "weights-mismatch",
-            f"the arguments ask for {asked}; the weights in `{weights}` have {there}",
+            f"the arguments ask for {wanted}; the weights in `{weights}` have {there}",
             'leave them at -1; or begin without these weights: "init": "scratch" in the file given as --config',
         )
-    caption = CaptionConfig.of(stored).to_dict() | {
-        "video_attention": "full",  # VideoTransformer gives a mask, the learned one included
-        "num_visual_tokens": 0,
-        "backbone_dim": 0,  # VideoTransformer has its own `fc`
-        "hard_gate": False,
-        "tie_weights": given.tie_weights,
-        "freeze_embedding": given.freeze_embedding,
-        "label_smoothing": given.label_smoothing,
-        "drop_worst_ratio": given.drop_worst_ratio,
-        "drop_worst_after": given.drop_worst_after,
-    }
+    # VideoTransformer has its own `fc`, and gives a mask with the learned one in it.
+    caption = {"video_attention": "full", "num_visual_tokens": 0, "backbone_dim": 0, "hard_gate": False}
+    same = ("tie_weights", "freeze_embedding", "label_smoothing", "drop_worst_ratio", "drop_worst_after")
+    caption |= {name: getattr(given, name) for name in same}
     if given.img_feature_dim > 0:
         caption["img_feature_dim"] = given.img_feature_dim
     changed = stored.replace(**changes, hidden_dropout_prob=given.drop_out)
-    return cast(AlbertConfig, CaptionConfig(**caption).put_into(changed))
+    return cast(AlbertConfig, CaptionConfig(**CaptionConfig.of(stored).to_dict() | caption).put_into(changed))
 
 
-def _record(args: Any, source: str, folder: str) -> None:
-    """Note in SwinBERT's arguments, which its training keeps, where the model began and which folder it is of."""
-    for name, value in (("initialised_from", source), (RECORDED, folder)):
-        if isinstance(args, MutableMapping):
-            args[name] = value
-        elif not isinstance(args, Mapping):
-            setattr(args, name, value)
+def get_albert_folder(args: Any, train_args: Any) -> str:
+    """Return the folder of the ALBERT that a run was trained with; the migrated scripts evaluate with it.
+
+    What the command line or its --config names is used, after a warning, only where that folder is gone.
+    """
+    before, now = vars_of(train_args), vars_of(args)
+    trained_with = before.get(RECORDED) or before.get("model_name_or_path")
+    named = now.get("model_name_or_path")
+    if not trained_with:
+        return str(named or DEFAULT_FOLDER)
+    if not named or Path(named) == Path(trained_with):
+        return str(trained_with)
+    if _is_there(trained_with):
+        print(f"model_name_or_path `{named}` is not used: the run was trained with `{trained_with}`", file=sys.stderr)
+        return str(trained_with)
+    print(f"warning: the run was trained with `{trained_with}`, which is gone; `{named}` is used", file=sys.stderr)
+    return str(named)
+
+
+def _is_there(folder: str) -> bool:
+    try:
+        return local_folder(folder).is_dir()
+    except AlbertKitError:
+        return False
+
+
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """A run of SwinBERT's training that is evaluated: its `checkpoint-…/model.bin` and its tokenizer."""
+
+    checkpoint: Path
+    tokenizer_folder: Path
+
+    @classmethod
+    def of(cls, args: Any) -> "EvaluatedRun | None":
+        """Return the run that SwinBERT's arguments evaluate; None in a training."""
+        values = vars_of(args)
+        folder = values.get("eval_model_dir")
+        if not folder or not (values.get("do_eval") or values.get("do_test")) or values.get("do_train"):
+            return None
+        checkpoint = Path(values.get("resume_checkpoint") or f"{folder}model.bin")
+        return cls(checkpoint, Path(folder).parent / "tokenizer")
+
+    def tokenizer(self, other: SwinBertTokenizer, do_lower_case: bool) -> SwinBertTokenizer:
+        """Return the tokenizer that the run was trained with; `other` where the run kept none."""
+        if not self.tokenizer_folder.is_dir() or not any(self.tokenizer_folder.iterdir()):
+            return other
+        own = SwinBertTokenizer.from_pretrained(self.tokenizer_folder, do_lower_case)
+        if own.tokens != other.tokens:
+            print(
+                f"warning: the ALBERT's folder has another vocabulary than the run was trained with; the run's own, in "
+                f"`{self.tokenizer_folder}`, is used",
+                file=sys.stderr,
+            )
+        return own
+
+    def check(self, model: AlbertForImageCaptioning) -> None:
+        """Compare the checkpoint's names with the model's: SwinBERT would leave what is missing as it was initialised."""
+        if not self.checkpoint.is_file():
+            raise DataError(
+                "not-found",
+                f"no `{self.checkpoint}`",
+                "end --eval_model_dir with a slash: SwinBERT puts `model.bin` behind it as it is",
+            )
+        names = {name for name in read_tensor_file(self.checkpoint) if name.startswith(TEXT_MODEL)}
+        if any(name.startswith(f"{TEXT_MODEL}bert.") for name in names):
+            raise CheckpointError(
+                "weights-mismatch",
+                f"`{self.checkpoint}` holds a BERT, this checkout loads ALBERT",
+                "evaluate it with the original code: albertkit migrate swinbert . --revert",
+            )
+        missing = [name for name in model.state_dict() if f"{TEXT_MODEL}{name}" not in names]
+        if missing:
+            raise CheckpointError(
+                "weights-mismatch",
+                f"`{self.checkpoint}` lacks {len(missing)} parameters of the text model, such as {missing[0]}",
+                "name the checkpoint of this run, and keep log/args.json as its training wrote it",
+            )
+
+
+def vars_of(args: Any) -> Mapping[str, Any]:
+    """Return the values of a Namespace, an EasyDict or a dictionary by name."""
+    return args if isinstance(args, Mapping) else vars(args)

@@ -3,6 +3,8 @@
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
+DEFAULT_FOLDER = "models/captioning/albert-base-v2/"  # of the ALBERT in a migrated checkout
+
 
 @dataclass(frozen=True)
 class MigrateOptions:
@@ -14,7 +16,7 @@ class MigrateOptions:
     Attributes:
         checkout: Folder with `src/tasks/run_caption_VidSwinBert.py`.
         diff: Show the changes as a unified diff. The default.
-        apply: Make them. Twice is the same as once; interrupted, the same command goes on.
+        apply: Make the changes. Twice is the same as once; interrupted, the same command goes on.
         revert: Give every file its original bytes again. Edits made since in other places stay.
         check: Exit with status 1 if there is anything left to apply.
         portable: Also let SwinBERT run on any device, start without apex, deepspeed, fairscale and azureml, and score captions

@@ -1,4 +1,4 @@
-"""SwinBERT's state dict: where it lies, its tensors under our names, and ours under its names.
+"""SwinBERT's checkpoint: its arguments, and its state dict under our names and back.
 
 A `model.bin` is what `torch.save` made of VideoTransformer's state dict: `swin.*` (the backbone), `fc.*`,
 `trans_encoder.*` and, with the learnable mask, `learn_vid_att.weight`. Below `trans_encoder.` stand `bert.*`, `cls.predictions.*`
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,11 +19,17 @@ from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.conversion import bert
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError, DataError
+from albertkit.files import load
+from albertkit.model.folder import PROVENANCE
 
+ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
+RECORDED = "albert_folder"  # in it; `model_name_or_path` becomes that of --pretrained_checkpoint there
+SWINBERT_ARGS = "swinbert_args"  # all of it, in the provenance of a captioner that comes from SwinBERT
+STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")  # -1: the configuration's
+TEXT_MODEL = "trans_encoder."
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
 _UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions, which no loss and no output looks at
 BACKBONE = "swin."
-_TEXT = "trans_encoder."
 _PREDICTIONS = "cls.predictions."
 _DECODER, _WORDS = "predictions.decoder.weight", "albert.embeddings.word_embeddings.weight"
 _PROJECTION = "albert.img_embedding.projection."
@@ -38,33 +44,39 @@ _AROUND = {
 
 @dataclass
 class SwinBertState:
-    """The tensors of a SwinBERT checkpoint, sorted.
+    """The tensors of a SwinBERT checkpoint, sorted."""
 
-    Attributes:
-        tensors: Under the names of `AlbertForImageCaptioning`, in float32.
-        body: bert as Microsoft trains it, or albert as a migrated checkout does.
-        tied: Whether the output matrix is the word embeddings.
-        backbone: `swin.*` under its own names; empty without one.
-        left_out: Tensors that have no place here, what they are and how many: `cls_img_feat.*`.
-    """
-
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    body: Literal["bert", "albert"] = "bert"
-    tied: bool = False
-    backbone: dict[str, Tensor] = field(default_factory=dict)
-    left_out: Counter[str] = field(default_factory=Counter)
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # named as in `AlbertForImageCaptioning`, float32
+    body: Literal["bert", "albert"] = "bert"  # as Microsoft trains it, or a migrated checkout
+    tied: bool = False  # the output matrix is the word embeddings
+    backbone: dict[str, Tensor] = field(default_factory=dict)  # `swin.*` under its own names
+    left_out: Counter[str] = field(default_factory=Counter)  # tensors without a place here: `cls_img_feat.*`
 
     @property
     def gate_tokens(self) -> int:
-        """M of the learned mask, 0 without one."""
+        """Return M of the learned mask, 0 without one."""
         gate = self.tensors.get(_GATE)
         return 0 if gate is None else round(gate.numel() ** 0.5)
 
     @property
     def backbone_dim(self) -> int:
-        """Width of the visual tokens that `fc` reads; 0 without `fc`."""
+        """Return the width of the visual tokens that `fc` reads; 0 without `fc`."""
         weight = self.tensors.get(_AROUND["fc.weight"])
         return 0 if weight is None else weight.shape[1]
+
+
+def read_arguments(file: Path) -> dict[str, Any]:
+    """Read SwinBERT's arguments of the training that left a file of weights; empty if they are not kept."""
+    for folder in (file.parent.parent, file.parent):
+        if (folder / ARGS).is_file():
+            return load(folder / ARGS, dict[str, Any], "SwinBERT's arguments")
+    return {}
+
+
+def kept_arguments(folder: Path) -> dict[str, Any]:
+    """Read SwinBERT's arguments of a captioner that was converted from a run of it, or trained from one; else empty."""
+    file = folder / PROVENANCE
+    return load(file, dict[str, Any], "provenance").get(SWINBERT_ARGS, {}) if file.is_file() else {}
 
 
 def find_state_file(source: Path) -> Path:
@@ -83,8 +95,8 @@ def find_state_file(source: Path) -> Path:
 
 
 def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
-    """Every tensor under its name here."""
-    shorts = {name: name.removeprefix(_TEXT) for name in state}
+    """Give every tensor its name here."""
+    shorts = {name: name.removeprefix(TEXT_MODEL) for name in state}
     bodies = {short.split(".")[0] for short in shorts.values() if ".img_embedding." in short} & {"bert", "albert"}
     if len(bodies) != 1:
         raise CheckpointError(
@@ -143,11 +155,13 @@ def swinbert_state(model: AlbertForImageCaptioning) -> tuple[dict[str, Tensor], 
         if name in around:
             state[around[name]] = tensor
         elif not plain:
-            state[_TEXT + name] = tensor
+            state[TEXT_MODEL + name] = tensor
         elif not name.startswith(MAPPING_IN) and name != "predictions.decoder.bias":
-            state[_TEXT + _bert_name(name)] = tensor
+            state[TEXT_MODEL + _bert_name(name)] = tensor
     if plain:
-        state[f"{_TEXT}{_PREDICTIONS}decoder.weight"] = tensors.get(_DECODER, tensors[_WORDS])  # also where it is tied
+        state[f"{TEXT_MODEL}{_PREDICTIONS}decoder.weight"] = tensors.get(
+            _DECODER, tensors[_WORDS]
+        )  # also where it is tied
     if "fc.weight" not in state:  # a VideoTransformer always has one
         width = model.caption.img_feature_dim
         state |= {"fc.weight": torch.eye(width), "fc.bias": torch.zeros(width)}
@@ -156,7 +170,7 @@ def swinbert_state(model: AlbertForImageCaptioning) -> tuple[dict[str, Tensor], 
 
 
 def _own_name(short: str) -> str:
-    """Our name of a tensor of SwinBERT's BERT."""
+    """Return our name of a tensor of SwinBERT's BERT."""
     if short.startswith("bert.img_embedding."):
         return short.replace("bert.img_embedding.", _PROJECTION)
     return ("" if short.startswith(_PREDICTIONS) else "albert.") + bert.albert_name(short.removeprefix("bert."))

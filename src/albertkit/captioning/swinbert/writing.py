@@ -9,12 +9,16 @@ import torch
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
 from albertkit.captioning.backbones.video_swin_checkpoint import published_state, sort_video_swin
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.swinbert.arguments import ARGS, kept_arguments
-from albertkit.captioning.swinbert.checkpoint import SwinBertReport, convert_swinbert, load_swinbert
-from albertkit.captioning.swinbert.evaluation import RECORDED
+from albertkit.captioning.swinbert.checkpoint import (
+    SwinBertReport,
+    convert_swinbert,
+    largest_difference,
+    load_swinbert,
+    tensors_of,
+)
 from albertkit.captioning.swinbert.options import ConvertSwinBertOptions
-from albertkit.captioning.swinbert.state import swinbert_state
-from albertkit.errors import CheckpointError, ConfigError, MachineError
+from albertkit.captioning.swinbert.state import ARGS, RECORDED, STRUCTURE, kept_arguments, swinbert_state
+from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import atomic_file, write_json
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
@@ -29,14 +33,14 @@ _SIZES = {96: ("tiny", [2, 2, 6, 2]), 128: ("base", [2, 2, 18, 2]), 192: ("large
 
 @dataclass(frozen=True)
 class WrittenSwinBert(Result):
-    """What was written.
+    """A captioner written for SwinBERT.
 
     Attributes:
         checkpoint: The folder with `model.bin`, for `--eval_model_dir` and `--pretrained_checkpoint`.
         text_model: bert, for Microsoft's code, or albert, for a migrated checkout.
-        tensors: In `model.bin`.
-        max_abs_diff: Between the captioner and what is read from the file again; 0 is equal.
-        notes: What SwinBERT must be given besides.
+        tensors: Number of tensors in `model.bin`.
+        max_abs_diff: Largest difference between the captioner and what is read from the file; 0 is equal.
+        notes: What else SwinBERT needs.
     """
 
     checkpoint: Path
@@ -46,7 +50,7 @@ class WrittenSwinBert(Result):
     notes: tuple[str, ...]
 
     def sections(self) -> list[Section]:
-        """Return what a person is shown; the notes stand below."""
+        """Return the facts, and the notes below them."""
         notes = Text("\n".join(f"- {note}" for note in self.notes), form="code")
         return [Facts({**vars(self), "notes": None}), notes]
 
@@ -120,7 +124,7 @@ def _check(captioner: VideoCaptioner, name: str | Path) -> None:
 
 
 def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: str, notes: list[str]) -> dict[str, Any]:
-    """SwinBERT's arguments: those it was converted with, and what has changed since."""
+    """Return SwinBERT's arguments: those it was converted with, and what has changed since."""
     assert isinstance(captioner.backbone, VideoSwinBackbone)
     assert captioner.sampling is not None
     caption, generation = captioner.model.caption, captioner.generation
@@ -149,10 +153,7 @@ def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: s
         RECORDED: model,
         "config_name": "",
         "tokenizer_name": "",
-        "num_hidden_layers": -1,
-        "hidden_size": -1,
-        "num_attention_heads": -1,
-        "intermediate_size": -1,
+        **dict.fromkeys(STRUCTURE, -1),
         "do_lower_case": before.get("do_lower_case", True),
         "drop_out": captioner.model.config.hidden_dropout_prob,
     }
@@ -169,15 +170,9 @@ def _bert_config(config: Any) -> dict[str, Any]:
 
 
 def _difference(made: Path, source: VideoCaptioner) -> float:
-    """Largest difference between a captioner and what was written of it."""
+    """Return the largest difference between a captioner and the files written of it."""
     file = made / CHECKPOINT / "model.bin"
     again, _ = load_swinbert(file, made / MODEL)
-    _, swin = sort_video_swin(read_tensor_file(file), file)
-    assert source.backbone is not None
-    ours = {**source.model.state_dict(), **source.backbone.state_dict()}
-    theirs = {**again.state_dict(), **swin}
+    ours, theirs = tensors_of(source), {**again.state_dict(), **sort_video_swin(read_tensor_file(file), file)[1]}
     fresh = {name for name in theirs if name.startswith("albert.img_embedding.fc.")} - ours.keys()  # the identity
-    largest = max(float((ours[name] - theirs[name]).abs().max()) for name in theirs.keys() - fresh)
-    if largest != 0 or ours.keys() - theirs.keys():
-        raise MachineError("internal-error", f"what was written differs by {largest}", "write it again")
-    return largest
+    return largest_difference(ours, {name: theirs[name] for name in theirs.keys() - fresh})

@@ -9,7 +9,7 @@ import torch
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.swinbert.arguments import SWINBERT_ARGS, kept_arguments
+from albertkit.captioning.swinbert.state import SWINBERT_ARGS, kept_arguments
 from albertkit.captioning.training.card import write_caption_card
 from albertkit.captioning.training.dev import CaptionEvaluator, caption_scores
 from albertkit.captioning.training.objective import CaptionObjective

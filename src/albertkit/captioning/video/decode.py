@@ -25,8 +25,8 @@ class Frames:
 
     Attributes:
         pixels: uint8 [T, S, S, 3], RGB.
-        times: float64 [T], when each is shown, in seconds from the start of the file.
-        notes: What was not as the file says, in words: frames that cannot be decoded, an early end.
+        times: float64 [T], presentation times, in seconds from the start of the file.
+        notes: Differences from what the file says, in words: frames that cannot be decoded, an early end.
     """
 
     pixels: np.ndarray
@@ -40,16 +40,16 @@ def sample_frames(
     """Decode the frames of a clip that `sampling` names.
 
     Its places are counted over the frames whose presentation time lies in [start, end], as SwinBERT counts the frames it
-    decoded. They are found by the times that packets tell, and only what leads to them from a keyframe is decoded. Where
-    that does not work out to the frame (times are missing, a frame cannot be decoded, the codec has no such keyframes),
-    everything is decoded, once to count where the packets tell it wrong, and the places are counted over what could be decoded.
+    decoded. They are found by the times of the packets, and only the frames from a keyframe to them are decoded. Where that does
+    not work out to the frame (times are missing, a frame cannot be decoded, the codec has no such keyframes), everything is
+    decoded, twice where the packets are miscounted, and the places are counted over the frames that could be decoded.
 
-    Memory: the T frames [T, S, S, 3], one decoded frame with its scaled copy, what the decoder keeps to refer to (at most 17
-    frames), and 8 bytes a frame of the file.
+    Memory: the T frames [T, S, S, 3], one decoded frame with its scaled copy, the decoder's reference frames (at most 17), and
+    8 bytes a frame of the file.
 
     Args:
         path: A file of video, or of pictures that move, in any format PyAV reads.
-        sampling: How many frames, which, and how large. Fewer frames than that are taken more than once.
+        sampling: Number, places and size of frames. A clip of fewer frames repeats some.
         start: First moment of the clip, in seconds from the start of the file. Default: the beginning.
         end: Its last. Default: the end of the file.
     """
@@ -93,7 +93,7 @@ def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> t
 
 def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
     """Return frames by decoding everything, once more where there are not as many as packets."""
-    count, timed = timeline.packets, timeline.timed
+    count, timed = timeline.packets, timeline.pts is not None
     while True:
         with VideoFile(path) as video:
             found = _numbered(video, timed, bounds, sampling, max(count, 1))

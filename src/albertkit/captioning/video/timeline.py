@@ -1,4 +1,4 @@
-"""When the frames of a clip are shown, by its packets, and whether a file holds what its header says."""
+"""Presentation times of a clip's frames, by its packets, and checks that a file holds what its header says."""
 
 import math
 import os
@@ -18,19 +18,14 @@ _SAME = Fraction(1, 1_000_000)  # seconds: a bound written as 0.1 means the fram
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a clip lies in its file.
-
-    Attributes:
-        start: Its first moment, in seconds from the start of the file. None: at the beginning.
-        end: Its last moment. None: at the end.
-    """
+    """Place of a clip in its file, in seconds from the file's start; None: from the beginning, to the end."""
 
     start: float | None = None
     end: float | None = None
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], start: float | None, end: float | None) -> "Bounds":
-        """Bounds that can be."""
+        """Return the bounds, if they are possible."""
         given = [bound for bound in (start, end) if bound is not None]
         last = math.inf if end is None else end
         if not all(math.isfinite(bound) for bound in given) or not 0 <= (start or 0.0) < last:
@@ -54,26 +49,15 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What the packets of a clip say.
+    """The packets of a clip."""
 
-    Attributes:
-        pts: Presentation times of its frames, int64, rising; None where packets do not tell.
-        packets: Packets of the clip, or of the whole file where they tell no times.
-        keys: Presentation and decoding times of the packets that stand alone, in the clip and shortly before or all.
-        until: When the last frame seen ends, in seconds; None if nothing tells.
-        broken_off: Whether reading ended in an error.
-    """
-
-    pts: np.ndarray | None
-    packets: int
-    keys: tuple[tuple[int, int], ...]
-    until: float | None
-    broken_off: bool
-
-    @property
-    def timed(self) -> bool:
-        """Return whether every packet tells when its frame is shown."""
-        return self.pts is not None
+    pts: np.ndarray | None  # presentation times of the frames, int64, rising; None where packets have none
+    packets: int  # of the clip, or of the whole file where packets have no times
+    keys: tuple[
+        tuple[int, int], ...
+    ]  # presentation and decoding times of keyframes, in the clip and shortly before, or all
+    until: float | None  # end of the last frame seen, in seconds
+    broken_off: bool  # reading ended in an error
 
     @property
     def unambiguous(self) -> bool:
@@ -124,7 +108,7 @@ _SLACK = 0.02  # of a clip, or two frames: bounds and headers are rounded
 
 
 def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_off: bool) -> tuple[str, ...]:
-    """Compare when the frames end with when they should."""
+    """Compare the end of the frames with the one in the header; return notes, refuse less than half."""
     if until is None:
         return ()
     begin, declared = bounds.start or 0.0, video.declared_end
@@ -146,8 +130,8 @@ def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_o
 
 
 def check_decoded(video: VideoFile, decoded: int, packets: int) -> tuple[str, ...]:
-    """Compare the frames decoded with the packets they were in."""
-    if not video.faults or decoded >= packets:
+    """Compare the number of frames decoded with that of packets; return notes, refuse less than half."""
+    if not video.undecoded or decoded >= packets:
         return ()
     if decoded < _ENOUGH * packets:
         raise video.undecodable(f"only {decoded:,} of {packets:,} frames can be decoded")
@@ -156,7 +140,7 @@ def check_decoded(video: VideoFile, decoded: int, packets: int) -> tuple[str, ..
 
 def no_frame(video: VideoFile, bounds: Bounds, until: float) -> DataError:
     """Return the error for a clip of no frames."""
-    if not until and (video.faults or video.broken_off):
+    if not until and (video.undecoded or video.broken_off):
         limit = "" if video.stream.codec_context.width else f" (none of more than {2 * MOST_PIXELS:,} pixels is)"
         return video.undecodable(f"none of its frames can be decoded{limit}")
     declared = video.declared_end

@@ -1,48 +1,52 @@
-"""`migrate`: show, apply, check and take back what puts ALBERT into a SwinBERT checkout."""
+"""`migrate`: show, apply, check and take back what puts ALBERT into a SwinBERT checkout, by patches of git."""
 
-import glob
 import os
 import shutil
 import stat
+import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
-from albertkit.captioning.swinbert.migration.additions import CONFIGS, added_files
-from albertkit.captioning.swinbert.migration.edits import (
+from albertkit.captioning.swinbert.edits import (
+    CONFIGS,
     PORTABLE,
     TASK_SCRIPTS,
+    added_files,
     albert_edits,
     check_python,
     decay_edits,
     portable_edits,
 )
-from albertkit.captioning.swinbert.migration.patch import Contents, StoredPatches, unified_diff
 from albertkit.captioning.swinbert.options import MigrateOptions
-from albertkit.errors import ConfigError, DataError
-from albertkit.files import atomic_file
+from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from albertkit.files import atomic_file, remove_leftovers
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import to_terminal
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts
 
+FOLDER = ".albertkit-migration"
+Contents = Mapping[str, bytes | None]  # path to content; None: no such file
 Action = Literal["diff", "apply", "revert", "check"]
 
 
 @dataclass(frozen=True)
 class MigrationReport(Result):
-    """What was, or would be, done.
+    """The changes that were, or would be, made.
 
     Attributes:
         checkout: The folder.
-        action: What was asked for.
+        action: The action.
         migrated: Whether the checkout has ALBERT in BERT's place now.
         portable: Whether the changes of `--portable` are, or would be, among them.
         changed: Files whose content was, or would be, replaced.
         added: Files that were, or would be, created.
         removed: Files that were deleted.
-        notes: What was not as expected.
+        notes: Places that are not as in SwinBERT.
         diff: The same as a unified diff, that `patch -p1` and `git apply` understand.
     """
 
@@ -98,7 +102,7 @@ def migrate(options: MigrateOptions) -> MigrationReport:
         stored.store(unified_diff({path: before.get(path, now[path]) for path in after}, after), portable)
     if action in ("apply", "revert"):
         for path, content in after.items():
-            _remove_leftovers(root / path)
+            remove_leftovers((root / path).resolve().parent)
             if path in changed:
                 _write(root / path, content)
     if action == "revert":
@@ -117,9 +121,9 @@ def migrate(options: MigrateOptions) -> MigrationReport:
 
 
 def _originals(
-    root: Path, stored: StoredPatches, action: Action, force: bool, notes: list[str]
+    root: Path, stored: "StoredPatches", action: Action, force: bool, notes: list[str]
 ) -> dict[str, bytes | None]:
-    """Return the files that a migration is about as they were before it."""
+    """Return the files that a migration changes, as they were before it."""
     folder = root / CONFIGS
     configs = {file.relative_to(root).as_posix() for file in sorted(folder.glob("*.json"))}
     known = {path for path in (*PORTABLE, *configs) if (root / path).exists()}
@@ -194,15 +198,8 @@ def _write(file: Path, content: bytes | None) -> None:
             os.fchmod(stream.fileno(), mode)
 
 
-def _remove_leftovers(file: Path) -> None:
-    """Delete what a killed process left half-written of a file."""
-    target = file.resolve()
-    for leftover in target.parent.glob(f".partial-{glob.escape(target.name)}-*"):
-        leftover.unlink()
-
-
 def _remove_empty_folder(folder: Path) -> None:
-    """Delete a folder that holds nothing, or nothing but what Python compiled from what was in it."""
+    """Delete a folder that is empty, but for what Python compiled."""
     if folder.is_dir() and all(other.name == "__pycache__" for other in folder.iterdir()):
         shutil.rmtree(folder)
 
@@ -224,3 +221,88 @@ def show(report: MigrationReport) -> None:
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(report.diff.encode("utf-8", "surrogateescape"))
+
+
+def unified_diff(before: Contents, after: Contents) -> bytes:
+    """Return a diff that `git apply` and `patch -p1` understand."""
+    with TemporaryDirectory() as folder:
+        for side, contents in (("a", before), ("b", after)):
+            (Path(folder) / side).mkdir()
+            for path, content in contents.items():
+                _put(Path(folder) / side / path, content)
+        return _git(folder, "diff", "--no-index", "--no-prefix", "--no-color", "--text", "a", "b").stdout
+
+
+class StoredPatches:
+    """The patches of a checkout's migrations, the newest last; each leads from the original files to the migrated ones.
+
+    A patch is stored before the first file is changed, so that a killed process leaves nothing that cannot be taken back.
+    """
+
+    def __init__(self, checkout: Path) -> None:
+        self.folder = checkout / FOLDER
+        self._patches = {file: _paths(file) for file in sorted(self.folder.glob("*.patch"))}
+        self.paths = {path for paths in self._patches.values() for path in paths}
+
+    @property
+    def portable(self) -> bool:
+        """Return whether `--portable` was ever applied."""
+        return any("portable" in file.name for file in self._patches)
+
+    def store(self, patch: bytes, portable: bool) -> None:
+        """Keep another patch."""
+        self.folder.mkdir(exist_ok=True)
+        name = f"{len(self._patches) + 1:03}{'-portable' if portable else ''}.patch"
+        with atomic_file(self.folder / name) as stream:
+            stream.write(patch)
+
+    def original(self, path: str, content: bytes | None) -> bytes | None:
+        """Return what a file held before the migration, with the edits that were made since in other places."""
+        patches = [file for file, paths in self._patches.items() if path in paths]
+        for patch in reversed(patches):
+            for arguments in (("-R",), ()):  # (): a killed process had not come to this file
+                with TemporaryDirectory() as folder:
+                    _put(Path(folder) / path, content)
+                    if _git(folder, "apply", *arguments, f"--include={path}", str(patch.absolute())).returncode:
+                        continue
+                    if not arguments:
+                        return content
+                    return (Path(folder) / path).read_bytes() if (Path(folder) / path).exists() else None
+        if not patches:
+            return content
+        raise DataError(
+            "exists",
+            f"`{path}` was edited since the migration, in the places that it changed",
+            "keep a copy of your edits and restore the file with your version control, or go on without it by --force",
+        )
+
+
+def _paths(patch: Path) -> list[str]:
+    listed = _git(patch.parent, "apply", "--numstat", "-z", patch.name)
+    paths = [entry.split("\t")[2] for entry in listed.stdout.decode().split("\0") if entry]
+    outside = any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in paths)
+    if listed.returncode or outside:
+        raise CheckpointError(
+            "corrupt",
+            f"`{FOLDER}/{patch.name}` is damaged",
+            "restore the files with your version control, then delete the folder",
+        )
+    return paths
+
+
+def _put(file: Path, content: bytes | None) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if content is not None:
+        file.write_bytes(content)
+
+
+def _git(folder: str | Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run git in a folder, without the settings of the user and of a repository around it."""
+    folder = Path(folder).absolute()
+    own = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(folder)}
+    own |= {"XDG_CONFIG_HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | own
+    try:
+        return subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise MissingExtraError("not-installed", "git is not installed", "install it: the migration uses it") from None

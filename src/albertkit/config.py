@@ -373,5 +373,6 @@ def _kinds(owner: type) -> dict[str, Any]:
 
 def check_fields(settings: Any, hint: str) -> None:
     """Refuse a dataclass whose values are not of its fields' types and limits."""
-    if found := wrong_values(vars(settings), _kinds(type(settings))):
+    kinds = _kinds(type(settings))  # not `vars`: msgspec leaves defaults to the class
+    if found := wrong_values({name: getattr(settings, name) for name in kinds}, kinds):
         raise ConfigError("bad-value", "; ".join(found), hint)

@@ -72,7 +72,7 @@ def original(request: pytest.FixtureRequest, golden: Path) -> Original:
 def exact(request: pytest.FixtureRequest, golden: Path) -> Original:
     """The same in double precision."""
     folder = golden / "captioning" / request.param
-    return Original(folder, load_swinbert(folder, dtype=torch.float64)[0].eval())
+    return Original(folder, load_swinbert(folder)[0].double().eval())
 
 
 @pytest.fixture(scope="session")

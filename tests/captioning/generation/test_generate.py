@@ -31,7 +31,7 @@ def clips(model, count=3, seed=5):
 
 
 def log_probabilities_again(model, ids, visual):
-    """Of the word after ids [R, P], all encoded anew under the whole table: SwinBERT's way."""
+    """Of the word after ids [R, P], all encoded again under the whole table: SwinBERT's way."""
     mlm = model.caption.objective == "mlm"
     read = torch.cat([ids, torch.full((len(ids), 1), IDS.mask)], 1) if mlm else ids
     mask = caption_mask(torch.ones_like(read, dtype=torch.bool), torch.ones(len(ids), 5, dtype=torch.bool))
@@ -86,7 +86,7 @@ def test_greedy_takes_the_likeliest_word(objective):
 
 def test_a_wide_beam_finds_the_best_of_all_captions():
     """With as many beams as there are captions the search is exhaustive: compared with trying every caption."""
-    model = captioner(vocab_size=9)  # pieces 1, 5, 6, 7, 8 beside the special ones
+    model = captioner(vocab_size=9)  # tokens 1, 5, 6, 7, 8 and the special ones
     visual, context = clips(model, count=1)
     with torch.no_grad():
         found = generate(model, context, GenerationSettings(max_length=5, num_beams=80), IDS)
@@ -112,7 +112,7 @@ def test_a_batch_equals_clips_one_by_one():
     assert (together.scores[:, :-1] >= together.scores[:, 1:]).all()
 
 
-def test_every_caption_ends_and_has_no_special_piece():
+def test_every_caption_ends_and_has_no_special_token():
     model = captioner()
     _, context = clips(model)
     for settings in (GenerationSettings(max_length=6), GenerationSettings(max_length=6, num_beams=1, sample=True)):
@@ -163,8 +163,8 @@ def test_draws_follow_the_probabilities():
         expected = log_probabilities_again(model, torch.tensor([[2]]), visual)[0].exp()
     expected[[IDS.start, IDS.mask, IDS.padding]] = 0
     expected /= expected.sum()
-    for piece in range(9):
-        share, p = float((first == piece).float().mean()), float(expected[piece])
+    for token in range(9):
+        share, p = float((first == token).float().mean()), float(expected[token])
         assert abs(share - p) <= 4 * math.sqrt(p * (1 - p) / 4000) + 1e-9
 
 

@@ -1,4 +1,4 @@
-"""What `probe` says of real clips, against what others counted, and of clips made here."""
+"""`probe` of real clips, against the numbers of others, and of clips encoded here."""
 
 from fractions import Fraction
 

@@ -118,7 +118,7 @@ def test_a_file_without_times_is_counted_at_its_rate(name, clip, spell):
     found = sample_frames(clip(name, 50, options={"bf": "3"}), FrameSampling(num_frames=3, size=96), 1.0, None)
     assert spell(found.pixels) == [29, 37, 45]
     np.testing.assert_allclose(found.times, np.array([29, 37, 45]) / 25, atol=1e-5)
-    assert found.notes == ("the file does not tell when its frames are shown: counted at 25 frames a second",)
+    assert found.notes == ("the file has no presentation times: frames are counted at 25 frames a second",)
 
 
 def test_an_edit_list_that_starts_between_keyframes(clip, spell, decode_everything):

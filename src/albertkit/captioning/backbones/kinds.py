@@ -1,7 +1,7 @@
 """The models of transformers that give visual tokens, as data: how each is loaded, what it takes and gives, its pixels."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,8 @@ class PixelValues:
         shift = (self.rescale_offset - torch.tensor(self.mean, device=frames.device)) / std
         return torch.addcmul(shift, frames.to(torch.float32), self.rescale_factor / std).movedim(-1, -3).contiguous()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "PixelValues":
-        """Return the inverse of `to_dict`."""
-        three = {name: tuple(values[name]) for name in ("mean", "std")}
-        return cls(**three, rescale_factor=values["rescale_factor"], rescale_offset=values["rescale_offset"])
-
 
 IMAGENET = PixelValues((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
 _STANDARD = PixelValues((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _CLIP = PixelValues((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _INTERPOLATE = {"interpolate_pos_encoding": True}
@@ -48,32 +36,20 @@ _INTERPOLATE = {"interpolate_pos_encoding": True}
 
 @dataclass(frozen=True, kw_only=True)
 class VisionKind:
-    """One type of model.
-
-    Attributes:
-        model_class: transformers' class.
-        video: Whether it sees a clip at once; else each frame by itself.
-        fixed_frames: Whether a clip must have the configuration's number of frames, because transformers does not stretch the
-            positions in time; else any multiple of a tubelet.
-        fixed_size: Whether a frame must have the configuration's size; else also any multiple of a patch.
-        class_tokens: Tokens before the patches, beside the registers that the configuration counts; they are dropped.
-        published: What the published models of this type did to pixels, for folders that do not say.
-        init: Arguments of the class.
-        call: Arguments of its forward beside the pixels.
-        config: Values put in place of the configuration's: a head that is not needed is not made.
-        unused: Parts and parameters that have no effect on the tokens. They are dropped, so that every parameter has a gradient.
-    """
+    """One type of model of transformers."""
 
     model_class: str
-    video: bool = False
+    video: bool = False  # sees a clip at once; else each frame by itself
+    # Whether a clip must have the configuration's number of frames, because transformers does not stretch the positions in time
+    # (else any multiple of a tubelet); whether a frame must have the configuration's size (else also any multiple of a patch).
     fixed_frames: bool = False
     fixed_size: bool = False
-    class_tokens: int = 0
-    published: PixelValues = IMAGENET
-    init: Mapping[str, Any] = field(default_factory=dict)
-    call: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    unused: tuple[str, ...] = ()
+    class_tokens: int = 0  # before the patches, without the registers that the configuration counts; they are dropped
+    published: PixelValues = IMAGENET  # of the published models, for folders that do not say
+    init: Mapping[str, Any] = field(default_factory=dict)  # arguments of the class
+    call: Mapping[str, Any] = field(default_factory=dict)  # arguments of its forward
+    config: Mapping[str, Any] = field(default_factory=dict)  # values in place of the configuration's: no head is made
+    unused: tuple[str, ...] = ()  # parts without effect on the tokens; dropped, so that every parameter has a gradient
 
 
 _NO_POOLER = {"add_pooling_layer": False}

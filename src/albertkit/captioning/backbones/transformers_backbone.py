@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,15 @@ _NO_MATTER = {
     "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "id2label", "label2id", "num_labels",
     "problem_type", "transformers_version", "output_attentions", "output_hidden_states", "return_dict",
 }  # fmt: skip
+
+
+@dataclass
+class _Settings:
+    """The `settings` of a `TransformersBackbone`."""
+
+    config: dict[str, Any]
+    pixels: PixelValues
+    frame_size: int | None
 
 
 class TransformersBackbone(Backbone):
@@ -86,7 +97,7 @@ class TransformersBackbone(Backbone):
         """Return `config`, where it differs from transformers' defaults, `pixels` and `frame_size`."""
         config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _NO_MATTER}
         model_type = {"model_type": self.config.model_type}
-        settings = {"config": {**config, **model_type}, "pixels": self.pixels.to_dict(), "frame_size": self.frame_size}
+        settings = {"config": {**config, **model_type}, "pixels": asdict(self.pixels), "frame_size": self.frame_size}
         return json.loads(json.dumps(settings))  # lists for tuples: as they come back from a file
 
     def fingerprint(self) -> str:
@@ -141,18 +152,17 @@ def load_transformers_backbone(
 
 def _made_again(name: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> TransformersBackbone:
     try:
-        values, pixels = dict(settings["config"]), PixelValues.from_dict(settings["pixels"])
-        frame_size = settings["frame_size"]
-    except (KeyError, TypeError, ValueError) as error:
+        made = msgspec.convert(settings, _Settings)
+    except msgspec.ValidationError as error:
         raise ConfigError(
             "bad-value",
-            f"`{name}`: the settings with the weights are those of no backbone: {error!r}",
+            f"`{name}`: the settings with the weights are those of no backbone: {error}",
             "give what `settings()` gave with the weights",
         ) from None
-    kind = find_kind(values.get("model_type"), name)
-    config = _made("bad-value", name, _model_class(kind, name).config_class.from_dict, values)
+    kind = find_kind(made.config.get("model_type"), name)
+    config = _made("bad-value", name, _model_class(kind, name).config_class.from_dict, made.config)
     state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
-    return TransformersBackbone(name, _model(name, kind, config, None, state), kind, pixels, frame_size)
+    return TransformersBackbone(name, _model(name, kind, config, None, state), kind, made.pixels, made.frame_size)
 
 
 def _model_class(kind: VisionKind, name: str) -> Any:

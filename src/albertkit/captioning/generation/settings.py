@@ -52,13 +52,13 @@ class GenerationSettings:
     swinbert: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        at_least = {"max_length": 2, "num_beams": 1, "num_captions": 1, "top_k": 0, "seed": 0}
-        values = vars(self) | {"max_length": self.longest}
-        found = [
-            f"{name} is {values[name]}, it must be at least {n}" for name, n in at_least.items() if values[name] < n
-        ]
-        above = ("length_penalty", "repetition_penalty", "temperature", "top_p")
-        found += [f"{name} is {values[name]}, it must be above 0" for name in above if not values[name] > 0]
+        found = []
+        for name, least in {"max_length": 2, "num_beams": 1, "num_captions": 1, "top_k": 0, "seed": 0}.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                found.append(f"{name} is {value}, it must be at least {least}")
+        for name in ("length_penalty", "repetition_penalty", "temperature", "top_p"):
+            if not getattr(self, name) > 0:
+                found.append(f"{name} is {getattr(self, name)}, it must be above 0")
         if self.top_p > 1:
             found.append(f"top_p is {self.top_p}, it must be at most 1")
         if not self.sample and self.num_captions > self.num_beams:

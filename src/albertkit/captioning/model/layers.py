@@ -69,14 +69,10 @@ def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
 def encode_context(
     encoder: AlbertEncoder, hidden: Tensor, bias: Tensor | None, diagonal: bool, padding: Tensor | None
 ) -> Context:
-    """Run all layers over the context; of the last only keys and values are needed.
+    """Run all layers over a context [B, C, H]; of the last only keys and values are needed.
 
-    Args:
-        encoder: The layers.
-        hidden: [B, C, H].
-        bias: [B or 1, 1, C, C], added to the scores; None: every token sees all.
-        diagonal: A token sees itself alone, so attention gives its own value, at O(C).
-        padding: [B, 1, 1, C], as `Context.bias`; also in `bias` where that is given.
+    `bias`, [B or 1, 1, C, C], is added to the scores, and holds `padding`, [B, 1, 1, C], too. `diagonal`: a token sees itself
+    alone, so attention gives its own value, at O(C).
     """
     states: list[KeyValue] = []
     layers = encoder.layers(hidden.dtype)
@@ -113,18 +109,10 @@ def read_caption(
     attentions: list[Tensor] | None = None,
     ready: Layers | None = None,
 ) -> tuple[Tensor, CaptionState]:
-    """Run all layers over further places of captions; each sees the context, what was read before, itself and those between.
+    """Run all layers over further places of captions, [R, S, H], embedded and projected; row r is of clip r // (R / B).
 
-    Args:
-        encoder: The layers.
-        hidden: [R, S, H], embedded and projected. R is a multiple of the context's B: row r belongs to clip r // (R / B).
-        context: Context of the clips.
-        before: State of the places read before.
-        attentions: A list that receives the probabilities [R, A, S, C + P + S] of every layer.
-        ready: `encoder.layers`, computed before; a generation reads word by word with the same weights.
-
-    Returns:
-        [R, S, H], and the state with these places.
+    Each place sees the context, the places read `before`, itself and those between. `attentions` receives the probabilities
+    [R, A, S, C + P + S] of every layer. `ready` is `encoder.layers`, computed once for many words.
     """
     states: list[KeyValue] = []
     causal = torch.full((hidden.shape[1],) * 2, -torch.inf, dtype=hidden.dtype, device=hidden.device).triu(1)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
@@ -85,14 +84,14 @@ class SwinBertReport(Result):
 
 
 def load_swinbert(
-    source: str | Path, config: str | Path | None = None, dtype: torch.dtype = torch.float32
+    source: str | Path, config: str | Path | None = None
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport]:
     """Read the text model of a trained SwinBERT. A BERT becomes an ALBERT with a group for every layer and E = H.
 
     Visual tokens go in as the backbone gives them: `fc` is part of the model.
     """
     model, report, _ = _load(source, config)
-    return model.to(dtype), report
+    return model, report
 
 
 def load_swinbert_captioner(
@@ -199,14 +198,14 @@ def _values(
     folders = [file.parent, *_model_folders(file, arguments, "config.json")]
     found = [folder / "config.json" for folder in folders if (folder / "config.json").is_file()]
     if named or found:
-        beside = (named / "config.json" if named.is_dir() else named) if named else found[0]
-        values = load(beside, dict[str, Any], "model configuration")
+        chosen = (named / "config.json" if named.is_dir() else named) if named else found[0]
+        values = load(chosen, dict[str, Any], "model configuration")
         asked = {name: arguments.get(name) for name in STRUCTURE}
         return values | {name: value for name, value in asked.items() if isinstance(value, int) and value > 0}
     if state.body == "albert":
         raise CheckpointError(
             "missing-file",
-            f"`{file}` holds an ALBERT, and no config.json is beside it or where log/args.json says",
+            f"`{file}` holds an ALBERT, and there is no config.json in its folder or where log/args.json says",
             "name the folder that the training began with: --config models/captioning/albert-base-v2",
         )
     shapes = {name: tuple(tensor.shape) for name, tensor in state.tensors.items()}
@@ -237,8 +236,8 @@ def _configuration(
 ) -> AlbertConfig:
     values = values | ({"hidden_dropout_prob": arguments["drop_out"]} if "drop_out" in arguments else {})
     config, _ = make_config(bert.albert_values(values) if state.body == "bert" else values, file)
-    said = {**arguments, **values}  # a configuration beside the weights says it of this very model
-    asked = bool(said.get("tie_weights", state.tied))
+    given = {**arguments, **values}  # a configuration in the folder of the weights is that of this very model
+    asked = bool(given.get("tie_weights", state.tied))
     if asked != state.tied:
         notes.append(
             f"tie_weights was {asked}, the output matrix and the word embeddings are {'' if state.tied else 'not '}equal"
@@ -250,12 +249,12 @@ def _configuration(
         grid=CaptionConfig.of(config).grid if "albert.img_embedding.time_embeddings" in state.tensors else None,
         video_attention="legacy" if state.gate_tokens else "full",
         num_visual_tokens=state.gate_tokens,
-        hard_gate=bool(said.get("sparse_mask_soft2hard", False)),
+        hard_gate=bool(given.get("sparse_mask_soft2hard", False)),
         tie_weights=state.tied,
-        freeze_embedding=bool(said.get("freeze_embedding", False)),
-        label_smoothing=said.get("label_smoothing", 0.0),
-        drop_worst_ratio=said.get("drop_worst_ratio", 0.0),
-        drop_worst_after=said.get("drop_worst_after", 0),
+        freeze_embedding=bool(given.get("freeze_embedding", False)),
+        label_smoothing=given.get("label_smoothing", 0.0),
+        drop_worst_ratio=given.get("drop_worst_ratio", 0.0),
+        drop_worst_after=given.get("drop_worst_after", 0),
     )
     return caption.put_into(config)
 
@@ -277,7 +276,7 @@ def _tokenizer(
     if not folders:
         raise CheckpointError(
             "no-tokenizer",
-            f"there is no vocab.txt, tokenizer.json or SentencePiece model beside `{file}`",
+            f"there is no vocab.txt, tokenizer.json or SentencePiece model in the folder of `{file}`",
             "name the folder of the tokenizer that it was trained with: --tokenizer FOLDER",
         )
     lower = bool(arguments.get("do_lower_case", True))

@@ -11,7 +11,7 @@ class MigrateOptions:
     """Put ALBERT into BERT's place in a checkout of SwinBERT. Without an action: show what would change, and write nothing.
 
     A few places of the two task scripts are replaced, and files are added: `src/layers/albert`, `src/modeling/load_albert.py`, a
-    configuration beside each of SwinBERT's, and the guide ALBERT.md. `src/layers/bert` is never touched.
+    configuration for each of SwinBERT's, and the guide ALBERT.md. `src/layers/bert` is never touched.
 
     Attributes:
         checkout: Folder with `src/tasks/run_caption_VidSwinBert.py`.
@@ -46,9 +46,9 @@ class ConvertSwinBertOptions:
         source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file of the same names; with
             --to-swinbert a captioner.
         target: Folder to write. It appears whole or not at all.
-        config: The text model's config.json. Default: beside the weights, or where log/args.json says; else, of a BERT, what
-            shapes say.
-        tokenizer: Folder of the tokenizer. Default: beside the weights, where SwinBERT's training saved it, or where
+        config: The text model's config.json. Default: in the folder of the weights, or where log/args.json says; for a BERT
+            without one, from the shapes.
+        tokenizer: Folder of the tokenizer. Default: in the folder of the weights, where SwinBERT's training saved it, or where
             log/args.json says.
         to_swinbert: The other way: write checkpoint/model.bin, log/args.json, tokenizer/ and model/ for SwinBERT's scripts.
     """

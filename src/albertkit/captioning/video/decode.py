@@ -97,7 +97,7 @@ def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds,
     while True:
         with VideoFile(path) as video:
             found = _numbered(video, timed, bounds, sampling, max(count, 1))
-            if found.astray > _ASTRAY * found.decoded:  # as of AVI with B-frames: it tells when packets are decoded
+            if found.astray > _ASTRAY * found.decoded:  # AVI with B-frames has the times of decoding
                 timed = False
                 continue
             if not found.in_clip:
@@ -110,7 +110,7 @@ def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds,
                 notes += check_length(video, bounds, found.until, video.broken_off)
             else:
                 rate = f"{float(video.rate):g} frames a second"
-                notes += (f"the file does not tell when its frames are shown: counted at {rate}",)
+                notes += (f"the file has no presentation times: frames are counted at {rate}",)
             return Frames(found.pixels, found.times, notes)
 
 
@@ -120,7 +120,7 @@ class _Found(NamedTuple):
     in_clip: int  # frames
     decoded: int
     until: float  # seconds
-    astray: int  # frames that do not tell when they are shown, or before the one before
+    astray: int  # frames without a time, or with one before the last frame's
 
 
 def _numbered(video: VideoFile, timed: bool, bounds: Bounds, sampling: FrameSampling, count: int) -> _Found:

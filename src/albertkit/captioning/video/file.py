@@ -188,7 +188,7 @@ class VideoFile:
                 else:
                     awaited.append(packet.pts)
             for frame in decoded:
-                while awaited and frame.pts is not None and awaited[0] < frame.pts:  # it never came, and no error told
+                while awaited and frame.pts is not None and awaited[0] < frame.pts:  # it never came, without an error
                     awaited.popleft()
                     lost, self.undecoded = True, self.undecoded + 1
                 if awaited and awaited[0] == frame.pts:

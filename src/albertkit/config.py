@@ -366,13 +366,8 @@ def wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[st
     return found
 
 
-@cache
-def _kinds(owner: type) -> dict[str, Any]:
-    return get_type_hints(owner, include_extras=True)
-
-
 def check_fields(settings: object, hint: str) -> None:
     """Refuse a dataclass whose values are not of its fields' types and limits."""
-    kinds = _kinds(type(settings))  # not `vars`: msgspec leaves defaults to the class
+    kinds = get_type_hints(type(settings), include_extras=True)  # not `vars`: msgspec leaves defaults to the class
     if found := wrong_values({name: getattr(settings, name) for name in kinds}, kinds):
         raise ConfigError("bad-value", "; ".join(found), hint)

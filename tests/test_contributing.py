@@ -41,8 +41,7 @@ def added():
         tasks._KINDS,
         backbones._OWN,
         rules._OWN,
-        rules._RULES,
-        rules._ALIGNMENTS,
+        rules._STEPS,
         optimizers._OWN,
     ]
     before = [dict(registry) for registry in registries]

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import signal
+import time
 import zlib
 from pathlib import Path
 
@@ -41,9 +44,6 @@ class DyingTokenizer(WordTokenizer):
     """Its worker is killed, as by the kernel when memory runs out, at the word `die`."""
 
     def encode_batch(self, texts: list[str], num_threads: int = 0) -> RaggedIds:
-        import os
-        import signal
-
         if any("die" in text.split() for text in texts):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().encode_batch(texts, num_threads)
@@ -53,7 +53,5 @@ class SlowTokenizer(DyingTokenizer):
     """Takes a moment for every batch, so that there is a middle in which something can be killed."""
 
     def encode_batch(self, texts: list[str], num_threads: int = 0) -> RaggedIds:
-        import time
-
         time.sleep(0.05)
         return super().encode_batch(texts, num_threads)

@@ -20,6 +20,12 @@ def readers(report) -> dict[str, int]:
     return {found.name: len(found.differences) for found in report.comparisons}
 
 
+@pytest.fixture
+def only_own_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the readings of transformers out, which take seconds."""
+    monkeypatch.setattr("albertkit.tokenizer.check.read_by_others", lambda *_: [])
+
+
 def test_sentences_are_of_every_kind() -> None:
     texts = [text for _, text in HARD_SENTENCES]
     everything = "".join(texts)
@@ -72,6 +78,7 @@ def one_score(content: dict) -> None:
     row[1] -= 20
 
 
+@pytest.mark.usefixtures("only_own_readers")
 @pytest.mark.parametrize(
     "change", [one_score, lambda content: content["normalizer"]["normalizers"].pop(2), lambda content: content.clear()]
 )
@@ -83,6 +90,7 @@ def test_a_changed_file_is_noticed(google_folder: Path, tmp_path: Path, change) 
     assert readers(report)["SentencePiece itself"] == 0
 
 
+@pytest.mark.usefixtures("only_own_readers")
 def test_a_foreign_file_is_reported_but_is_no_error(google_folder: Path, tmp_path: Path) -> None:
     changed_json(google_folder, tmp_path, one_score)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
@@ -91,6 +99,7 @@ def test_a_foreign_file_is_reported_but_is_no_error(google_folder: Path, tmp_pat
     assert readers(report)["tokenizer.json, not written by albertkit"] > 0
 
 
+@pytest.mark.usefixtures("only_own_readers")
 def test_a_broken_engine_is_noticed(google_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SentencePieceTokenizer.encode_batch
 
@@ -104,6 +113,7 @@ def test_a_broken_engine_is_noticed(google_folder: Path, monkeypatch: pytest.Mon
     assert readers(report)["encode_batch"] > 5
 
 
+@pytest.mark.usefixtures("only_own_readers")
 @pytest.mark.parametrize(
     ("config", "cause"),
     [({"vocab_size": 29999}, "vocab-mismatch"), ({"vocab_size": 30000, "pad_token_id": 1}, "pad-mismatch"), ({}, None)],
@@ -160,6 +170,7 @@ def test_offsets_with_the_space_before_a_word_are_noticed(google_folder: Path, t
     assert readers(check_tokenizer(google_folder, ["Anna Smith works"]))["transformers.AutoTokenizer, offsets"] == 0
 
 
+@pytest.mark.usefixtures("only_own_readers")
 def test_command(google_folder: Path, tmp_path: Path, run_command) -> None:
     done = run_command("tokenizer", "check", google_folder)
     assert done.status == 0

@@ -171,9 +171,11 @@ def test_the_folder_is_tried_before_anything_is_read(tmp_path: Path, monkeypatch
     assert not list(tmp_path.glob(".partial*"))
 
 
-def test_command_with_symbols(text_file: Path, tmp_path: Path, run_command) -> None:
+def test_command_with_symbols_and_progress(text_file: Path, tmp_path: Path, run_command) -> None:
     command = ("tokenizer", "train", text_file, "--out", tmp_path / "t", "--vocab-size", 200)
-    assert run_command(*command, "--user-defined-symbols", "<num>", "@user").status == 0
+    done = run_command(*command, "--user-defined-symbols", "<num>", "@user")
+    assert done.status == 0
+    assert "read 400 lines" in done.err
     lines = (tmp_path / "t" / "spiece.vocab").read_text(encoding="utf-8").split("\n")
     assert [line.split("\t")[0] for line in lines[5:7]] == ["<num>", "@user"]
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "t")

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str
 
     Returns two comparisons for each class: ids, and offsets where the class has them.
     """
-    alone = "transformers.AutoTokenizer, model alone"
     try:
         import transformers
     except ImportError:
@@ -41,7 +41,7 @@ def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str
             elif name == CLASSES[2] and getattr(transformers, name) is transformers.AlbertTokenizer:
                 found.append(Comparison(label, False, skipped="the same class as AlbertTokenizer"))
             else:
-                readings = _reading(label, _opener(name, folder), tokenizer, texts)
+                readings = _reading(label, partial(_open, name, folder), tokenizer, texts)
                 if name == CLASSES[0] and not _names_its_class(folder):
                     for difference in readings[0].differences:
                         difference.causes = ["no-configuration"]
@@ -51,7 +51,8 @@ def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str
                 model = next(folder.glob("*.model"))
                 (Path(copy) / MODEL_NAME).write_bytes(model.read_bytes())
                 (Path(copy) / "config.json").write_text('{"model_type": "albert"}')
-                found += _reading(alone, _opener(CLASSES[0], Path(copy)), tokenizer, texts)
+                alone = "transformers.AutoTokenizer, model alone"
+                found += _reading(alone, partial(_open, CLASSES[0], Path(copy)), tokenizer, texts)
         found += _by_sentence_transformers(folder, tokenizer, texts)
     finally:
         transformers.logging.set_verbosity(verbosity)
@@ -76,13 +77,10 @@ def _names_its_class(folder: Path) -> bool:
     )
 
 
-def _opener(name: str, folder: Path) -> Callable[[], Any]:
-    def opened() -> Any:
-        import transformers
+def _open(name: str, folder: Path) -> Any:
+    import transformers
 
-        return getattr(transformers, name).from_pretrained(str(folder), local_files_only=True)
-
-    return opened
+    return getattr(transformers, name).from_pretrained(str(folder), local_files_only=True)
 
 
 def _by_sentence_transformers(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[Comparison]:
@@ -91,14 +89,11 @@ def _by_sentence_transformers(folder: Path, tokenizer: AlbertTokenizer, texts: S
     if not any(any(folder.rglob(pattern)) for pattern in _WEIGHTS):
         return [Comparison(name, False, skipped="the folder holds no model")]
     try:
-        import sentence_transformers
+        from sentence_transformers import SentenceTransformer
     except ImportError:
         return [Comparison(name, False, skipped="sentence-transformers is not installed")]
-
-    def opened() -> Any:
-        return sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True).tokenizer
-
-    return _reading(name, opened, tokenizer, texts)
+    opened = partial(SentenceTransformer, str(folder), device="cpu", local_files_only=True)
+    return _reading(name, lambda: opened().tokenizer, tokenizer, texts)
 
 
 def _reading(

@@ -155,7 +155,7 @@ class Watched:
 @pytest.fixture
 def watched(browser, stub):
     context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(5000)
+    context.set_default_timeout(30_000)  # a machine may have much else to do
     watched = Watched(context)
     yield watched
     context.close()

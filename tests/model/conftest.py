@@ -1,6 +1,7 @@
 """Small random models and batches."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -42,14 +43,9 @@ def make_class() -> Callable[..., PretrainedAlbert]:
 
 
 @pytest.fixture
-def make_model() -> Callable[..., AlbertForPreTraining]:
-    """`make_model(**configuration changes)`: a random model in evaluation mode."""
-
-    def make(**changes: object) -> AlbertForPreTraining:
-        torch.manual_seed(0)
-        return shaken(AlbertForPreTraining(tiny_config(**changes))).eval()
-
-    return make
+def make_model(make_class: Callable[..., PretrainedAlbert]) -> Callable[..., PretrainedAlbert]:
+    """`make_model(**configuration changes)`: a random `AlbertForPreTraining` in evaluation mode."""
+    return partial(make_class, AlbertForPreTraining)
 
 
 @pytest.fixture

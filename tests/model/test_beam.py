@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_models import Tensors
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.model import AlbertForBeamQuestionAnswering, PackedBatch
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
-Tensors = dict[str, torch.Tensor]
 
 BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 SCOPES = {  # ours to theirs, where they differ by more than dots and slashes

@@ -4,10 +4,10 @@ Tracing takes seconds a model, so by default one class is traced in each way, wi
 """
 
 import io
-from collections.abc import Callable
 
 import pytest
 import torch
+from small_models import CLASSES, Make, gradients, sequences
 from torch.export import Dim
 
 from albertkit.model import (
@@ -16,20 +16,15 @@ from albertkit.model import (
     AlbertForMultipleChoice,
     AlbertForPreTraining,
     AlbertForQuestionAnswering,
-    AlbertForSequenceClassification,
     AlbertForTokenClassification,
     AlbertModel,
-    PackedBatch,
 )
 from albertkit.model.pretrained import PretrainedAlbert
 
-Make = Callable[..., PretrainedAlbert]
-QUICK = [AlbertForMaskedLM]
-SLOW = [
-    AlbertModel, AlbertForPreTraining, AlbertForSequenceClassification, AlbertForTokenClassification,
-    AlbertForQuestionAnswering, AlbertForMultipleChoice, AlbertForBeamQuestionAnswering,
-]  # fmt: skip
-CLASSES = [*QUICK, *(pytest.param(model_class, marks=pytest.mark.slow) for model_class in SLOW)]
+CASES = [
+    model_class if model_class is AlbertForMaskedLM else pytest.param(model_class, marks=pytest.mark.slow)
+    for model_class in CLASSES
+]
 
 
 @pytest.fixture(autouse=True)
@@ -50,19 +45,6 @@ def inputs_for(model_class: type[PretrainedAlbert], rows: int, width: int) -> di
     }
 
 
-def sequences(lengths: tuple[int, ...]) -> PackedBatch:
-    ids = [[(7 * n + place) % 85 + 5 for place in range(n)] for n in lengths]
-    masked = [[0] if n < 4 else [1, 3] for n in lengths]
-    labels = [[n % 90] * len(places) for n, places in zip(lengths, masked, strict=True)]
-    return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
-
-
-def gradients(model: PretrainedAlbert, loss: torch.Tensor) -> dict[str, torch.Tensor]:
-    model.zero_grad()
-    loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
-
-
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
 def test_the_packed_losses_are_one_graph_for_all_batches(make_class: Make, backend: str) -> None:
     """`aot_eager` traces the backward pass too, as the compilers behind `torch.compile` get it."""
@@ -78,7 +60,7 @@ def test_the_packed_losses_are_one_graph_for_all_batches(make_class: Make, backe
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # the first batch's own, and one for all others
 
 
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize("model_class", CASES)
 def test_a_padded_pass_is_one_graph(make_class: Make, model_class: type[PretrainedAlbert]) -> None:
     model = make_class(model_class, num_labels=3, num_hidden_layers=2)
     compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
@@ -100,7 +82,7 @@ def test_a_padded_pass_is_one_graph(make_class: Make, model_class: type[Pretrain
 
 
 @pytest.mark.parametrize("strict", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize("model_class", CASES)
 def test_exported_programs_take_any_batch_and_length(
     make_class: Make, model_class: type[PretrainedAlbert], strict: bool
 ) -> None:

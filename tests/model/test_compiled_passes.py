@@ -3,17 +3,16 @@
 Default tests trace forward and backward (`aot_eager`); the slow one goes through the whole compiler.
 """
 
-from collections.abc import Callable
 from functools import cache
 
 import pytest
 import torch
+from small_models import Make, gradients, sequences
 from torch._dynamo.utils import counters
 
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, encoder
 from albertkit.model.pretrained import PretrainedAlbert
 
-Make = Callable[..., PretrainedAlbert]
 SHAPES = ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2))
 
 
@@ -27,20 +26,11 @@ def _fresh_compiler(monkeypatch):
     torch._dynamo.reset()
 
 
-def sequences(lengths: tuple[int, ...]) -> PackedBatch:
-    ids = [[(7 * n + place) % 85 + 5 for place in range(n)] for n in lengths]
-    masked = [[0] if n < 4 else [1, 3] for n in lengths]
-    labels = [[n % 90] * len(places) for n, places in zip(lengths, masked, strict=True)]
-    return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
-
-
 def step(model: PretrainedAlbert, batch: PackedBatch, compiled: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.compiled = compiled
-    model.zero_grad()
     losses = model.pretraining_losses(batch)
     loss = losses[0] / losses[4] + losses[1] / losses[5]
-    loss.backward()
-    return loss.detach(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    return loss.detach(), gradients(model, loss)
 
 
 def check(model: PretrainedAlbert, atol: float) -> None:

@@ -1,26 +1,17 @@
 """Pooled heads compute the last pass at first tokens only: same logits, same gradients."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from small_models import Make, gradients
 
 from albertkit.model import AlbertForMultipleChoice, AlbertForSequenceClassification, PackedBatch
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
 
-Make = Callable[..., PretrainedAlbert]
-
 
 def of_all_tokens(model: PretrainedAlbert, batch: PackedBatch) -> torch.Tensor:
     """Logits from a last pass over every token."""
     return model._head(*model.albert.encode(batch))
-
-
-def gradients(model: PretrainedAlbert, logits: torch.Tensor) -> torch.Tensor:
-    model.zero_grad()
-    logits.square().sum().backward()
-    return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
 @pytest.mark.parametrize("model_class", [AlbertForSequenceClassification, AlbertForMultipleChoice])
@@ -31,7 +22,9 @@ def test_logits_and_gradients_are_those_of_a_whole_last_pass(
     model = make_class(model_class, **changes).double()  # in fp32 the sums of two threads differ by 1e-5
     logits, whole = model.packed_logits(packed), of_all_tokens(model, packed)
     torch.testing.assert_close(logits, whole, atol=1e-12, rtol=0)
-    torch.testing.assert_close(gradients(model, logits), gradients(model, whole), atol=1e-11, rtol=0)
+    torch.testing.assert_close(
+        gradients(model, logits.square().sum()), gradients(model, whole.square().sum()), atol=1e-11, rtol=0
+    )
 
 
 def test_the_comparison_notices_a_wrong_token(make_class: Make, packed: PackedBatch) -> None:

@@ -1,10 +1,9 @@
 """Every head: packed, padded and one by one are the same numbers, forward and backward; so are accumulated parts."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import WITH_HEADS, Make, Tensors, gradients
 
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -12,20 +11,12 @@ from albertkit.model import (
     AlbertForMultipleChoice,
     AlbertForPreTraining,
     AlbertForQuestionAnswering,
-    AlbertForSequenceClassification,
     AlbertForTokenClassification,
     AlbertModel,
     PackedBatch,
 )
 from albertkit.model.padded import PaddedBatch, PaddedPass
 from albertkit.model.pretrained import PretrainedAlbert
-
-CLASSES = [
-    AlbertForPreTraining, AlbertForMaskedLM, AlbertForSequenceClassification, AlbertForTokenClassification,
-    AlbertForQuestionAnswering, AlbertForMultipleChoice, AlbertForBeamQuestionAnswering,
-]  # fmt: skip
-Make = Callable[..., PretrainedAlbert]
-Tensors = dict[str, torch.Tensor]
 
 
 def make(make_class: Make, model_class: type[PretrainedAlbert]) -> PretrainedAlbert:
@@ -75,17 +66,11 @@ def numbers(model: PretrainedAlbert, way: str, padded: Tensors, packed: PackedBa
     return torch.cat([value.to(torch.float32) for column in columns for value in column])
 
 
-def gradients(model: PretrainedAlbert, objective: torch.Tensor) -> Tensors:
-    model.zero_grad()
-    objective.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
-
-
 def weighted(values: torch.Tensor) -> torch.Tensor:
     return (values * torch.cos(torch.arange(len(values)))).mean()
 
 
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_packed_padded_and_alone_agree(
     make_class: Make, model_class: type[PretrainedAlbert], padded: Tensors, packed: PackedBatch
 ) -> None:
@@ -97,7 +82,7 @@ def test_packed_padded_and_alone_agree(
         torch.testing.assert_close(grads[way], grads["padded"], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_the_comparison_can_fail(
     make_class: Make, model_class: type[PretrainedAlbert], padded: Tensors, packed: PackedBatch
 ) -> None:
@@ -110,7 +95,7 @@ def test_the_comparison_can_fail(
     assert (right - wrong).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_bf16_stays_within_four_percent(
     make_class: Make, model_class: type[PretrainedAlbert], padded: Tensors, packed: PackedBatch
 ) -> None:
@@ -128,7 +113,7 @@ def test_bf16_stays_within_four_percent(
 
 
 @pytest.mark.parametrize("way", ["packed", "padded"])
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(
     make_class: Make, model_class: type[PretrainedAlbert], way: str, padded: Tensors, packed: PackedBatch
 ) -> None:
@@ -197,7 +182,7 @@ def labelled(model_class: type[PretrainedAlbert]) -> tuple[Tensors, int]:
     return {**batch, "labels": torch.tensor([0, 1, -100, 1])}, 3
 
 
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_four_accumulated_parts_are_one_batch(make_class: Make, model_class: type[PretrainedAlbert]) -> None:
     model = make(make_class, model_class)
     batch, count = labelled(model_class)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import gradients
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
@@ -19,12 +20,6 @@ Make = Callable[..., AlbertForPreTraining]
 def total_loss(model: AlbertForPreTraining, batch: PackedBatch) -> torch.Tensor:
     losses = model.pretraining_losses(batch)
     return losses.masked_lm_loss_sum / losses.masked_lm_count + losses.sentence_order_loss_sum
-
-
-def gradients(model: AlbertForPreTraining, loss: torch.Tensor) -> dict[str, torch.Tensor]:
-    model.zero_grad()
-    loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
 # --- attention ------------------------------------------------------------------------------------------------------------
@@ -261,20 +256,6 @@ def test_absent_sentence_order_labels_do_not_count() -> None:
     counted = class_loss(logits, torch.tensor([1, -100, 0]))
     torch.testing.assert_close(counted.loss_sum, -logits.log_softmax(1)[[0, 2], [1, 0]].sum())
     assert (counted.correct, counted.label_count) == (1, 2)
-
-
-def test_outputs_read_like_transformers(make_model: Make, padded: dict[str, torch.Tensor]) -> None:
-    model = make_model()
-    output = model(**padded, output_hidden_states=True)
-    assert output[0] is output.loss is output["loss"]
-    assert len(output.to_tuple()) == 4
-    assert output.attentions is None
-    logits, sop_logits = model(padded["input_ids"], padded["attention_mask"]).to_tuple()
-    assert logits.shape == (5, 17, 90)
-    assert sop_logits.shape == (5, 2)
-    only = AlbertForMaskedLM(model.config)(padded["input_ids"], padded["attention_mask"])
-    assert only.loss is None
-    assert only.logits.shape == (5, 17, 90)
 
 
 def test_too_long_a_sequence_is_named(make_model: Make) -> None:

@@ -1,16 +1,14 @@
 """PEFT's LoRA: adapters take effect although a block's weights are made ready once a forward pass."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from small_models import Make
 from torch import nn
 
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, PackedBatch
 from albertkit.model.pretrained import PretrainedAlbert
 
 peft = pytest.importorskip("peft")
-Make = Callable[..., PretrainedAlbert]
 TARGETS = [["query", "value"], "all-linear", ["query", "ffn_output", "pooler", "embedding_hidden_mapping_in"]]
 
 

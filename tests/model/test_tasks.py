@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import CLASSES, Tensors
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -42,9 +43,7 @@ SHAPES = {
         "end_top_index": (B, 25), "cls_logits": (B,),
     },
 }  # fmt: skip
-CLASSES = list(SHAPES)
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
-Tensors = dict[str, torch.Tensor]
 
 
 def tiny(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:

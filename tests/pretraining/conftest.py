@@ -1,7 +1,24 @@
-"""The corpus of the golden masks, tokenized once."""
+"""A small store with settings to train on it, and the corpus of the golden masks, each made once."""
+
+from dataclasses import replace
 
 import pytest
 from memory_store import MemoryStore, read_novels
+from small_store import SETTINGS, build_small_store, write_config
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """The small store; not to be written to."""
+    return build_small_store(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory, store):
+    """Twelve updates of a model with dropout."""
+    dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    folder = tmp_path_factory.mktemp("config")
+    return replace(SETTINGS, config=write_config(folder, store.vocab_size, intermediate_size=128, **dropout))
 
 
 @pytest.fixture(scope="session")

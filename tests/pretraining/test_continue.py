@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from small_store import SETTINGS, differing, weights, write_config
 
 from albertkit.conversion.initial import init_model
 from albertkit.corpus import TokenStore, build_store
@@ -23,15 +23,11 @@ from albertkit.model import (
 from albertkit.pretraining import run as run_module
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.run import evaluate, pretrain
-from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
 from albertkit.pretraining.start import continue_model, initialise
 from albertkit.tokenizer import AlbertTokenizer
 
-SHAPE = dict(
-    embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64,
-    max_position_embeddings=64,
-)  # fmt: skip
+SETTINGS = replace(SETTINGS, steps=8, eval_every=4, save_every=4, log_every=4)
 OLD = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions".split()
 NEW = "빠른 갈색 여우가 게으른 개를 뛰어넘고 늙은 마법사가 물약을 만든다".split()
 WORDS, BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
@@ -58,26 +54,9 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("continue")
     make_store(folder / "old", OLD, OLD)
     make_store(folder / "more", OLD + NEW, OLD + NEW)
-    config = folder / "config.json"
-    config.write_text(json.dumps(SHAPE | {"vocab_size": len(SPECIALS + OLD)}))
-    settings = replace(SETTINGS, config=config)
+    settings = replace(SETTINGS, config=write_config(folder, len(SPECIALS + OLD)))
     shutil.move(pretrain(folder / "old" / "store", folder / "run", settings).model, folder / "model")
     return folder
-
-
-SETTINGS = PretrainSettings(
-    length=32, batch_tokens=128, steps=8, lr=2e-3, optimizer="adamw", warmup_steps=2, held_out=0.2, eval_every=4,
-    save_every=4, log_every=4, precision="fp32",
-)  # fmt: skip
-
-
-def weights(folder):
-    return load_file(folder / "model.safetensors")
-
-
-def differing(one, two):
-    assert one.keys() == two.keys()
-    return {name for name in one if not torch.equal(one[name], two[name])}
 
 
 def refused(call) -> AlbertKitError:
@@ -250,8 +229,7 @@ def test_rows_can_be_named(tmp_path, home):
         json.dumps(before | {"new_rows_from": 18})
     )  # as `tokenizer extend` writes it
     pretrain(home / "old" / "store", tmp_path / "noted", settings, start=grown)
-    said, noted = (load_file(tmp_path / run / "final" / "model.safetensors") for run in ("run", "noted"))
-    assert all(torch.equal(said[name], noted[name]) for name in said)
+    assert not differing(weights(tmp_path / "run" / "final"), weights(tmp_path / "noted" / "final"))
     began, ended = weights(tmp_path / "run" / "start"), weights(tmp_path / "run" / "final")
     assert differing(began, ended) == {WORDS, BIAS}
     assert torch.equal(began[WORDS][:18], ended[WORDS][:18])

@@ -1,11 +1,10 @@
 """Runs whose depth grows: what is computed, what is counted, and what is refused."""
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
-from small_store import build_small_store
+from small_store import ALONE, write_config
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
@@ -15,27 +14,15 @@ from albertkit.pretraining import run as running
 from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
-from albertkit.training.distributed import World
 
-SHAPE = dict(
-    embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=3, intermediate_size=64,
-    max_position_embeddings=64,
-)  # fmt: skip
 SETTINGS = PretrainSettings(
     length=32, batch_tokens=128, steps=10, lr=1e-3, held_out=0.2, start_layers=1, start_share=0.5
 )
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return build_small_store(tmp_path_factory.mktemp("store"))
-
-
 @pytest.fixture
 def settings(store, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(SHAPE | {"vocab_size": store.vocab_size}))
-    return replace(SETTINGS, config=path)
+    return replace(SETTINGS, config=write_config(tmp_path, store.vocab_size, num_hidden_layers=3))
 
 
 def test_passes_follow_from_the_update_alone():
@@ -49,7 +36,7 @@ def test_passes_follow_from_the_update_alone():
 
 
 def test_few_passes_are_a_model_of_fewer_layers(store, settings):
-    batch = next(open_source(store, settings).training(World(0, 1, torch.device("cpu"))))[0]
+    batch = next(open_source(store, settings).training(ALONE))[0]
     torch.manual_seed(0)
     model = AlbertForPreTraining(settings.model_config(store.vocab_size))
     shallow = AlbertForPreTraining(model.config.replace(num_hidden_layers=1))
@@ -101,7 +88,7 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "shape", "fault"),
+    ("changes", "shape", "says"),
     [
         ({"start_layers": 3}, {}, "the model has 3 layers"),
         ({"start_layers": 0}, {}, "start_layers must be at least 1"),
@@ -109,14 +96,14 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
         ({}, {"num_hidden_groups": 3}, "this one has 3"),
     ],
 )
-def test_what_cannot_grow_is_refused(store, settings, tmp_path, changes, shape, fault):
-    settings.config.write_text(json.dumps(SHAPE | {"vocab_size": store.vocab_size} | shape))
+def test_what_cannot_grow_is_refused(store, settings, tmp_path, changes, shape, says):
+    write_config(settings.config.parent, store.vocab_size, num_hidden_layers=3, **shape)
     assert AlbertConfig.from_pretrained(settings.config)
     for run in (
         lambda s: running.pretrain(store, tmp_path / "run", s),
         lambda s: estimating.estimate(store, settings=s),
     ):
-        with pytest.raises(ConfigError, match=fault) as caught:
+        with pytest.raises(ConfigError, match=says) as caught:
             run(replace(settings, **changes))
         assert caught.value.slug == "bad-value"
     assert not (tmp_path / "run").exists()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fault_moments import ends_the_same_when_killed
-from small_store import build_small_store
+from small_store import ALONE
 
 from albertkit.conversion.tensorflow.records import read_example, read_records
 from albertkit.errors import ConfigError, DataError
@@ -21,15 +21,8 @@ from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.records import TrainingRecords, find_records
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
-from albertkit.training.distributed import World
 
-ALONE = World(0, 1, torch.device("cpu"))
 SMALL = ExportSettings(length=32, dupe_factor=2, files=3, seed=4)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return build_small_store(tmp_path_factory.mktemp("export"))
 
 
 def contents(folder):

@@ -3,48 +3,26 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from small_store import build_small_store
+from small_store import ALONE, SETTINGS, differing, weights, write_config
 
 from albertkit.corpus import TokenStore, build_store
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
 from albertkit.pretraining.run import doubts, evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import StoreSource
-from albertkit.training.distributed import World
+from albertkit.pretraining.sources import open_source
 
-CPU = World(0, 1, torch.device("cpu"))
-SHAPE = dict(
-    embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64,
-    max_position_embeddings=64,
-)  # fmt: skip
-SETTINGS = PretrainSettings(
-    length=32, batch_tokens=128, steps=4, lr=2e-2, optimizer="lamb", warmup_steps=0, held_out=0.2, precision="fp32",
-)  # fmt: skip
+SETTINGS = replace(SETTINGS, steps=4, lr=2e-2, optimizer="lamb", warmup_steps=0, eval_every=None, save_every=None)
 HEADS = {"order": ("albert.pooler.", "sop_classifier."), "prediction": ("predictions.",)}
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory) -> TokenStore:
-    return build_small_store(tmp_path_factory.mktemp("objectives"))
-
-
-@pytest.fixture(scope="module")
-def settings(store) -> PretrainSettings:
-    path = store.folder.parent / "config.json"
-    path.write_text(json.dumps(SHAPE | {"vocab_size": store.vocab_size}))
-    return replace(SETTINGS, config=path)
-
-
-def changed(run: Path, shell: Path) -> set[str]:
-    one, two = (load_file(folder / "model.safetensors") for folder in (run / "final", shell))
-    return {name for name in one if not torch.equal(one[name], two[name])}
+def settings(tmp_path_factory, store) -> PretrainSettings:
+    return replace(SETTINGS, config=write_config(tmp_path_factory.mktemp("objectives"), store.vocab_size))
 
 
 @pytest.mark.parametrize(
@@ -55,10 +33,9 @@ def test_a_head_without_a_loss_keeps_its_bits(tmp_path, store, settings, how, un
     """Its gradients would be 0, and LAMB would take the whole learning rate off it at every update."""
     model = pretrain(store, tmp_path / "first", replace(settings, steps=1)).model
     pretrain(store, tmp_path / "run", replace(settings, config=None, **how), start=model)
-    moved = changed(tmp_path / "run", model)
+    moved = differing(weights(tmp_path / "run" / "final"), weights(model))
     assert not any(name.startswith(untouched) for name in moved)
-    names = load_file(model / "model.safetensors")
-    expected = {name for name in names if not name.startswith(untouched)}
+    expected = {name for name in weights(model) if not name.startswith(untouched)}
     assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
 
 
@@ -75,7 +52,7 @@ def test_order_alone(tmp_path, store, settings):
     assert (found.masked_lm_loss, found.unigram_loss, found.masked_lm_count) == (None, None, 0)
     assert found.sentence_order_accuracy == pytest.approx(result.evaluation["sentence_order_accuracy"])
     assert "sentence order" in (run / "final" / "README.md").read_text()
-    for batch in StoreSource(store, replace(settings, masked_lm_prob=0.0)).evaluation(CPU):
+    for batch in open_source(store, replace(settings, masked_lm_prob=0.0)).evaluation(ALONE):
         assert batch.masked_positions is None
         assert not (batch.input_ids == store.tokenizer().mask_id).any()
 
@@ -104,8 +81,8 @@ def tales(tmp_path_factory) -> TokenStore:
 
 def test_labels_are_balanced_and_segments_told_apart(tales):
     """Half of the pairs are swapped; label 0 is the order of the document; B has token type 1; each epoch draws anew."""
-    source = StoreSource(tales, replace(SETTINGS, masked_lm_prob=0.0))
-    stream, labels, order = source.training(CPU), [], {}
+    source = open_source(tales, replace(SETTINGS, masked_lm_prob=0.0))
+    stream, labels, order = source.training(ALONE), [], {}
     first = {
         tales.tokenizer().encode(word)[0]: place for place, word in enumerate("morning noon evening night".split())
     }
@@ -127,8 +104,7 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
 
 
 def test_order_is_learned_on_a_toy_corpus(tmp_path, tales):
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(SHAPE | {"vocab_size": tales.vocab_size}))
+    config = write_config(tmp_path, tales.vocab_size)
     settings = replace(
         SETTINGS, config=config, masked_lm_prob=0.0, optimizer="adamw", lr=2e-3, steps=150, warmup_steps=10,
         batch_tokens=512, eval_every=0, bias_correction=True,
@@ -150,13 +126,13 @@ def test_order_is_learned_on_a_toy_corpus(tmp_path, tales):
 def test_constant_outputs_are_seen(store, settings):
     torch.manual_seed(0)
     model = AlbertForPreTraining(settings.model_config(store.vocab_size)).eval()
-    batches = list(StoreSource(store, settings).evaluation(CPU))
-    usual = evaluate_batches(model, batches, Unigram(store), CPU)
+    batches = list(open_source(store, settings).evaluation(ALONE))
+    usual = evaluate_batches(model, batches, Unigram(store), ALONE)
     assert usual.masked_lm_perplexity == pytest.approx(math.exp(usual.masked_lm_loss))
     assert usual.most_guessed < 0.9
     with torch.no_grad():
         model.predictions.bias[7] = 50.0
-    constant = evaluate_batches(model, batches, Unigram(store), CPU)
+    constant = evaluate_batches(model, batches, Unigram(store), ALONE)
     assert constant.most_guessed == 1.0
     said = doubts(20, constant.numbers(), warmup_steps=10)
     assert len(said) == 2

@@ -13,12 +13,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from small_store import ALONE, differing, weights
 
 from albertkit.corpus import TokenStore, build_store
-from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError
+from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
+from albertkit.pretraining.export import export_records
+from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.preparation import prepare
 from albertkit.pretraining.run import evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings
@@ -28,60 +30,13 @@ from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import train_tokenizer
 from albertkit.training.distributed import World
 
-WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
-
-
-def sentences(rng, count):
-    return [" ".join(rng.choice(WORDS, rng.integers(4, 12))) + "." for _ in range(count)]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pretraining")
-    rng = np.random.default_rng(5)
-    documents = ["\n".join(sentences(rng, rng.integers(2, 12))) for _ in range(120)]
-    text = folder / "corpus.txt"
-    text.write_text("\n\n".join(documents), encoding="utf-8")
-    train_tokenizer([text], folder / "tokenizer", vocab_size=48)
-    build_store([text], folder / "store", folder / "tokenizer", workers=0)
-    return folder / "store"
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory, store):
-    path = tmp_path_factory.mktemp("config") / "config.json"
-    path.write_text(
-        json.dumps(
-            dict(
-                vocab_size=TokenStore.open(store).vocab_size, embedding_size=16, hidden_size=64, num_attention_heads=2,
-                num_hidden_layers=2, intermediate_size=128, max_position_embeddings=64,
-                hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-            )
-        )
-    )  # fmt: skip
-    return path
-
-
-@pytest.fixture
-def settings(config):
-    return PretrainSettings(
-        config=config, length=32, batch_tokens=128, steps=12, lr=2e-3, optimizer="adamw", warmup_steps=2, held_out=0.2,
-        eval_every=6, save_every=3, log_every=3, precision="fp32",
-    )  # fmt: skip
-
-
-def final_weights(run):
-    return load_file(run / "final" / "model.safetensors")
-
 
 def assert_same_bits(first, second):
-    one, two = final_weights(first), final_weights(second)
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not differing(weights(first / "final"), weights(second / "final"))
 
 
 def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
-    result = pretrain(store, tmp_path / "run", settings)
+    result = pretrain(store.folder, tmp_path / "run", settings)
     run = tmp_path / "run"
     assert result.model == run / "final"
     for name in ("config.json", "model.safetensors", "spiece.model", "tokenizer.json", "README.md", "provenance.json"):
@@ -95,21 +50,20 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
     record = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
     assert isinstance(record["masked_lm_count"], int)
     assert isinstance(result.to_dict()["sentence_order_count"], int)
-    again = evaluate(run / "final", store).to_dict()
+    again = evaluate(run / "final", store.folder).to_dict()
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "unigram_loss"):
         assert again[name] == pytest.approx(record[name], abs=1e-5), name
 
 
-def test_what_cannot_be_evaluated_is_said_before_anything_is_written(tmp_path, store, settings):
-    with pytest.raises(DataError) as caught:
+def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(tmp_path, store, settings, slug_of):
+    with pytest.raises(DataError, match=f"none of the {store.num_documents:,} documents") as caught:
         pretrain(store, tmp_path / "run", replace(settings, held_out=0.0))
     assert caught.value.slug == "too-little-data"
+    assert "--held-out 0.1" in caught.value.hint
     assert not (tmp_path / "run").exists()
     model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
     for wrong in (dict(held_out=1.5), dict(length=65), dict(device="cuda:99"), dict(device="gpu")):
-        with pytest.raises(ConfigError) as caught:
-            evaluate(model, store, **wrong)
-        assert caught.value.slug == ("no-device" if "device" in wrong else "bad-value")
+        assert slug_of(evaluate, model, store, **wrong) == ("no-device" if "device" in wrong else "bad-value")
 
 
 def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, store, settings):
@@ -121,7 +75,7 @@ def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, sto
             asked.append((share, seed))
             return super().held_out(share, seed)
 
-    one, two = (evaluate(model, Recording.open(store), seed=seed) for seed in (settings.seed, 9))
+    one, two = (evaluate(model, Recording.open(store.folder), seed=seed) for seed in (settings.seed, 9))
     assert asked == [(settings.held_out, settings.seed)] * 2
     assert one.masked_lm_loss != two.masked_lm_loss
 
@@ -154,22 +108,17 @@ def test_a_run_by_the_clock_is_repeated_by_its_plans(tmp_path, store, settings, 
     assert_same_bits(tmp_path / "timed", tmp_path / "again")
 
 
-def test_a_plan_and_a_number_of_updates_are_not_both_followed(settings):
+def test_a_plan_and_a_number_of_updates_are_not_both_followed(settings, slug_of):
     for wrong in (dict(minutes=0.0), dict(minutes=float("nan")), dict(plan="plan.json"), dict(poly_power=0.0)):
-        with pytest.raises(ConfigError) as caught:
-            replace(settings, **wrong).check()
-        assert caught.value.slug == "bad-value"
+        assert slug_of(replace(settings, **wrong).check) == "bad-value"
 
 
-def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings):
+def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings, slug_of):
     pretrain(store, tmp_path / "run", replace(settings, steps=3))
-    opened = TokenStore.open(store)
-    shutil.copy(store.parent / "corpus.txt", tmp_path / "other.txt")
-    build_store([tmp_path / "other.txt"], tmp_path / "other", store / "tokenizer", workers=0)
-    with pytest.raises(CheckpointError) as caught:
-        pretrain(tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True)
-    assert caught.value.slug == "changed"
-    assert pretrain(opened, tmp_path / "run", replace(settings, steps=3), resume=True).steps == 3
+    shutil.copy(store.folder.parent / "corpus.txt", tmp_path / "other.txt")
+    build_store([tmp_path / "other.txt"], tmp_path / "other", store.folder.parent / "tokenizer", workers=0)
+    assert slug_of(pretrain, tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True) == "changed"
+    assert pretrain(store, tmp_path / "run", replace(settings, steps=3), resume=True).steps == 3
 
 
 def test_without_pairs_there_are_no_numbers_of_sentence_order(tmp_path, store, settings):
@@ -190,11 +139,10 @@ def test_a_process_without_batches_joins_the_same_sums(store, settings):
             reductions.append(values.shape)
             return values + 1
 
-    opened = TokenStore.open(store)
-    model = prepare(initialise(settings, opened.vocab_size).model, settings, World(0, 1, torch.device("cpu")))
+    model = prepare(initialise(settings, store.vocab_size).model, settings, ALONE)
     world = OneOfMany(1, 2, torch.device("cpu"))
-    evaluate_batches(model, [], Unigram(opened), world)
-    evaluate_batches(model, held_out_stream(opened, settings, opened.held_out(0.2, 0), world), Unigram(opened), world)
+    evaluate_batches(model, [], Unigram(store), world)
+    evaluate_batches(model, held_out_stream(store, settings, store.held_out(0.2, 0), world), Unigram(store), world)
     assert len(reductions) == 2
     assert reductions[0] == reductions[1]
 
@@ -217,28 +165,27 @@ def test_transformers_loads_the_folder_and_computes_the_same(tmp_path, store, se
 
 
 @pytest.mark.slow  # the same loop is killed by default in tests/embeddings/test_train.py
-def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, store, settings):
-    """SIGKILL a real process a few times, resume until it finishes, compare with a run that nobody disturbed."""
+@pytest.mark.parametrize("kind", ["store", "records"])
+def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, store, settings, kind):
+    """SIGKILL a real process a few times, resume until it finishes, compare with a run that nothing disturbed."""
     script = (
         "import sys, json; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
         "from albertkit.pretraining.run import pretrain\n"
         "from albertkit.pretraining.settings import PretrainSettings\n"
-        "store, out, toml = map(Path, sys.argv[1:])\n"
+        "data, out, toml = map(Path, sys.argv[1:])\n"
         "values = PretrainSettings.read(toml); values['config'] = Path(values['config'])\n"
-        "pretrain(store, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
+        "pretrain(data, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
     )
-    settings = replace(
-        settings,
-        steps=150,
-        eval_every=50,
-        save_every=5,
-        mask_units="pieces",
-        output_bias="frequencies",
-    )
+    settings = replace(settings, steps=150, eval_every=50, save_every=5, output_bias="frequencies")
+    if kind == "records":
+        data = tmp_path / "records"
+        export_records(store, data, ExportSettings(length=32, dupe_factor=1, files=3))
+    else:
+        data, settings = store.folder, replace(settings, mask_units="pieces")
     settings.save(tmp_path / "settings.toml")
 
     def start(name):
-        command = [sys.executable, "-c", script, str(store), str(tmp_path / name), str(tmp_path / "settings.toml")]
+        command = [sys.executable, "-c", script, data, tmp_path / name, tmp_path / "settings.toml"]
         return subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     straight = start("straight")
@@ -263,13 +210,12 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
 def test_the_bias_begins_at_the_frequencies_of_what_is_trained_on(tmp_path, store, settings):
     straight = replace(settings, steps=1, lr=1e-6, output_bias="frequencies")
     pretrain(store, tmp_path / "run", straight)
-    opened = TokenStore.open(store)
-    counts = np.zeros(opened.vocab_size)
-    held_out = np.concatenate(opened.held_out(straight.held_out, straight.seed))
+    counts = np.zeros(store.vocab_size)
+    held_out = np.concatenate(store.held_out(straight.held_out, straight.seed))
     for number in np.flatnonzero(~held_out):
-        counts += np.bincount(np.concatenate(opened.document(number)), minlength=opened.vocab_size)
+        counts += np.bincount(np.concatenate(store.document(number)), minlength=store.vocab_size)
     expected = np.log((counts + 1) / (counts + 1).sum())
-    bias = final_weights(tmp_path / "run")["predictions.bias"].numpy()
+    bias = weights(tmp_path / "run" / "final")["predictions.bias"].numpy()
     np.testing.assert_allclose(bias, expected, atol=1e-4)
     with pytest.raises(ConfigError, match="is for initialised weights"):
         pretrain(store, tmp_path / "more", replace(straight, config=None), start=tmp_path / "run" / "final")
@@ -277,47 +223,22 @@ def test_the_bias_begins_at_the_frequencies_of_what_is_trained_on(tmp_path, stor
 
 def test_pieces_are_masked_one_by_one(store, settings):
     """Of words of several pieces: all of them are masked, or any."""
-    opened = TokenStore.open(store)
-    starts = opened.tokenizer().word_starts()
+    starts = store.tokenizer().word_starts()
 
     def torn(units):
-        source = open_source(opened, replace(settings, mask_units=units, max_ngram=1, pair_task="none"))
-        batch = next(source.training(World(0, 1, torch.device("cpu"))))[0]
+        source = open_source(store, replace(settings, mask_units=units, max_ngram=1, pair_task="none"))
+        batch = next(source.training(ALONE))[0]
         original = batch.input_ids.clone()
         original[batch.masked_positions] = batch.masked_labels
         chosen = torch.zeros(len(original), dtype=torch.bool)
         chosen[batch.masked_positions] = True
-        special = torch.isin(original, torch.tensor(opened.tokenizer().special_ids()))
+        special = torch.isin(original, torch.tensor(store.tokenizer().special_ids()))
         inside = ~torch.from_numpy(starts)[original] & ~special
         inside[batch.offsets[:-1] + 1] = False  # a sequence may begin within a word
         return int((chosen[1:] != chosen[:-1])[inside[1:]].sum())
 
     assert torn("words") == 0
     assert torn("pieces") > 5
-
-
-def test_another_run_or_other_settings_are_refused(tmp_path, store, settings):
-    short = replace(settings, steps=2)
-    pretrain(store, tmp_path / "run", short)
-    before = final_weights(tmp_path / "run")
-    with pytest.raises(CheckpointError) as caught:
-        pretrain(store, tmp_path / "run", short)
-    assert caught.value.slug == "exists"
-    with pytest.raises(CheckpointError) as caught:
-        pretrain(store, tmp_path / "run", replace(short, lr=1e-3), resume=True)
-    assert caught.value.slug == "changed"
-    assert "lr was 0.002, now 0.001" in caught.value.message
-    with pytest.raises(CheckpointError) as caught:
-        pretrain(store, tmp_path / "nothing", short, resume=True)
-    assert caught.value.slug == "missing-file"
-    assert not (tmp_path / "nothing").exists()
-    assert all(torch.equal(before[n], t) for n, t in final_weights(tmp_path / "run").items())
-
-
-def test_impossible_settings_are_listed_at_once():
-    with pytest.raises(ConfigError) as caught:
-        PretrainSettings(lr=-1.0, held_out=2.0, batch_tokens=8).check()
-    assert all(name in caught.value.message for name in ("lr", "held_out", "batch_tokens"))
 
 
 def test_settings_files_name_the_nearest_key(tmp_path):
@@ -335,40 +256,30 @@ def test_derived_settings_follow_the_paper():
 
 
 def test_unigram_counts_only_the_training_documents(store):
-    opened = TokenStore.open(store)
-    held_out = opened.held_out(0.3, seed=1)
-    expected = np.zeros(opened.vocab_size, np.int64)
-    for number in range(opened.num_documents):
+    held_out = store.held_out(0.3, seed=1)
+    expected = np.zeros(store.vocab_size, np.int64)
+    for number in range(store.num_documents):
         if not np.concatenate(held_out)[number]:
-            for sentence in opened.document(number):
+            for sentence in store.document(number):
                 np.add.at(expected, sentence, 1)
-    unigram = Unigram(opened, held_out)
-    loss, right = unigram.score(torch.arange(opened.vocab_size))
+    unigram = Unigram(store, held_out)
+    loss, right = unigram.score(torch.arange(store.vocab_size))
     assert loss == pytest.approx(-np.log((expected + 1) / (expected.sum() + len(expected))).sum())
     assert right == 1
     assert unigram.most_frequent == expected.argmax()
 
 
-def test_nothing_held_out_is_said_before_training_is_lost(tmp_path, store, settings):
-    with pytest.raises(DataError):
-        pretrain(store, tmp_path / "run", replace(settings, held_out=0.0, steps=2))
-
-
-def test_a_store_of_another_tokenizer_is_refused(tmp_path, store, settings):
+def test_a_store_of_another_tokenizer_is_refused(tmp_path, store, settings, slug_of):
     model = pretrain(store, tmp_path / "run", replace(settings, steps=2)).model
-    rng = np.random.default_rng(6)
-    text = tmp_path / "other.txt"
-    text.write_text("\n\n".join("\n".join(sentences(rng, 5)) for _ in range(40)))
+    text = store.folder.parent / "corpus.txt"
     train_tokenizer([text], tmp_path / "tokenizer", vocab_size=46)
     build_store([text], tmp_path / "store", tmp_path / "tokenizer", workers=0)
-    with pytest.raises((CheckpointError, DataError)) as caught:
-        evaluate(model, tmp_path / "store")
-    assert caught.value.slug == "wrong-tokenizer"
+    assert slug_of(evaluate, model, tmp_path / "store") == "wrong-tokenizer"
 
 
 def test_the_estimate_counts_what_is_there(store, settings):
     measured = estimate(store, settings=settings)
-    expected = settings.model_config(TokenStore.open(store).vocab_size).num_parameters(heads=True)
+    expected = settings.model_config(store.vocab_size).num_parameters(heads=True)
     assert measured.parameters == expected
     assert measured.training_state_mb == pytest.approx(16 * expected / 1e6)
     assert 0 < measured.tokens_per_step <= settings.batch_tokens
@@ -377,28 +288,25 @@ def test_the_estimate_counts_what_is_there(store, settings):
 
 
 def test_everything_impossible_is_listed_at_once(settings):
-    wrong = replace(settings, schedule="cosin", optimizer="sgd", warmup_steps=-1, eval_every=-5)
+    wrong = dict(
+        schedule="cosin", optimizer="sgd", warmup_steps=-1, eval_every=-5, lr=-1.0, held_out=2.0, batch_tokens=8
+    )
     with pytest.raises(ConfigError) as caught:
-        wrong.check()
-    for name in ("schedule", "optimizer", "warmup_steps", "eval_every"):
-        assert f"{name} must be" in caught.value.message
+        replace(settings, **wrong).check()
+    assert all(name in caught.value.message for name in wrong)
 
 
 # --- what is said before anything is spent ----------------------------------------------------------------------------
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, store, settings, monkeypatch):
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, store, settings, monkeypatch, slug_of):
     pretrain(store, tmp_path / "there", replace(settings, steps=1))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.csv").write_text("mine")
 
     def slugs(out, changes, **options):
-        found = []
-        for attempt in (pretrain, estimate):
-            with pytest.raises((CheckpointError, ConfigError, DataError, MachineError)) as caught:
-                attempt(store, tmp_path / out, replace(settings, **changes), **options)
-            found.append(caught.value.slug)
-        return found
+        changed = replace(settings, **changes)
+        return [slug_of(attempt, store, tmp_path / out, changed, **options) for attempt in (pretrain, estimate)]
 
     assert slugs("new", dict(held_out=0.0)) == ["too-little-data"] * 2
     assert slugs("there", {}) == ["exists"] * 2
@@ -441,18 +349,17 @@ def test_a_slow_update_is_timed_in_part(store, settings, monkeypatch):
     assert measured.tokens_per_second == pytest.approx(10)
 
 
-def test_a_configuration_may_leave_out_what_the_tokenizer_decides(tmp_path, store, settings, config):
-    stated = json.loads(config.read_text())
+def test_a_configuration_may_leave_out_what_the_tokenizer_decides(tmp_path, store, settings, slug_of):
+    stated = json.loads(settings.config.read_text())
     (tmp_path / "short.json").write_text(json.dumps({k: v for k, v in stated.items() if k != "vocab_size"}))
     (tmp_path / "wrong.json").write_text(json.dumps(stated | {"vocab_size": 30_000}))
     (tmp_path / "ids.json").write_text(json.dumps(stated | {"eos_token_id": 7}))
-    one = initialise(replace(settings, config=config), stated["vocab_size"]).model
+    one = initialise(settings, stated["vocab_size"]).model
     two = initialise(replace(settings, config=tmp_path / "short.json"), stated["vocab_size"]).model
     assert one.config == two.config
-    for name, slug in (("wrong", "wrong-tokenizer"), ("ids", "wrong-tokenizer")):
-        with pytest.raises(ConfigError) as caught:
-            estimate(store, settings=replace(settings, config=tmp_path / f"{name}.json"))
-        assert caught.value.slug == slug
+    for name in ("wrong", "ids"):
+        wrong = replace(settings, config=tmp_path / f"{name}.json")
+        assert slug_of(estimate, store, settings=wrong) == "wrong-tokenizer"
 
 
 # --- more updates -----------------------------------------------------------------------------------------------------
@@ -481,7 +388,7 @@ def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_do
 
 def test_a_batch_may_be_counted_in_sequences(store, settings):
     sized = replace(settings, batch_size=3, batch_tokens=16_384)
-    stream = open_source(store, sized).training(World(0, 1, torch.device("cpu")))
+    stream = open_source(store, sized).training(ALONE)
     epoch = [next(stream)[0].num_sequences for _ in range(stream.batches_in_epoch())]
     assert set(epoch[:-1]) == {3}
     assert 1 <= epoch[-1] <= 3
@@ -496,16 +403,8 @@ def test_longer_spans_may_be_the_likelier_ones(store, settings):
     shares = []
     for shorter in (True, False):
         source = open_source(store, replace(settings, favor_shorter_ngram=shorter, mask_units="pieces", length=64))
-        stream = source.training(World(0, 1, torch.device("cpu")))
+        stream = source.training(ALONE)
         plan = stream.plan(0)
         made = stream._assembler.study(plan, np.arange(len(plan.examples)), 0)
         shares.append(float((made.ngrams[:, 1] == 1).mean()))
     assert shares == pytest.approx([6 / 11, 2 / 11], abs=0.05)
-
-
-def test_the_number_of_documents_is_named_where_none_is_held_out(tmp_path, store, settings):
-    with pytest.raises(DataError) as caught:
-        pretrain(store, tmp_path / "run", replace(settings, held_out=0.0))
-    documents = TokenStore.open(store).num_documents
-    assert f"none of the {documents:,} documents" in caught.value.message
-    assert "--held-out 0.1" in caught.value.hint

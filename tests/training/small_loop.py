@@ -1,24 +1,40 @@
-"""A small task for the training loop: the next of 21 pieces, from batches that are drawn from their number."""
+"""A small task for the training loop: the next of 21 tokens, from batches that are drawn from their number."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
+from safetensors.torch import save_file
 
 from albertkit.data.packing import PackedBatch
+from albertkit.training.display import Display
 from albertkit.training.distributed import World
-from albertkit.training.loop import LossPart
+from albertkit.training.loop import LoopSettings, LossPart, Recipe, TrainingResult, train
 
 WORLD = World(0, 1, torch.device("cpu"))
 
 
 class CountingStream:
-    """Batch number n is drawn from n alone; `split` cuts each batch into micro-batches of one sequence."""
+    """Batch number n is drawn from n alone; `split` cuts each batch into micro-batches of one sequence.
 
-    def __init__(self, split: bool = False, poison: int | None = None) -> None:
-        self.cursor, self.split, self.poison = 0, split, poison
+    Batches of the numbers in `poison` give an infinite loss; `before` holds what is called before a batch of a number.
+    """
+
+    def __init__(
+        self,
+        split: bool = False,
+        poison: range | tuple[int, ...] = (),
+        before: Mapping[int, Callable[[], object]] | None = None,
+    ) -> None:
+        self.cursor, self.split, self.poison, self.before = 0, split, poison, before or {}
 
     def __next__(self) -> list[PackedBatch]:
+        self.before.get(self.cursor, lambda: None)()
         generator = torch.Generator().manual_seed(self.cursor)
         sequences = [torch.randint(0, 20, (n,), generator=generator).tolist() for n in (3, 7, 5)]
-        if self.poison is not None and self.cursor >= self.poison:
+        if self.cursor in self.poison:
             sequences[0][0] = 20
         self.cursor += 1
         groups = [[s] for s in sequences] if self.split else [sequences]
@@ -59,3 +75,28 @@ def make_model():
 
 def weights(model):
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def killed() -> None:
+    raise RuntimeError("killed")
+
+
+stopped = partial(os.kill, os.getpid(), signal.SIGTERM)
+
+
+def train_small(
+    folder, stream=None, model=None, resume=False, evaluate=lambda: {"score": 0.5}, smaller=False, **settings
+) -> tuple[torch.nn.Module, TrainingResult]:
+    """Train and return the model, and how the training ended."""
+    model = model or make_model()
+    recipe = Recipe(
+        model=model,
+        objective=NextPieceObjective(model),
+        stream=stream or CountingStream(),
+        loop=LoopSettings(**{"lr": 0.05, "optimizer": "adamw", **settings}),
+        evaluate=evaluate,
+        select="score",
+        smaller=smaller,
+        save=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
+    )
+    return model, train(recipe, folder, WORLD, Display(folder, silent=True), resume=resume)

@@ -6,32 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from small_loop import CountingStream, train_small, weights
 
 from albertkit.data.packing import PackedBatch
 from albertkit.training import loop
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
 from albertkit.training.feed import CudaCopies, Feed
 
 CPU = torch.device("cpu")
-
-
-class Numbered:
-    """Batch n holds n; the state is n."""
-
-    def __init__(self) -> None:
-        self.cursor = 0
-
-    def __next__(self) -> list[PackedBatch]:
-        self.cursor += 1
-        return [PackedBatch.from_sequences([[self.cursor, part]]) for part in (0, 1)]
-
-    def state(self) -> dict:
-        return {"cursor": self.cursor}
-
-    def restore(self, state: dict) -> None:
-        self.cursor = state["cursor"]
 
 
 class LateCopies:
@@ -59,7 +40,7 @@ class LateCopies:
 
 @pytest.mark.parametrize("copies", [None, LateCopies()])
 def test_the_batches_and_states_are_the_streams_own(copies):
-    feed, stream = Feed(Numbered(), CPU, copies), Numbered()
+    feed, stream = Feed(CountingStream(split=True), CPU, copies), CountingStream(split=True)
     for number in range(1, 6):
         assert feed.state() == stream.state()
         batches, expected = next(feed), next(stream)
@@ -67,47 +48,21 @@ def test_the_batches_and_states_are_the_streams_own(copies):
             feed.send_next()
         assert [batch.input_ids.tolist() for batch in batches] == [batch.input_ids.tolist() for batch in expected]
         assert feed.state() == stream.state()
-    feed.restore({"cursor": 2})
-    assert next(feed)[0].input_ids.tolist() == [3, 0]
-
-
-class Objective:
-    def __init__(self, model):
-        self.model = model
-
-    def counts(self, batch):
-        return {"piece": 2}
-
-    def losses(self, batch):
-        return {"piece": loop.LossPart((self.model.weight[batch.input_ids] ** 2).sum(), 2)}
-
-    def flops(self, batch):
-        return 1.0
-
-
-def train(folder, steps, resume=False):
-    torch.manual_seed(1)
-    model = torch.nn.Embedding(40, 3)
-    settings = loop.LoopSettings(steps=steps, lr=0.05, save_every=3, optimizer="adamw", schedule="constant")
-    recipe = loop.Recipe(
-        model=model,
-        objective=Objective(model),
-        stream=Numbered(),
-        loop=settings,
-        evaluate=lambda: {"score": 1.0},
-        select="score",
-        save=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
-    )
-    loop.train(recipe, folder, World(0, 1, CPU), Display(folder, silent=True), resume=resume)
-    return model.weight.detach()
+    for each in (feed, stream):
+        each.restore({"cursor": 2})
+    assert next(feed)[0].input_ids.tolist() == next(stream)[0].input_ids.tolist()
 
 
 def test_a_training_fed_ahead_is_the_same_and_resumes_to_the_bit(tmp_path, monkeypatch):
-    expected = train(tmp_path / "plain", 7)
+    def trained(name, steps, **how):
+        model, _ = train_small(tmp_path / name, steps=steps, save_every=3, schedule="constant", **how)
+        return weights(model)
+
+    expected = trained("plain", 7)
     monkeypatch.setattr(loop, "Feed", lambda stream, device: Feed(stream, device, LateCopies()))
-    assert torch.equal(train(tmp_path / "ahead", 7), expected)
-    train(tmp_path / "cut", 3)
-    assert torch.equal(train(tmp_path / "cut", 7, resume=True), expected)
+    assert torch.equal(trained("ahead", 7), expected)
+    trained("cut", 3)
+    assert torch.equal(trained("cut", 7, resume=True), expected)
 
 
 def test_who_waits_for_whom_on_cuda(monkeypatch):

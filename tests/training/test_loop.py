@@ -3,36 +3,23 @@
 import json
 import os
 import signal
+from functools import partial
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from small_loop import WORLD, CountingStream, NextPieceObjective, make_model, weights
+from safetensors.torch import load_file
+from small_loop import CountingStream, killed, make_model, stopped, train_small, weights
 
-from albertkit.errors import MachineError
-from albertkit.training.display import Display
-from albertkit.training.loop import LoopSettings, Recipe, train
 from albertkit.training.state import list_checkpoints
 from albertkit.training.stopping import exit_status
 
 
-def run_training(folder, steps=12, stream=None, model=None, resume=False, evaluate=None, **changes):
-    model = model or make_model()
-    settings = dict(steps=steps, lr=0.05, optimizer="adamw", warmup_steps=2, save_every=4, log_every=2, eval_every=6)
-    recipe = Recipe(
-        model=model,
-        objective=NextPieceObjective(model),
-        stream=stream or CountingStream(),
-        loop=LoopSettings(**{**settings, **changes}),
-        save=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
-        evaluate=evaluate or (lambda: {"piece_accuracy": 0.5}),
-        select="piece_accuracy",
-    )
-    return model, train(recipe, folder, WORLD, Display(folder, silent=True), resume=resume)
+def run_training(folder, **how):
+    return train_small(folder, **{**dict(steps=12, warmup_steps=2, save_every=4, log_every=2, eval_every=6), **how})
 
 
 def test_it_learns_and_records(tmp_path):
-    _, result = run_training(tmp_path, steps=120, optimizer="adamw")
+    _, result = run_training(tmp_path, steps=120)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     losses = [r["piece_loss"] for r in records if r["event"] == "step"]
     assert result.finished
@@ -56,15 +43,9 @@ def test_accumulation_equals_one_big_batch(tmp_path):
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
     straight, _ = run_training(tmp_path / "straight", **options)
 
-    class Interrupted(CountingStream):
-        def __next__(self):
-            if self.cursor == 7:
-                raise RuntimeError("killed")
-            return super().__next__()
-
     with pytest.raises(RuntimeError, match="killed"):
-        run_training(tmp_path / "broken", stream=Interrupted(), **options)
-    resumed, result = run_training(tmp_path / "broken", model=make_model(), resume=True, **options)
+        run_training(tmp_path / "broken", stream=CountingStream(before={7: killed}), **options)
+    resumed, result = run_training(tmp_path / "broken", resume=True, **options)
     assert result.finished
     assert torch.equal(weights(straight), weights(resumed))
 
@@ -75,7 +56,7 @@ def test_keeps_the_newest_checkpoints_and_the_best(tmp_path):
 
     def evaluate():
         models.append(weights(model))
-        return {"piece_accuracy": next(scores)}
+        return {"score": next(scores)}
 
     model = make_model()
     run_training(tmp_path, steps=24, model=model, keep=2, evaluate=evaluate)
@@ -85,36 +66,23 @@ def test_keeps_the_newest_checkpoints_and_the_best(tmp_path):
 
 
 def test_a_signal_saves_and_stops(tmp_path):
-    class Signalling(CountingStream):
-        def __next__(self):
-            if self.cursor == 5:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return super().__next__()
-
     straight, _ = run_training(tmp_path / "straight")
-    _, result = run_training(tmp_path / "run", stream=Signalling())
+    _, result = run_training(tmp_path / "run", stream=CountingStream(before={5: stopped}))
     assert not result.finished
     assert result.state.step == 6
-    resumed, _ = run_training(tmp_path / "run", model=make_model(), resume=True)
+    resumed, _ = run_training(tmp_path / "run", resume=True)
     assert torch.equal(weights(straight), weights(resumed))
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stopped_training_ends_with_the_status_of_its_signal(tmp_path, number, status):
-    class Signalling(CountingStream):
-        def __next__(self):
-            if self.cursor == 5:
-                os.kill(os.getpid(), number)
-            return super().__next__()
-
-    assert not run_training(tmp_path / "run", stream=Signalling())[1].finished
+    stream = CountingStream(before={5: partial(os.kill, os.getpid(), number)})
+    assert not run_training(tmp_path / "run", stream=stream)[1].finished
     assert exit_status() == status
 
 
-def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path):
-    with pytest.raises(MachineError) as caught:
-        run_training(tmp_path, stream=CountingStream(poison=6))
-    assert caught.value.slug == "not-finite"
+def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path, slug_of):
+    assert slug_of(run_training, tmp_path, stream=CountingStream(poison=range(6, 100))) == "not-finite"
     assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000004", "step-000008"]
     saved = load_file(tmp_path / "checkpoints" / "step-000008" / "model.safetensors")
     assert all(tensor.isfinite().all() for tensor in saved.values())
@@ -123,23 +91,11 @@ def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path):
 def test_skipped_updates_are_remembered_when_a_run_is_resumed(tmp_path):
     """Bias correction counts the updates that were made: it must not count the skipped ones after a resume."""
 
-    class Poisoned(CountingStream):
-        def __next__(self):
-            self.poison = self.cursor if self.cursor in (1, 2) else None
-            return super().__next__()
-
-    options = dict(stream=Poisoned(), bias_correction=True)
-    straight, _ = run_training(tmp_path / "straight", **options)
-
-    class Interrupted(Poisoned):
-        def __next__(self):
-            if self.cursor == 7:
-                raise RuntimeError("killed")
-            return super().__next__()
-
+    options = dict(bias_correction=True)
+    straight, _ = run_training(tmp_path / "straight", stream=CountingStream(poison=(1, 2)), **options)
     with pytest.raises(RuntimeError, match="killed"):
-        run_training(tmp_path / "run", **{**options, "stream": Interrupted()})
-    resumed, result = run_training(tmp_path / "run", resume=True, **{**options, "stream": Poisoned()})
+        run_training(tmp_path / "run", stream=CountingStream(poison=(1, 2), before={7: killed}), **options)
+    resumed, result = run_training(tmp_path / "run", stream=CountingStream(poison=(1, 2)), resume=True, **options)
     assert result.state.skipped == 2
     assert torch.equal(weights(straight), weights(resumed))
 
@@ -154,6 +110,6 @@ def test_a_torn_checkpoint_is_not_taken_for_one(tmp_path):
     torn = tmp_path / "checkpoints" / ".partial-step-000012-abc"
     torn.mkdir()
     (torn / "training_state.json").write_text("{")
-    _, result = run_training(tmp_path, steps=12, model=make_model(), resume=True)
+    _, result = run_training(tmp_path, steps=12, resume=True)
     assert result.state.step == 12
     assert not torn.exists()

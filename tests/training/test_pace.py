@@ -6,13 +6,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from small_loop import WORLD, CountingStream, NextPieceObjective, make_model, weights
+from small_loop import CountingStream, killed, train_small, weights
 
-from albertkit.errors import DataError
 from albertkit.training import pace as pace_module
-from albertkit.training.display import Display
-from albertkit.training.loop import LoopSettings, Recipe, train
 from albertkit.training.pace import ClockPace, Plan, RecordedPace, read_plans, save_plans
 from albertkit.training.schedules import learning_rate
 
@@ -136,47 +132,26 @@ def test_the_learning_rate_rises_by_updates_or_by_time_whichever_is_further():
 
 
 class TimedStream(CountingStream):
-    """Each update takes as long as `speed` says; `kill` ends the process before an update."""
+    """Each update takes as long as `speed` says; before update number `kill` the process ends."""
 
     def __init__(self, clock, speed, kill=None):
-        super().__init__()
-        self.clock, self.speed, self.kill = clock, speed, kill
+        super().__init__(before={kill: killed})
+        self.clock, self.speed = clock, speed
 
     def __next__(self):
-        if self.cursor == self.kill:
-            raise RuntimeError("killed")
-        self.clock.seconds += self.speed(self.cursor)
+        self.clock.seconds += self.speed(self.cursor) if self.cursor not in self.before else 0.0
         return super().__next__()
 
 
-def run(folder, clock, stream, resume=False, **budget):
-    model, losses = make_model(), iter(range(1000, 0, -1))
+def run(folder, clock, stream, **how):
+    losses = iter(range(1000, 0, -1))
 
     def evaluate():
         clock.seconds += 0.5
-        return {"loss": float(next(losses))}
+        return {"score": float(next(losses))}
 
-    options = dict(
-        steps=None,
-        lr=0.05,
-        optimizer="adamw",
-        warmup_steps=10,
-        warmup_share=0.1,
-        log_every=10,
-        eval_every=None,
-        save_every=None,
-    )
-    recipe = Recipe(
-        model=model,
-        objective=NextPieceObjective(model),
-        stream=stream,
-        loop=LoopSettings(**options, **budget),
-        evaluate=evaluate,
-        select="loss",
-        smaller=True,
-        save=lambda target: save_file(dict(model.state_dict()), target / "model.safetensors"),
-    )
-    return model, train(recipe, folder, WORLD, Display(folder, silent=True), resume=resume)
+    options = dict(steps=None, warmup_steps=10, warmup_share=0.1, log_every=10, eval_every=None, save_every=None)
+    return train_small(folder, stream, evaluate=evaluate, smaller=True, **options, **how)
 
 
 def varied(step):
@@ -224,11 +199,9 @@ def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(tmp_
     "content",
     ["[]", "{}", '[{"step": 1}]', "[7]", '[{"step":5,"seconds":1,"progress":0,"total_steps":3,"seconds_per_step":1}]'],
 )
-def test_a_file_that_is_no_plan_is_refused(tmp_path, content):
+def test_a_file_that_is_no_plan_is_refused(tmp_path, content, slug_of):
     (tmp_path / "plan.json").write_text(content)
-    with pytest.raises(DataError) as caught:
-        read_plans(tmp_path)
-    assert caught.value.slug == "bad-file"
+    assert slug_of(read_plans, tmp_path) == "bad-file"
 
 
 def test_plans_are_read_as_they_were_written(tmp_path):

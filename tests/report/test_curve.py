@@ -11,6 +11,7 @@ import pytest
 from albertkit.errors import MissingExtraError
 from albertkit.frame.plots import BASELINE, EVALUATION, TRAIN
 from albertkit.training.curves import _loss_limits, _smooth, _thin, plot_run, run_svgs
+from albertkit.training.metrics import RunMetrics
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -23,7 +24,9 @@ def pixels_of(path, colour):
 
 
 def test_png_has_its_size_and_shows_training_evaluation_and_baseline(tmp_path, records):
-    path = plot_run(records, tmp_path / "curve.png", baseline={"unigram_loss": 6.7}, title="a $run_name")
+    path = plot_run(
+        RunMetrics.from_records(records), tmp_path / "curve.png", baseline={"unigram_loss": 6.7}, title="a $run_name"
+    )
     for colour in (TRAIN, EVALUATION, BASELINE):
         count, shape = pixels_of(path, colour)
         assert shape == (960, 1200, 3)
@@ -32,23 +35,26 @@ def test_png_has_its_size_and_shows_training_evaluation_and_baseline(tmp_path, r
 
 def test_png_without_evaluations_has_no_evaluation_colour(tmp_path, records):
     steps = [record for record in records if record["event"] == "step"]
-    path = plot_run(steps, tmp_path / "curve.png")
+    path = plot_run(RunMetrics.from_records(steps), tmp_path / "curve.png")
     assert pixels_of(path, EVALUATION)[0] == 0
     assert pixels_of(path, TRAIN)[0] > 300
 
 
 def test_panels_without_a_single_number_are_left_out():
     steps = [{"event": "step", "step": n, "masked_lm_loss": 5.0, "sentence_order_accuracy": None} for n in (1, 2)]
-    svg, _ = run_svgs(steps)
+    svg, _ = run_svgs(RunMetrics.from_records(steps))
     assert "masked-LM loss" in svg
     assert "sentence order" not in svg
     assert "learning" not in svg
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path, records):
-    first, second = (plot_run(records, tmp_path / name).read_bytes() for name in ("a.png", "b.png"))
+    first, second = (
+        plot_run(RunMetrics.from_records(records), tmp_path / name).read_bytes() for name in ("a.png", "b.png")
+    )
     assert first == second
-    assert run_svgs(records) == run_svgs(records)
+    metrics = RunMetrics.from_records(records)
+    assert run_svgs(metrics) == run_svgs(metrics)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +69,14 @@ def test_the_same_run_gives_the_same_bytes(tmp_path, records):
     ids=["one step", "two evaluations", "only NaN", "constant", "step zero"],
 )
 def test_tricky_records_still_make_a_picture(tmp_path, tricky):
-    picture = image.imread(plot_run(tricky, tmp_path / "curve.png"))
+    picture = image.imread(plot_run(RunMetrics.from_records(tricky), tmp_path / "curve.png"))
     assert picture.shape[1] == 1200
     assert picture[:, :, :3].std() > 0.02
-    ET.fromstring(run_svgs(tricky)[1])
+    ET.fromstring(run_svgs(RunMetrics.from_records(tricky))[1])
 
 
 def test_svg_is_sound_xml_with_text_and_page_colours(records):
-    svg, _ = run_svgs(records, baseline={"unigram_loss": 6.7})
+    svg, _ = run_svgs(RunMetrics.from_records(records), baseline={"unigram_loss": 6.7})
     root = ET.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = {"".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")}
@@ -82,7 +88,7 @@ def test_svg_is_sound_xml_with_text_and_page_colours(records):
 
 def test_wide_and_narrow_share_no_identifier_and_resolve_their_own(records):
     identifiers = []
-    for svg in run_svgs(records):
+    for svg in run_svgs(RunMetrics.from_records(records)):
         own = set(re.findall(r'\bid="([^"]+)"', svg))
         assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {(i, "") for i in own} | {
             ("", i) for i in own
@@ -120,7 +126,7 @@ def test_one_wild_step_does_not_flatten_the_curve():
 
 
 def test_a_run_without_records_is_refused_and_nothing_is_written(tmp_path, slug_of):
-    assert slug_of(plot_run, [], tmp_path / "curve.png") == "empty"
+    assert slug_of(plot_run, RunMetrics.from_records([]), tmp_path / "curve.png") == "empty"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,5 +140,5 @@ def test_without_matplotlib_the_install_line_is_named(tmp_path, records, monkeyp
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(MissingExtraError) as error:
-        plot_run(records, tmp_path / "curve.png")
+        plot_run(RunMetrics.from_records(records), tmp_path / "curve.png")
     assert "albertkit[report]" in error.value.hint

@@ -7,8 +7,7 @@ import torch
 
 from albertkit.errors import MachineError
 from albertkit.training import hardware
-from albertkit.training.gpus import bf16_peak
-from albertkit.training.hardware import choose_compiled, peak_flops, repeatable
+from albertkit.training.hardware import bf16_peak, choose_compiled, peak_flops, repeatable
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 

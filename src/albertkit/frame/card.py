@@ -40,27 +40,9 @@ class Card:
         return file
 
 
-def hub_fields(
-    pipeline: str,
-    library: str = "transformers",
-    language: str | Sequence[str] | None = None,
-    license: str | None = None,
-) -> dict[str, Any]:
-    """Return the metadata that a hub reads.
-
-    Args:
-        pipeline: The hub's name of what the model does.
-        library: Its name of the library whose loading example the hub shows.
-        language: One or several BCP 47 codes.
-        license: SPDX identifier in lower case.
-    """
-    fields: dict[str, Any] = {}
-    if language:
-        fields["language"] = [language] if isinstance(language, str) else list(language)
-    if license:
-        fields["license"] = license
-    fields |= {"library_name": library, "pipeline_tag": pipeline}
-    return fields | {"tags": ["albert", "albertkit", pipeline]}
+def hub_fields(pipeline: str) -> dict[str, Any]:
+    """Return the metadata that a hub reads; `pipeline` is its name of what the model does."""
+    return {"library_name": "transformers", "pipeline_tag": pipeline, "tags": ["albert", "albertkit", pipeline]}
 
 
 def versions() -> dict[str, str]:

@@ -47,12 +47,7 @@ def span_loss(logits: Tensor, positions: Tensor) -> SummedLoss:
 
 
 def ragged_log_softmax(logits: Tensor, groups: Tensor) -> Tensor:
-    """Log-softmax within groups of any size. Nobody waits for the device: there are at most M groups.
-
-    Args:
-        logits: [M].
-        groups: int64 [M], the group of each, from 0, ascending.
-    """
+    """Return the log-softmax of logits [M] within groups, int64 [M], from 0, ascending; the host does not wait for the device."""
     top = torch.full_like(logits, -torch.inf).scatter_reduce(0, groups, logits.detach(), "amax")
     shifted = logits - top[groups]
     return shifted - torch.zeros_like(logits).index_add(0, groups, shifted.exp())[groups].log()

@@ -15,7 +15,14 @@ class ModelOutput(dict):
 
     It is a dictionary because transformers' Trainer, accelerate and `DataParallel` take outputs apart as one, and rebuild
     them from one. Reading an attribute that was not computed gives None.
+
+    Attributes:
+        hidden_states: num_hidden_layers + 1 tensors [B, S, H]; the first is the projected embedding.
+        attentions: One tensor [B, A, S, S] a layer.
     """
+
+    hidden_states: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor, ...] | None
 
     def __init__(self, values: Mapping[str, Any] | None = None, **named: Any) -> None:
         given = {**(values or {}), **named}
@@ -34,8 +41,8 @@ class ModelOutput(dict):
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
-        """Return the names of all fields, in order."""
-        return tuple(cls.__annotations__)
+        """Return the names of all fields, in order: its own, then those of every output."""
+        return *cls.__annotations__, *ModelOutput.__annotations__
 
     def to_tuple(self) -> tuple[Any, ...]:
         """Return the values that are there, in order."""
@@ -56,14 +63,10 @@ class BaseModelOutput(ModelOutput):
     Attributes:
         last_hidden_state: [B, S, H], zeros at padding.
         pooler_output: [B, H], or None without a pooler.
-        hidden_states: num_hidden_layers + 1 tensors [B, S, H]; the first is the projected embedding.
-        attentions: One tensor [B, A, S, S] a layer.
     """
 
     last_hidden_state: Tensor
     pooler_output: Tensor | None
-    hidden_states: tuple[Tensor, ...] | None
-    attentions: tuple[Tensor, ...] | None
 
 
 class PreTrainingOutput(ModelOutput):
@@ -73,15 +76,11 @@ class PreTrainingOutput(ModelOutput):
         loss: 0-d, mean masked-LM loss plus mean sentence-order loss, of the labels that were given.
         prediction_logits: [B, S, V], zeros at padding.
         sop_logits: [B, 2].
-        hidden_states: As in `BaseModelOutput`.
-        attentions: As in `BaseModelOutput`.
     """
 
     loss: Tensor | None
     prediction_logits: Tensor
     sop_logits: Tensor
-    hidden_states: tuple[Tensor, ...] | None
-    attentions: tuple[Tensor, ...] | None
 
 
 class LogitsOutput(ModelOutput):
@@ -90,14 +89,12 @@ class LogitsOutput(ModelOutput):
     Attributes:
         loss: 0-d, mean over the labels.
         logits: [B, S, V] or [B, S, C] of tokens, zeros at padding; [B, C] of sequences; [B, choices].
-        hidden_states: As in `BaseModelOutput`; of multiple choice [B·choices, S, H].
-        attentions: As in `BaseModelOutput`; of multiple choice [B·choices, A, S, S].
+        hidden_states: As in `ModelOutput`; of multiple choice [B·choices, S, H].
+        attentions: As in `ModelOutput`; of multiple choice [B·choices, A, S, S].
     """
 
     loss: Tensor | None
     logits: Tensor
-    hidden_states: tuple[Tensor, ...] | None
-    attentions: tuple[Tensor, ...] | None
 
 
 class QuestionAnsweringOutput(ModelOutput):
@@ -107,15 +104,11 @@ class QuestionAnsweringOutput(ModelOutput):
         loss: 0-d, mean of the start and the end loss.
         start_logits: [B, S].
         end_logits: [B, S].
-        hidden_states: As in `BaseModelOutput`.
-        attentions: As in `BaseModelOutput`.
     """
 
     loss: Tensor | None
     start_logits: Tensor
     end_logits: Tensor
-    hidden_states: tuple[Tensor, ...] | None
-    attentions: tuple[Tensor, ...] | None
 
 
 class BeamQuestionAnsweringOutput(ModelOutput):
@@ -130,8 +123,6 @@ class BeamQuestionAnsweringOutput(ModelOutput):
         cls_logits: [B], above 0: rather no answer.
         start_log_probs: [B, S], -1e30 where no answer may lie.
         end_log_probs: [B, S], given the true start.
-        hidden_states: As in `BaseModelOutput`.
-        attentions: As in `BaseModelOutput`.
     """
 
     loss: Tensor | None
@@ -142,8 +133,6 @@ class BeamQuestionAnsweringOutput(ModelOutput):
     cls_logits: Tensor
     start_log_probs: Tensor | None
     end_log_probs: Tensor | None
-    hidden_states: tuple[Tensor, ...] | None
-    attentions: tuple[Tensor, ...] | None
 
 
 class PackedOutput(NamedTuple):

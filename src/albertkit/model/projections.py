@@ -19,12 +19,7 @@ Projection = Callable[[Tensor], Tensor]
 
 
 def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
-    """One function for linear layers that read the same input; it returns their outputs side by side.
-
-    Args:
-        dtype: Of the input, and of the computation.
-        layers: Each [..., I] to [..., O].
-    """
+    """Return one function for linear layers that read the same input, of this dtype; it returns their outputs side by side."""
     if not all(_is_plain(layer, nn.Linear) for layer in layers):
         return lambda values: torch.cat([_call(layer, values) for layer in layers], -1)
     weights: list[Any] = [layer.weight for layer in layers]
@@ -36,14 +31,10 @@ def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
 
 
 def as_head_input(values: Tensor, head: nn.Module) -> Tensor:
-    """Hidden states in the dtype of a head's parameters, where that is wider: a head computes in fp32 over a bf16 encoder.
+    """Return hidden states in the dtype of a head's parameters, where that is wider: a head computes in fp32 over a bf16 encoder.
 
     Logits rounded to bf16 tie: of 1,500 scores of STS-B two values were left. A head is small: for a text of 128 tokens it
-    multiplies a thousandth of what base's layers do.
-
-    Args:
-        values: What the head reads.
-        head: Its parameters stay in their dtype; in a model that is bf16 as a whole so does the computation.
+    multiplies a thousandth of what base's layers do. In a model that is bf16 as a whole, it computes in bf16.
     """
     own = next((parameter.dtype for parameter in head.parameters() if parameter.is_floating_point()), values.dtype)
     return values.to(torch.promote_types(values.dtype, own))

@@ -103,7 +103,7 @@ class Assembler:
             raise DataError(
                 "corrupt",
                 f"the store holds the id {largest:,}, its tokenizer has {self._vocab_size:,} tokens",
-                "copy the store again, or build it anew with --overwrite",
+                "copy the store again, or build it again with --overwrite",
             )
         original_ids = input_ids.copy() if log_rows else input_ids
 

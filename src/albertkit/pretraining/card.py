@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albertkit.errors import ConfigError
 from albertkit.frame.card import Card, code, hub_fields, literal, settings_sections
 from albertkit.frame.section import Facts, Section, Table, Text
 from albertkit.frame.values import nats, percent
@@ -141,36 +140,28 @@ class PretrainingFacts:
 
     Attributes:
         config: `AlbertConfig.to_dict()`.
-        place: Folder in the loading examples. Default: the card's name.
+        place: Folder in the loading examples.
         parameters: Number of parameters, heads included.
         corpus: Counts of the token store and the `tokenizer_fingerprint`, as they are to be named.
         settings: Settings of the run; may be nested.
-        results: The four numbers and their counts, as for `measures`.
-        baselines: `unigram_loss` and `most_frequent_accuracy`, if known.
+        results: The four numbers, their counts and baselines, as for `measures`.
         versions: Package to version.
-        language: One or several BCP 47 codes; left out unless given.
-        license: SPDX identifier in lower case, as the hub has them; left out unless given.
     """
 
     config: Mapping[str, Any]
-    place: str | None = None
+    place: str = "model"
     parameters: int | None = None
     corpus: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)
-    baselines: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    language: str | Sequence[str] | None = None
-    license: str | None = None
 
 
 def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
-    if not name.strip():
-        raise ConfigError("bad-value", "the model card has an empty name", "give the model a name")
-    rows = measures(facts.results, facts.baselines)
+    rows = measures(facts.results, facts.results)
     order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
-    place = {"place": literal(facts.place or " ".join(name.split()))}
+    place = {"place": literal(facts.place)}
     sections: list[Section] = [
         Text(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
         *(_results(facts, rows) if rows else []),
@@ -181,7 +172,7 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
         Facts(facts.corpus, "Training data"),
         *settings_sections(facts.settings, facts.versions),
     ]
-    return Card(name, hub_fields("fill-mask", language=facts.language, license=facts.license), sections)
+    return Card(name, hub_fields("fill-mask"), sections)
 
 
 def measures_table(rows: Sequence[Measure], title: str = "") -> Table:
@@ -199,7 +190,7 @@ def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
     on = f"On held-out documents ({listed})." if counts else "On held-out documents."
     note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
     sections: list[Section] = [Text(f"{on} {note}", "Results"), measures_table(rows)]
-    times = times_more_probable(facts.results.get("masked_lm_loss"), facts.baselines.get("unigram_loss"))
+    times = times_more_probable(facts.results.get("masked_lm_loss"), facts.results.get("unigram_loss"))
     if times is not None:
         factor = f"{times:.1f}" if times >= 1 else f"{times:.3f}"
         sections.append(

@@ -188,7 +188,7 @@ def _time_updates(
 
 
 def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
-    """The first sequences of a batch, as a batch."""
+    """Return the first sequences of a batch, as a batch."""
     if number >= batch.num_sequences:
         return batch
     end = int(batch.offsets[number])
@@ -208,7 +208,7 @@ def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
 
 
 def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
-    """Bytes that autograd keeps between forward and backward, each storage once, parameters left out."""
+    """Count the bytes that autograd keeps between forward and backward, each storage once, parameters left out."""
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -229,7 +229,7 @@ def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
 def _timed_step(
     model: AlbertForPreTraining, settings: LoopSettings, micro_batches: list[PackedBatch]
 ) -> tuple[float, int]:
-    """Seconds and tokens of one whole update, with a learning rate of zero."""
+    """Return the seconds and tokens of one whole update, with a learning rate of zero."""
     device = next(model.parameters()).device
     optimizer = make_optimizer(settings.optimizer, [*model.named_parameters()], lr=0.0)
     started = time.perf_counter()

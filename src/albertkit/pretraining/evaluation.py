@@ -106,16 +106,16 @@ def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
         raise DataError(
             "corrupt",
             f"the store holds the id {foreign:,}, its tokenizer has {vocab_size:,} tokens",
-            "copy the store again, or build it anew with --overwrite",
+            "copy the store again, or build it again with --overwrite",
         )
     return counts
 
 
 @compiled
 def _add_counts(tokens: np.ndarray, counts: np.ndarray) -> np.int64:
-    """Four times as fast as `numpy.bincount`, which copies ids of 16 bits to 64: a terabyte of text is 230e9 of them.
+    """Count tokens and return -1, or the first id that has no count: a damaged file may hold any.
 
-    Returns -1, or the first id that has no count: a damaged file may hold any.
+    This is four times as fast as `numpy.bincount`, which copies ids of 16 bits to 64: a terabyte of text is 230e9 of them.
     """
     for i in range(len(tokens)):
         if tokens[i] >= len(counts):

@@ -217,7 +217,7 @@ def _boundaries(store: Store, shard: int, used: bool) -> tuple[np.ndarray, np.nd
             raise DataError(
                 "corrupt",
                 f"the offsets of {what} in shard {shard} do not rise from 0 to {end:,}",
-                "copy the store again, or build it anew with --overwrite",
+                "copy the store again, or build it again with --overwrite",
             )
     return sentences, documents
 
@@ -249,7 +249,7 @@ def _no_examples(documents: int, skipped: int) -> DataError:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """A read-only view without numpy's memmap class, so that the compiled loops meet one type of array a dtype."""
+    """Return a read-only view without numpy's memmap class, so that the compiled loops meet one type of array a dtype."""
     view = np.ascontiguousarray(array).view(np.ndarray)
     view.flags.writeable = False
     return view

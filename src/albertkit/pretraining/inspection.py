@@ -173,12 +173,12 @@ def inspect_store(
 
 
 def _share(found: np.ndarray) -> float:
-    """Share of True; 0 of nothing, as where no word fits in the few tokens that may be masked."""
+    """Return the share of True; 0 of nothing, as where no word fits in the few tokens that may be masked."""
     return float(found.mean()) if len(found) else 0.0
 
 
 def _fates(made: Assembled, mask_id: int) -> np.ndarray:
-    """The fate of each predicted token: str [P]."""
+    """Return the fate of each predicted token: str [P]."""
     positions = made.batch.masked_positions
     assert positions is not None
     shown, original = made.batch.input_ids[positions].numpy(), made.original_ids[positions.numpy()]
@@ -210,7 +210,7 @@ def _sample(store: Store, tokenizer: Any, plan: EpochPlan, made: Assembled, fate
 
 
 def _where(store: Store, example: Any, segment: str) -> dict[str, int]:
-    """Document and sentences that a segment comes from."""
+    """Return the document and the sentences that a segment comes from."""
     shard, start = int(example[f"{segment}_shard"]), int(example[f"{segment}_start"])
     sentences, documents = store.sentence_offsets[shard], store.document_offsets[shard]
     first, last = np.searchsorted(sentences, [start, start + int(example[f"{segment}_length"]) - 1], side="right") - 1

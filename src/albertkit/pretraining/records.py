@@ -174,7 +174,7 @@ class TrainingRecords:
         where = f"record {number - int(self._first[file]):,} of `{self._files[file].path}`"
         if slug == "wrong-tokenizer":
             hint = "give the folder of the tokenizer that the records were made with: --tokenizer DIR"
-        return DataError(slug, f"{where} {fault}", hint or "make the records anew")
+        return DataError(slug, f"{where} {fault}", hint or "make the records again")
 
 
 def holds_records(path: Path) -> bool:
@@ -210,14 +210,7 @@ def is_record_name(name: str) -> bool:
 
 
 class RecordStream(EpochStream):
-    """Training batches of existing records, in another order every epoch.
-
-    Args:
-        records: The records.
-        included: bool [records]: those to train on.
-        seed: Decides the order.
-        how: See `Batching`.
-    """
+    """Training batches of existing records, of those in `included`, bool [records], in another order every epoch."""
 
     def __init__(
         self,
@@ -240,14 +233,9 @@ class RecordStream(EpochStream):
 
 
 class RecordEvaluation:
-    """One pass over held-out records, in order; every iteration gives the same batches.
+    """The held-out records, bool [records], in order, the same batches at every iteration; padding counts as tokens.
 
-    Args:
-        records: The records.
-        held_out: bool [records]: those to evaluate on.
-        batch_tokens: Most tokens in a batch, padding counted.
-        rank: Number of this process; it takes every `world_size`-th record.
-        world_size: Number of processes.
+    A process takes every `world_size`-th record, from number `rank` on.
     """
 
     def __init__(

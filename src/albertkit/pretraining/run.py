@@ -34,6 +34,7 @@ from albertkit.training.curves import plot_run
 from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_precision, describe
 from albertkit.training.loop import Recipe
+from albertkit.training.metrics import read_metrics
 from albertkit.training.run import Run, RunResult, open_run
 from albertkit.training.state import TrainingState
 
@@ -134,7 +135,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
                 write_selected(folder, state.step, recipe.select, evaluation.get(recipe.select))
                 write_checksums(folder)
             try:
-                plot_run(run.folder, run.folder / "loss.png", baseline=evaluation, title=run.name)
+                plot_run(read_metrics(run.folder), run.folder / "loss.png", baseline=evaluation, title=run.name)
             except MissingExtraError as error:
                 run.display.note(f"no plot: {error.message} ({error.hint})")
         run.world.barrier()
@@ -187,7 +188,6 @@ def _write_card(
         corpus=made.source.facts() | continued,
         settings=made.settings.to_dict() | dict(extent),
         results=evaluation,
-        baselines=evaluation,
         versions=versions(),
     )
     model_card(run.name, facts).write(folder)

@@ -9,17 +9,57 @@ from typing import Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.training.settings import ComputeOptions, LoopOptions
+from albertkit.training.settings import ComputeOptions, LoopOptions, Settings
 
 PAPER_STEPS = 125_000
 WARMUP_SHARE = 0.025  # of the updates, or of the time
 LATEST_WARMUP = 0.1  # share of the time in which `warmup_steps` updates are cut short
 
+_LEAST_ONE = "batch_tokens batch_size accumulation processes steps log_every keep new_rows_from start_layers".split()
+_LEAST_ZERO = ("warmup_steps", "eval_every", "save_every", "clip_norm")
+
 Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1", "large-v1", "xlarge-v1"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings(LoopOptions, ComputeOptions):
+class MaskingOptions(Settings):
+    """How the documents of a store become masked examples, in a training and in exported records.
+
+    Attributes:
+        length: Longest sequence, in tokens, special tokens included (`max_seq_length` of records).
+        pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none (MLM only).
+        sop_pairs: pure, or google for the original's pairs with a random document where a chunk has one sentence.
+        masked_lm_prob: Share of tokens to predict; 0 to learn the sentence order only.
+        max_predictions: Most predictions a sequence (`max_predictions_per_seq` of records; the paper's code used 20); 0 for as
+            many as `masked_lm_prob` asks for, 77 of 512.
+        max_ngram: Longest masked span, in words.
+        favor_shorter_ngram: Spans of n words with probability in proportion to 1/n; otherwise the longer the likelier.
+        mask_units: words: all tokens of a word are masked together; or pieces, one by one, as transformers' collator does.
+        short_seq_prob: Share of documents cut into shorter sequences, drawn again in each epoch.
+        held_out: Share of documents kept for evaluation.
+    """
+
+    length: int = 512
+    pair_task: Literal["sop", "nsp", "none"] = "sop"
+    sop_pairs: Literal["pure", "google"] = "pure"
+    masked_lm_prob: float = 0.15
+    max_predictions: int = 0
+    max_ngram: int = 3
+    favor_shorter_ngram: bool = True
+    mask_units: Literal["words", "pieces"] = "words"
+    short_seq_prob: float = 0.1
+    held_out: float = 0.01
+
+    def problems(self) -> list[str]:
+        """List what is impossible."""
+        return [
+            *super().problems(),
+            *self.out_of_range({"max_ngram": 1, "max_predictions": 0}, ("masked_lm_prob", "held_out")),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     """Settings of a pretraining run. The defaults are the paper's, except for the batch, which suits one machine.
 
     Attributes:
@@ -36,21 +76,11 @@ class PretrainSettings(LoopOptions, ComputeOptions):
             the prediction, while everything else keeps its bits.
         new_rows_from: First id of the new rows. Default: what `albertkit tokenizer extend` has noted beside the model, else the
             number of its tokens.
-        length: Longest sequence, in tokens, special tokens included.
         batch_tokens: Real tokens of a micro-batch on each device, at most.
         batch_size: Sequences of a micro-batch on each device, in place of `batch_tokens`.
         accumulation: Micro-batches an update, on each of the processes.
         processes: Processes that an update's batch is made for, batch_tokens x accumulation x processes tokens. Default: those
             that the run is started with. On another number of them the same micro-batches are dealt out in turn.
-        pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none (MLM only).
-        sop_pairs: pure, or google for the original's pairs with a random document where a chunk has one sentence.
-        masked_lm_prob: Share of tokens to predict; 0 to learn the sentence order only.
-        max_predictions: Most predictions a sequence; 0 for no cap (the paper's code used 20).
-        max_ngram: Longest masked span, in words.
-        favor_shorter_ngram: Spans of n words with probability in proportion to 1/n; otherwise the longer the likelier.
-        mask_units: words: all tokens of a word are masked together; or pieces, one by one, as transformers' collator does.
-        short_seq_prob: Share of documents cut into shorter sequences, each epoch anew.
-        held_out: Share of documents kept for evaluation.
         steps: Updates. Default: the paper's 125,000; with `minutes`, as many as fit.
         lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
         warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000. With `minutes` it ends after a
@@ -69,40 +99,20 @@ class PretrainSettings(LoopOptions, ComputeOptions):
     start_share: float = 0.7
     train_only: Literal["all", "new-rows"] = "all"
     new_rows_from: int | None = None
-    length: int = 512
     batch_tokens: int = 16_384
     batch_size: int | None = None
     accumulation: int = 1
     processes: int | None = None
-    pair_task: Literal["sop", "nsp", "none"] = "sop"
-    sop_pairs: Literal["pure", "google"] = "pure"
-    masked_lm_prob: float = 0.15
-    max_predictions: int = 0
-    max_ngram: int = 3
-    favor_shorter_ngram: bool = True
-    mask_units: Literal["words", "pieces"] = "words"
-    short_seq_prob: float = 0.1
-    held_out: float = 0.01
     compile: Literal["auto", "on", "off"] = "auto"
 
     def problems(self) -> list[str]:
         """List what is impossible."""
         from albertkit.training.optimizers import known_optimizers  # loads torch, which a help page does without
 
-        least_one = (
-            "batch_tokens",
-            "batch_size",
-            "accumulation",
-            "processes",
-            "max_ngram",
-            "steps",
-            "log_every",
-            "keep",
-        )
-        least_zero = ("max_predictions", "warmup_steps", "eval_every", "save_every", "clip_norm")
-        at_least = dict.fromkeys((*least_one, "new_rows_from", "start_layers"), 1) | dict.fromkeys(least_zero, 0)
-        shares = ("short_seq_prob", "held_out", "ema_decay", "masked_lm_prob", "start_share")
-        found = [*super().problems(), *self.out_of_range({"length": 8, **at_least}, shares)]
+        at_least = {"length": 8} | dict.fromkeys(_LEAST_ONE, 1) | dict.fromkeys(_LEAST_ZERO, 0)
+        above_zero = {"lr": 10, "poly_power": math.inf, "minutes": math.inf}
+        shares = ("short_seq_prob", "ema_decay", "start_share")
+        found = [*super().problems(), *self.out_of_range(at_least, shares, above_zero)]
         if self.optimizer not in (known := known_optimizers()):
             found.append(f"optimizer must be one of {', '.join(known)}, it is {self.optimizer}")
         if self.masked_lm_prob == 0 and self.pair_task == "none":
@@ -111,14 +121,8 @@ class PretrainSettings(LoopOptions, ComputeOptions):
             found.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
         if self.new_rows_from is not None and self.train_only == "all":
             found.append("new_rows_from means something with train_only new-rows only")
-        if self.lr is not None and not 0 < self.lr < 10:
-            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
         if not 0 <= self.end_lr <= (self.lr or 10):
             found.append(f"end_lr must be at least 0 and at most lr, it is {self.end_lr}")
-        if not 0 < self.poly_power < math.inf:
-            found.append(f"poly_power must be above 0, it is {self.poly_power}")
-        if self.minutes is not None and not 0 < self.minutes < math.inf:
-            found.append(f"minutes must be above 0, it is {self.minutes}")
         if self.plan is not None and (self.minutes is not None or self.steps is not None):
             found.append("a plan decides how many updates there are: leave out steps and minutes")
         if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
@@ -128,8 +132,10 @@ class PretrainSettings(LoopOptions, ComputeOptions):
         return found
 
     def as_started(self, run: Path) -> "PretrainSettings":
-        """These settings with what the run in a folder was started with where they leave it open: its number of processes, its
-        extent, and the length of its warm-up, which a run that is lengthened keeps."""
+        """Fill in what these settings leave open from those that the run in a folder was started with.
+
+        These are its number of processes, its extent, and the length of its warm-up, which a run that is lengthened keeps.
+        """
         if not (run / "run.toml").exists():
             return self
         before = self.read(run / "run.toml")
@@ -139,7 +145,7 @@ class PretrainSettings(LoopOptions, ComputeOptions):
         return dataclasses.replace(self, **kept)
 
     def check_same(self, path: Path) -> None:
-        """As `Settings.check_same`; a run whose learning rate does not decay may be given more updates.
+        """Compare as `Settings.check_same`; a run whose learning rate does not decay may be given more updates.
 
         Raises:
             CheckpointError: changed, naming what differs.
@@ -234,7 +240,7 @@ class PretrainSettings(LoopOptions, ComputeOptions):
         return WARMUP_SHARE if self.warmup_steps is None else LATEST_WARMUP * bool(self.warmup_steps)
 
     def model_config(self, vocab_size: int, ids: Mapping[str, int] | None = None) -> AlbertConfig:
-        """The model these settings ask for.
+        """Return the configuration that these settings ask for.
 
         Args:
             vocab_size: Of the data's tokenizer.

@@ -1,7 +1,8 @@
-"""What a pretraining run trains on: a token store, or records that were masked before. One interface for both."""
+"""The data of a pretraining run: a token store, or records that were masked before. One interface for both."""
 
 import dataclasses
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from glob import has_magic
 from pathlib import Path
@@ -18,9 +19,8 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
-from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, holds_records, is_record_name
-from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 from albertkit.pretraining.stream import Batching, BatchStream, EpochStream, EvaluationStream
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
@@ -29,16 +29,7 @@ from albertkit.training.distributed import World
 # waiting; `albertkit doctor STORE` reads all of it.
 _VERIFIED = 4 << 30
 
-# What was decided when the records were written.
-_FIXED = (
-    "sop_pairs",
-    "masked_lm_prob",
-    "max_predictions",
-    "max_ngram",
-    "favor_shorter_ngram",
-    "mask_units",
-    "short_seq_prob",
-)
+_OPEN_IN_RECORDS = {"length", "pair_task", "held_out"}  # the other masking options were decided when they were written
 
 
 class HeldOut(Protocol):
@@ -54,11 +45,11 @@ class HeldOut(Protocol):
     def __iter__(self) -> Iterator[PackedBatch]: ...
 
 
-class Source(Protocol):
-    """What a run needs to know of its data.
+class Source(ABC):
+    """The data of a run.
 
     Attributes:
-        path: Where it lies.
+        path: Where they lie.
         fingerprint: Another one is other data.
         tokenizer: To be saved with the model.
         settings: Those of the run, with what the data decides.
@@ -69,23 +60,40 @@ class Source(Protocol):
     tokenizer: Any
     settings: PretrainSettings
 
+    @abstractmethod
     def training(self, world: World) -> EpochStream:
         """Return the batches to train on."""
 
+    @abstractmethod
     def evaluation(self, world: World) -> HeldOut:
         """Return the held-out batches, the same at every iteration."""
 
+    @abstractmethod
     def unigram(self, world: World) -> Unigram:
         """Count the tokens of what is trained on; called in all processes."""
 
+    @abstractmethod
     def describe(self, stream: EpochStream) -> str:
         """Return a line about the first epoch of the stream."""
 
-    def tokens_used(self, stream: EpochStream) -> float:
-        """Return the share of the training text that is in an example of the first epoch."""
-
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Return what the model card says of the data."""
+
+    def tokens_used(self, stream: EpochStream) -> float:
+        """Return the share of the training text that is in an example of the first epoch; records are whole examples."""
+        return 1.0
+
+    def batching(self, world: World) -> Batching:
+        """Return how this process takes its share of the examples."""
+        return Batching(
+            batch_tokens=self.settings.most_tokens,
+            accumulation=self.settings.accumulation,
+            rank=world.rank,
+            world_size=world.size,
+            processes=self.settings.processes,
+            batch_size=self.settings.batch_size,
+        )
 
 
 def open_source(
@@ -96,11 +104,11 @@ def open_source(
     A store has its own tokenizer, and another one is refused; that of records lies beside them unless it is named.
     """
     if not isinstance(data, TokenStore) and is_records(data):
-        return RecordSource(Path(data), settings, tokenizer)
+        return _RecordSource(Path(data), settings, tokenizer)
     store = data if isinstance(data, TokenStore) else TokenStore.open(data)
     if tokenizer is not None:
         store.check_tokenizer(AlbertTokenizer.from_pretrained(tokenizer))
-    return StoreSource(store, settings)
+    return _StoreSource(store, settings)
 
 
 def is_records(data: str | Path) -> bool:
@@ -116,8 +124,8 @@ def is_pretraining_data(data: str) -> bool:
     return holds_records(path) and (path.is_dir() or is_record_name(path.name))
 
 
-class StoreSource:
-    """A token store: segments and masks are drawn anew in every epoch."""
+class _StoreSource(Source):
+    """A token store: segments and masks are drawn again in every epoch."""
 
     def __init__(self, store: TokenStore, settings: PretrainSettings) -> None:
         self.path, self.fingerprint, self.tokenizer = store.folder, store.fingerprint, store.tokenizer()
@@ -127,26 +135,22 @@ class StoreSource:
         self._held_out = store.held_out(settings.held_out, settings.seed)
 
     def training(self, world: World) -> BatchStream:
-        """Return the batches to train on."""
         return BatchStream(
             self._store,
             [~documents for documents in self._held_out],
             example_settings(self.settings),
             mask_settings(self.settings),
             seed=self.settings.seed,
-            **_batching(self.settings, world),
+            **self.batching(world),
         )
 
     def evaluation(self, world: World) -> EvaluationStream:
-        """Return the held-out batches."""
         return held_out_stream(self._store, self.settings, self._held_out, world)
 
     def unigram(self, world: World) -> Unigram:
-        """Count the tokens of the documents that are not held out."""
         return Unigram(self._store, self._held_out, world)
 
     def describe(self, stream: EpochStream) -> str:
-        """Return the examples in the first epoch, and documents that gave none."""
         plan = stream.plan(0)
         skipped = plan.skipped_documents
         aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
@@ -157,12 +161,10 @@ class StoreSource:
         )
 
     def tokens_used(self, stream: EpochStream) -> float:
-        """Return the share of the training text that is in an example of the first epoch."""
         shards = blocks_of(self._store, example_settings(self.settings), self.settings.seed, 0)[0]
         return tokens_used(self._store, stream.plan(0), [~documents for documents in self._held_out], shards)
 
     def facts(self) -> dict[str, Any]:
-        """Return counts of the store."""
         return {
             "documents": self._store.num_documents,
             "sentences": self._store.num_sentences,
@@ -171,12 +173,12 @@ class StoreSource:
         }
 
 
-class RecordSource:
-    """Records: segments and masks are as they were written, the length too; the order is drawn anew in every epoch."""
+class _RecordSource(Source):
+    """Records: segments, masks and length are as they were written; the order is drawn again in every epoch."""
 
     def __init__(self, path: Path, settings: PretrainSettings, tokenizer: str | Path | None) -> None:
-        defaults = PretrainSettings()
-        if changed := [name for name in _FIXED if getattr(settings, name) != getattr(defaults, name)]:
+        fixed = [field for field in dataclasses.fields(MaskingOptions) if field.name not in _OPEN_IN_RECORDS]
+        if changed := [field.name for field in fixed if getattr(settings, field.name) != field.default]:
             raise ConfigError(
                 "bad-value",
                 f"{', '.join(changed)} cannot be set: what is masked is fixed in the records `{path}`",
@@ -193,7 +195,7 @@ class RecordSource:
         self.tokenizer = AlbertTokenizer.from_pretrained(tokenizer or _tokenizer_beside(path))
         self._records = TrainingRecords(path, self.tokenizer, pairs=settings.pair_task != "none")
         self.fingerprint = self._records.fingerprint
-        if settings.length not in (defaults.length, self._records.length):
+        if settings.length not in (MaskingOptions.length, self._records.length):
             raise ConfigError(
                 "bad-value",
                 f"length is {settings.length}, the records `{path}` have {self._records.length}",
@@ -203,42 +205,25 @@ class RecordSource:
         self._held_out = self._records.held_out(settings.held_out, settings.seed)
 
     def training(self, world: World) -> RecordStream:
-        """Return the batches to train on."""
-        return RecordStream(
-            self._records,
-            ~self._held_out,
-            seed=self.settings.seed,
-            **_batching(self.settings, world),
-        )
+        return RecordStream(self._records, ~self._held_out, seed=self.settings.seed, **self.batching(world))
 
     def evaluation(self, world: World) -> RecordEvaluation:
-        """Return the held-out batches, masked as they were written."""
+        most_tokens = self.settings.most_tokens
         return RecordEvaluation(
-            self._records,
-            self._held_out,
-            batch_tokens=self.settings.most_tokens,
-            rank=world.rank,
-            world_size=world.size,
+            self._records, self._held_out, batch_tokens=most_tokens, rank=world.rank, world_size=world.size
         )
 
     def unigram(self, world: World) -> Unigram:
-        """Count the tokens of records that are not held out."""
         return Unigram.of_counts(self._records.count_tokens(~self._held_out))
 
     def describe(self, stream: EpochStream) -> str:
-        """Return the number of records, and what their duplicates mean for the evaluation."""
         held_out = int(self._held_out.sum())
         return (
             f"records: {len(stream.plan(0)):,} of {self._records.length} padded tokens, {held_out:,} held out (if "
             "they were written with a dupe_factor above 1, the text of a held-out record is also in others)"
         )
 
-    def tokens_used(self, stream: EpochStream) -> float:
-        """Return 1: records are whole examples."""
-        return 1.0
-
     def facts(self) -> dict[str, Any]:
-        """Return number and size of the records."""
         return {
             "records": len(self._records),
             "padded length": self._records.length,
@@ -257,19 +242,7 @@ def _tokenizer_beside(path: Path) -> Path:
     return folder
 
 
-def _batching(settings: PretrainSettings, world: World) -> Batching:
-    """Return how this process takes its share of the examples."""
-    return Batching(
-        batch_tokens=settings.most_tokens,
-        accumulation=settings.accumulation,
-        rank=world.rank,
-        world_size=world.size,
-        processes=settings.processes,
-        batch_size=settings.batch_size,
-    )
-
-
-def example_settings(settings: PretrainSettings | ExportSettings) -> ExampleSettings:
+def example_settings(settings: MaskingOptions) -> ExampleSettings:
     """Return how documents become examples."""
     return ExampleSettings(
         max_length=settings.length,
@@ -279,7 +252,7 @@ def example_settings(settings: PretrainSettings | ExportSettings) -> ExampleSett
     )
 
 
-def mask_settings(settings: PretrainSettings | ExportSettings) -> MaskSettings:
+def mask_settings(settings: MaskingOptions) -> MaskSettings:
     """Return what is masked."""
     return MaskSettings(
         masked_lm_prob=settings.masked_lm_prob,

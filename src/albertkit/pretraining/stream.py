@@ -225,7 +225,7 @@ class EpochStream(ABC):
 
 
 class BatchStream(EpochStream):
-    """Training batches of a store, drawn and masked anew in every epoch.
+    """Training batches of a store, drawn and masked again in every epoch.
 
     Args:
         store: The token store.

@@ -23,7 +23,7 @@ from albertkit.frame.rendering import to_markdown, to_terminal
 from albertkit.frame.result import Result
 from albertkit.frame.section import Cell, Facts, Section, Table, Text
 from albertkit.report.options import DoctorOptions
-from albertkit.training.gpus import bf16_peak
+from albertkit.training.hardware import bf16_peak
 
 GIB = 1 << 30
 CORE_INSTALL = "pip install -c constraints.txt albertkit"

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -22,9 +22,8 @@ from albertkit.frame.plots import (
     save_png,
     wide_and_narrow,
 )
-from albertkit.training.metrics import RunMetrics, as_metrics, number_or_nan
+from albertkit.training.metrics import RunMetrics, number_or_nan
 
-Source = RunMetrics | str | Path | Iterable[dict[str, Any]]
 Panel = tuple[float, Callable[[Any], None]]  # share of the height, and what draws it
 
 MOST_POINTS = 1500  # more than a plot has columns of pixels for
@@ -35,46 +34,18 @@ PRETRAINING = ("masked_lm_", "sentence_order_")  # how the names of its quantiti
 
 
 def plot_run(
-    source: Source,
-    out: str | Path,
-    baseline: Mapping[str, float] | None = None,
-    title: str = "",
-    metric: str | None = None,
+    metrics: RunMetrics, out: str | Path, baseline: Mapping[str, float] | None = None, title: str = ""
 ) -> Path:
-    """Draw a run's curve as a PNG of 1200 pixels in width.
+    """Draw a run's curve as a PNG of 1200 pixels in width, and return its path.
 
-    Args:
-        source: A run folder, its `metrics.jsonl`, `RunMetrics`, or records.
-        out: The file to write.
-        baseline: `unigram_loss` in nats, if known: the loss of predicting tokens by their frequency.
-        title: Above the picture; the run's name.
-        metric: The score on dev to draw. Default: the first that was recorded.
-
-    Returns:
-        The file written.
-
-    Raises:
-        MissingExtraError: not-installed without matplotlib.
-        DataError: empty if nothing was recorded.
+    `baseline` may hold `unigram_loss` in nats, the loss of predicting tokens by their frequency; the title stands above.
     """
-    metrics = as_metrics(source)
-    (look, _), draw = _picture(metrics, baseline or {}, metric, title)
+    (look, _), draw = _picture(metrics, baseline or {}, None, title)
     return save_png(new_figure(look, draw), out)
 
 
-def run_svgs(source: Source, baseline: Mapping[str, float] | None = None, metric: str | None = None) -> list[str]:
-    """Draw a run's curve as SVG for a page: for a desk and for a telephone.
-
-    Args:
-        source: As `plot_run`.
-        baseline: As `plot_run`.
-        metric: As `plot_run`.
-
-    Raises:
-        MissingExtraError: not-installed without matplotlib.
-        DataError: empty if nothing was recorded.
-    """
-    metrics = as_metrics(source)
+def run_svgs(metrics: RunMetrics, baseline: Mapping[str, float] | None = None, metric: str | None = None) -> list[str]:
+    """Draw a run's curve as SVG, wide and narrow; of the scores on dev `metric`, or the first that was recorded."""
     looks, draw = _picture(metrics, baseline or {}, metric, "")
     return [page_svg(look, draw, "curve", f"Curve of the run: {metrics.extent}") for look in looks]
 

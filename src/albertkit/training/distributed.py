@@ -55,7 +55,7 @@ class World:
         return self.rank == 0
 
     def sum_gradients(self, parameters: Iterable[Tensor], flag: bool = False) -> Tensor | float:
-        """Replace every gradient by its sum over all processes: one reduction, for which nobody waits.
+        """Replace every gradient by its sum over all processes: one reduction, for which the host does not wait.
 
         A process may lack a gradient that others have (it had no example that needs the parameter).
 
@@ -75,34 +75,34 @@ class World:
         return holders
 
     def sum(self, values: Tensor) -> Tensor:
-        """The element-wise sum of a tensor over all processes, in place."""
+        """Sum a tensor over all processes, element by element, in place."""
         if self.size > 1:
             with _among_others():
                 dist.all_reduce(values)
         return values
 
     def totals(self, numbers: Sequence[float]) -> Sequence[Tensor | float]:
-        """Sums of numbers of the host over all processes: themselves if this is the only one, else 0-d on the device.
+        """Sum numbers of the host over all processes: plain numbers if this is the only one, else 0-d on the device.
 
-        Nobody waits for the device; `read` does.
+        The host does not wait for the device; `read` does.
         """
         return numbers if self.size == 1 else self.sum(self.put(numbers, torch.float64)).unbind()
 
     def read(self, *values: Tensor | float) -> list[float]:
-        """Numbers of the device, of any shape, and of the host, one after the other on the host: one transfer."""
+        """Return numbers of the device, of any shape, and of the host, as one list on the host: one transfer."""
         there = [value.double().flatten() for value in values if isinstance(value, Tensor)]
         found = iter(torch.cat(there).tolist() if there else ())
         lists = ([next(found) for _ in range(v.numel())] if isinstance(v, Tensor) else [v] for v in values)
         return [number for numbers in lists for number in numbers]
 
     def put(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
-        """Numbers of the host on the device; nobody waits."""
+        """Put numbers of the host on the device; neither waits for the other."""
         values = torch.tensor(numbers, dtype=dtype)
         pinned = values.pin_memory() if self.device.type == "cuda" else values
         return pinned.to(self.device, non_blocking=True)
 
     def gather(self, value: Value) -> list[Value]:
-        """What each process has, in all of them, by rank. Any value that can be pickled."""
+        """Return what each process has, by rank, in all of them; any value that can be pickled."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -111,7 +111,7 @@ class World:
         return values
 
     def first(self, value: Value) -> Value:
-        """What the first process has, in all of them: decisions that must agree are its own."""
+        """Return what the first process has, in all of them: decisions that must agree are its own."""
         return self.gather(value)[0]
 
     def barrier(self) -> None:
@@ -136,11 +136,7 @@ def _among_others() -> Iterator[None]:
 
 
 def join_world(device: str = "auto") -> World:
-    """Join the other processes if `torchrun` started us, until this process ends.
-
-    Args:
-        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
-    """
+    """Join the other processes if `torchrun` started us, until this process ends; for names of devices see `find_device`."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -170,14 +166,14 @@ def leave_world() -> None:
 
 
 def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
-    """The device of a name: "auto" (a GPU if there is one), "cpu", "cuda" (this process's own) or "cuda:N"."""
+    """Return the device of a name: "auto" (a GPU if there is one), "cpu", "cuda" (this process's own) or "cuda:N"."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return _checked(f"cuda:{local_rank}" if device == "cuda" else device)
 
 
 def _checked(name: str) -> torch.device:
-    """The device of this name, if it is there."""
+    """Return the device of this name, if it is there."""
     gpus = torch.cuda.device_count()
     known = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
     if name not in known:
@@ -190,13 +186,7 @@ _PAUSE = 0.05  # seconds between two looks at who has come
 
 
 def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
-    """The store of this start; None where torchrun keeps none, and torch makes one itself.
-
-    Args:
-        rank: Number of this process.
-        size: Number of processes.
-        timeout: How long to wait for the others.
-    """
+    """Return the store of this start; None where torchrun keeps none, and torch makes one itself."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     store = TCPStore(
@@ -212,14 +202,7 @@ def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
 
 
 def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
-    """Agree on a name for this start with the other processes, whatever earlier starts left in the store.
-
-    Args:
-        store: Shared by all starts.
-        rank: Number of this process.
-        size: Number of processes.
-        timeout: How long to wait for the others.
-    """
+    """Agree on a name for this start with the other processes, whatever earlier starts left in the store they share."""
     own = uuid.uuid4().hex
     if rank:
         store.set(f"albertkit/hello/{rank}", own)

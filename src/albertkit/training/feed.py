@@ -54,13 +54,7 @@ class Copies(Protocol):
 
 
 class Feed(Generic[AnyBatch]):
-    """A stream's batches on the device where they are computed; itself a stream of the same batches.
-
-    Args:
-        stream: Of batches on the host.
-        device: Where they are wanted. On a CPU nothing is done ahead.
-        copies: Who copies them ahead. Default: `CudaCopies` for a CUDA device, nobody for others.
-    """
+    """A stream's batches on the device where they are computed, copied ahead to a CUDA device; itself a stream of the same."""
 
     def __init__(self, stream: Stream[AnyBatch], device: torch.device, copies: Copies | None = None) -> None:
         self._stream, self._device = stream, device
@@ -81,7 +75,7 @@ class Feed(Generic[AnyBatch]):
         return self._given
 
     def send_next(self) -> None:
-        """Begin to copy the next update's batches, if somebody copies and that has not begun."""
+        """Begin to copy the next update's batches, if they are copied ahead and that has not begun."""
         if self._copies is not None and self._ahead is None:
             self._before = self._stream.state()
             self._ahead = self._copies.send(next(self._stream))
@@ -101,9 +95,6 @@ class CudaCopies:
 
     The copies' memory belongs to that stream: torch may give it to the next copies as soon as nobody holds a batch, which the
     device may still be reading. So every copy waits for what was asked of the device when the last batches were let go.
-
-    Args:
-        device: A CUDA device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -113,7 +104,6 @@ class CudaCopies:
         self.reuse()
 
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
-        """As `Copies.send`; neither the host nor the computing stream waits."""
         self._stream.wait_event(self._read)
         with torch.cuda.stream(self._stream):
             sent = [batch.pin_memory().to(self._device, non_blocking=True) for batch in batches]
@@ -122,5 +112,4 @@ class CudaCopies:
         return sent, lambda: torch.cuda.current_stream(self._device).wait_event(arrived)
 
     def reuse(self) -> None:
-        """As `Copies.reuse`."""
         self._read.record(torch.cuda.current_stream(self._device))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -14,18 +15,21 @@ from albertkit.engines.processor import faster_bf16
 from albertkit.errors import ConfigError, MachineError
 from albertkit.model.attention import varlen_fault
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.training.gpus import bf16_peak
 
 PRECISIONS = ("auto", "fp32", "bf16")
 
+# Dense bf16 in TFLOP/s. The vendors' data sheets print most of them "with sparsity", which is twice as much. NVIDIA: HGX B200
+# and B300, GB200 and GB300 NVL72, H200, H100 (SXM, PCIe, NVL), GH200, H20, A100, A30, A10, L40S, L40, L4, RTX 6000 Ada; the white
+# papers of Ada and Blackwell for RTX (sums in fp32). A10G: AWS G5. AMD: MI300X, MI325X. The first in a device's name wins.
+_BF16_PEAKS = {
+    "GB300": 2500, "GB200": 2500, "B300": 2250, "B200": 2250, "GH200": 989, "H200 NVL": 835, "H200": 989, "H100 PCIe": 756,
+    "H100 NVL": 835, "H100": 989, "H800": 989, "H20": 148, "A100": 312, "A800": 312, "A30": 165, "A10G": 70, "A10": 125,
+    "L40S": 362, "L40": 181, "L4": 121, "RTX 6000 Ada": 364, "RTX 5090": 209, "RTX 4090": 165, "MI325X": 1307, "MI300X": 1307,
+}  # fmt: skip
+
 
 def choose_precision(precision: str, device: torch.device) -> torch.dtype:
-    """The type to compute in; parameters and optimizer state always stay in fp32.
-
-    Args:
-        precision: "fp32", "bf16", or "auto": bf16 where the hardware multiplies it faster, else fp32.
-        device: Where it is computed.
-    """
+    """Return the type to compute in, "auto" being bf16 where a device multiplies it faster; parameters always stay in fp32."""
     if precision not in PRECISIONS:
         raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}")
     if precision == "auto":
@@ -34,12 +38,8 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
 
 
 def choose_compiled(wanted: str, device: torch.device) -> bool:
-    """Whether to fuse what a pass does between its matrix products.
-
-    Args:
-        wanted: "on", "off", or "auto": on CUDA, where those operations wait for memory and their launches for the host.
-        device: Where it is computed.
-    """
+    """Return whether to fuse what a layer does between its matrix products: "on", "off", or "auto" for on CUDA, where those
+    operations wait for memory and their launches for the host."""
     missing = _lacking_compiler(device)
     if wanted == "on" and missing:
         raise MachineError("not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off")
@@ -47,7 +47,7 @@ def choose_compiled(wanted: str, device: torch.device) -> bool:
 
 
 def _lacking_compiler(device: torch.device) -> str:
-    """What torch.compile lacks; empty if nothing. Triton, too, compiles its launchers with a C compiler."""
+    """Return what torch.compile lacks; empty if nothing. Triton, too, compiles its launchers with a C compiler."""
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "triton"
     names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
@@ -56,7 +56,7 @@ def _lacking_compiler(device: torch.device) -> str:
 
 
 def describe(model: PretrainedAlbert, device: torch.device) -> str:
-    """One line: in what a model computes, and how."""
+    """Return a line about the type a model computes in, and how."""
     dtype = str(model.compute_dtype).removeprefix("torch.")
     line = f"precision: {dtype} on {device}"
     if device.type == "cuda":
@@ -73,6 +73,12 @@ def describe(model: PretrainedAlbert, device: torch.device) -> str:
 def peak_flops(device: torch.device) -> float | None:
     """Dense bf16 peak of the device in FLOP/s if its data sheet is known; None otherwise (CPUs: clocks vary too much)."""
     return bf16_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+
+
+def bf16_peak(name: str) -> float | None:
+    """Dense bf16 FLOP/s by the data sheet of a GPU, given the name that its driver reports; None for one that is not known."""
+    known = (1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name))
+    return next(known, None)
 
 
 @contextmanager

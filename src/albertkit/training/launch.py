@@ -21,27 +21,27 @@ _start = ""  # the name of this start of the launch, once the processes have met
 
 
 def world_size() -> int:
-    """Processes of the launch; 1 without torchrun."""
+    """Count the processes of the launch; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def speaks() -> bool:
-    """Whether results and notes are for this process to print."""
+    """Return whether results and notes are for this process to print."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def launched() -> bool:
-    """Whether torchrun has started this process."""
+    """Return whether torchrun has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def restarted() -> bool:
-    """Whether torchrun has started this command before and something ended it."""
+    """Return whether torchrun has started this command before and something ended it."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def resumes(run: Path, resume: bool) -> bool:
-    """Whether the run in a folder is to be continued.
+    """Return whether the run in a folder is to be continued.
 
     A person who says `--resume` means a run that is there. Under torchrun it is machines that give the command again (after a
     restart, a requeued job), so there `--resume` also begins a run, and what torchrun restarts is continued in any case.
@@ -69,7 +69,7 @@ def name_start(name: str) -> None:
 
 
 def first_to_fail() -> bool:
-    """Whether this process is the first of its launch that fails: it says why, all others have nothing to add.
+    """Return whether this process is the first of its launch that fails: it says why, all others have nothing to add.
 
     The processes count in the store that torchrun keeps for them. Where there is none any more, every one speaks.
     """
@@ -99,7 +99,7 @@ def record_failure(error: AlbertKitError) -> None:
 
 
 def refused_before() -> bool:
-    """Whether an earlier start of this launch was refused for a mistake of the user's, which a restart cannot mend."""
+    """Return whether an earlier start of this launch was refused for a mistake of the user's, which a restart cannot mend."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file or not restarted():
         return False

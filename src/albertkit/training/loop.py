@@ -44,7 +44,7 @@ class LossPart:
 
 
 def no_losses(counts: dict[str, int], device: torch.device) -> dict[str, LossPart]:
-    """What an empty micro-batch adds to the losses of the others: nothing."""
+    """Return what an empty micro-batch adds to the losses of the others: nothing."""
     return {name: LossPart(torch.zeros((), device=device), 0) for name in counts}
 
 
@@ -170,7 +170,7 @@ class Meter:
         self.classified: set[str] = set()  # losses that have a right and a wrong
 
     def add(self, parts: dict[str, LossPart]) -> None:
-        """Add the losses of a micro-batch; nobody waits for the device."""
+        """Add the losses of a micro-batch; the host does not wait for the device."""
         for name, part in parts.items():
             correct = part.correct if part.correct is not None else torch.zeros_like(part.total)
             sums = torch.stack([part.total.detach().double(), correct.double()])
@@ -180,7 +180,7 @@ class Meter:
                 self.classified.add(name)
 
     def read(self, world: World) -> dict[str, float]:
-        """Mean losses and accuracies over all processes: one reduction."""
+        """Return mean losses and accuracies over all processes: one reduction."""
         record = {}
         names = sorted(self.totals)  # the same order in all processes
         sums = torch.stack([self.totals[name] for name in names])
@@ -386,7 +386,7 @@ def train(
 def _count_targets(
     objective: Objective[AnyBatch], micro_batches: Sequence[AnyBatch], world: World, flag: bool
 ) -> tuple[dict[str, Tensor | float], Tensor | float, Tensor | float]:
-    """Targets of each loss, at least 1, tokens in the whole update, and set flags, over all processes."""
+    """Count the targets of each loss, at least 1, tokens in the whole update, and set flags, over all processes."""
     counts: dict[str, int] = {}
     for batch in micro_batches:
         for name, count in objective.counts(batch).items():
@@ -401,7 +401,7 @@ def _count_targets(
 
 
 def _pace(settings: LoopSettings, state: TrainingState) -> Pace:
-    """By the number of updates, by the clock, or by the plans of an earlier run by the clock."""
+    """Return the pace: by the number of updates, by the clock, or by the plans of an earlier run by the clock."""
     plans = [Plan(**plan) for plan in state.plans]
     if settings.plan is not None:
         return RecordedPace(read_plans(settings.plan), plans)

@@ -81,11 +81,9 @@ class RunMetrics:
         return " · ".join(parts)
 
     def series(self, event: str, *names: str) -> tuple[list[int], list[float]]:
-        """Steps and values of a quantity, where it was recorded; NaN where it was recorded but is not a number.
+        """Return steps and values of a quantity of the event "step" or "eval", NaN where it is not a number.
 
-        Args:
-            event: "step" or "eval".
-            *names: The quantity's name, and others to take where it is absent.
+        The first of the names that a record has is taken.
         """
         steps, values = [], []
         for record in self.steps if event == "step" else self.evaluations:
@@ -97,21 +95,14 @@ class RunMetrics:
 
 
 def number_or_nan(value: Any) -> float:
-    """A finite number as a float, anything else (None, a text, an infinity) as NaN."""
+    """Return a finite number as a float, anything else (None, a text, an infinity) as NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return math.nan
     return float(value)
 
 
 def read_metrics(path: str | Path) -> RunMetrics:
-    """Read the metrics of a run.
-
-    Args:
-        path: A run folder, or its `metrics.jsonl`.
-
-    Returns:
-        The records. Lines that a killed process left incomplete are skipped and counted in `unreadable_lines`.
-    """
+    """Read the metrics of a run from its folder, or its `metrics.jsonl`; incomplete lines of a killed process are counted."""
     file = Path(path)
     if file.is_dir():
         file = file / METRICS_FILE
@@ -140,7 +131,7 @@ def read_metrics(path: str | Path) -> RunMetrics:
 
 
 def _record_behind(line: str) -> list[Any]:
-    """The whole record, if there is one, that a resumed process appended to the torn line of a killed one."""
+    """Return the whole record, if there is one, that a resumed process appended to the torn line of a killed one."""
     start = line.rfind('{"event"')
     try:
         return [json.loads(line[start:])] if start > 0 else []
@@ -148,23 +139,10 @@ def _record_behind(line: str) -> list[Any]:
         return []
 
 
-def as_metrics(source: "RunMetrics | str | Path | Iterable[dict[str, Any]]") -> RunMetrics:
-    """Metrics from whatever a caller has: the object itself, a run folder or file, or records."""
-    if isinstance(source, RunMetrics):
-        return source
-    if isinstance(source, (str, Path)):
-        return read_metrics(source)
-    return RunMetrics.from_records(source)
-
-
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """The 95 % interval for a share (Wilson, 1927, without continuity correction).
+    """Return the 95 % interval for a share of right answers (Wilson, 1927, without continuity correction); (0, 1) of none.
 
     Unlike the textbook p ± 1.96·s.e. it stays inside [0, 1] and is not empty at 0 or `total` right answers.
-
-    Args:
-        correct: Right answers.
-        total: Answers; (0, 1) comes back where there are none.
     """
     if not 0 <= correct <= total:
         raise ConfigError(

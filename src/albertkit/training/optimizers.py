@@ -219,12 +219,8 @@ def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float, norm: float | None = None) -> float:
     """Scale all gradients by min(1, max_norm / norm) and return their global norm before.
 
-    Unlike `torch.nn.utils.clip_grad_norm_`, adds no 1e-6 to the norm: `tf.clip_by_global_norm` does not.
-
-    Args:
-        parameters: Those without a gradient do not count.
-        max_norm: 0 for no clipping, as Model Garden's LAMB.
-        norm: `gradient_norm`, where the host has read it already. Default: it waits for the device here.
+    Unlike `torch.nn.utils.clip_grad_norm_`, adds no 1e-6 to the norm: `tf.clip_by_global_norm` does not. 0 clips nothing, as
+    Model Garden's LAMB. `norm` is `gradient_norm` where the host has read it already; else it waits for the device here.
     """
     parameters = list(parameters)
     if norm is None:

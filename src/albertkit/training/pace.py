@@ -48,21 +48,17 @@ class Plan:
 
 
 class Pace:
-    """How far a training of a known number of updates is.
-
-    Args:
-        steps: Updates.
-    """
+    """How far a training of a known number of updates is."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
     def progress(self, step: int) -> float:
-        """Share of the schedule that is done after so many updates, 0 to 1."""
+        """Return the share of the schedule that is done after so many updates, 0 to 1."""
         return min(step, self.steps) / self.steps
 
     def is_over(self, step: int) -> bool:
-        """Whether the training ends after so many updates."""
+        """Return whether the training ends after so many updates."""
         return step >= self.steps
 
     @property
@@ -71,27 +67,27 @@ class Pace:
         return self.steps
 
     def seconds_left(self) -> float | None:
-        """Seconds of the time budget that are left; None without one."""
+        """Return the seconds of the time budget that are left; None without one."""
         return None
 
     def seconds_used(self) -> float:
-        """Seconds of the time budget that are used; 0 without one."""
+        """Return the seconds of the time budget that are used; 0 without one."""
         return 0.0
 
     def wants_plan(self, step: int) -> bool:
-        """Whether the clock calls for a plan after the update that follows; only the first process is asked."""
+        """Return whether the clock calls for a plan after the update that follows; only the first process is asked."""
         return False
 
     def must_plan(self, step: int) -> bool:
-        """Whether a plan is due after so many updates; the same answer in all processes."""
+        """Return whether a plan is due after so many updates; the same answer in all processes."""
         return False
 
     def plan(self, step: int) -> Plan | None:
-        """A plan for what is left."""
+        """Return a plan for what is left."""
         return None
 
     def adopt(self, plan: Plan) -> str | None:
-        """Go on by a plan. Returns a line for people if it is news."""
+        """Go on by a plan; return a line for people if it is news."""
         return None
 
     @contextmanager
@@ -101,18 +97,13 @@ class Pace:
 
 
 class PlannedPace(Pace):
-    """A pace that follows plans, the last one that was adopted.
-
-    Args:
-        plans: Those adopted so far; those adopted later are appended.
-    """
+    """A pace that follows the last plan that was adopted; before the first its progress is 0. New plans are appended."""
 
     def __init__(self, plans: list[Plan]) -> None:
         self.plans = plans
         self._reported: Plan | None = plans[-1] if plans else None
 
     def progress(self, step: int) -> float:
-        """As `Pace.progress`; 0 before the first plan."""
         if not self.plans:
             return 0.0
         last = self.plans[-1]
@@ -121,16 +112,13 @@ class PlannedPace(Pace):
         return last.progress + (1 - last.progress) * ((step - last.step) / (last.total_steps - last.step))
 
     def is_over(self, step: int) -> bool:
-        """As `Pace.is_over`."""
         return bool(self.plans) and step >= self.plans[-1].total_steps
 
     @property
     def total_steps(self) -> int | None:
-        """As `Pace.total_steps`."""
         return self.plans[-1].total_steps if self.plans else None
 
     def adopt(self, plan: Plan) -> str | None:
-        """As `Pace.adopt`."""
         self.plans.append(plan)
         last, ends = self._reported, plan.total_steps == plan.step
         if ends or (
@@ -174,15 +162,12 @@ class ClockPace(PlannedPace):
         self._last_evaluation = next((plan.seconds for plan in reversed(plans) if plan.evaluate), 0.0)
 
     def seconds_used(self) -> float:
-        """As `Pace.seconds_used`."""
         return now() - self._start
 
     def seconds_left(self) -> float:
-        """As `Pace.seconds_left`."""
         return self._budget - self.seconds_used()
 
     def wants_plan(self, step: int) -> bool:
-        """As `Pace.wants_plan`."""
         if self._first is None:
             self._first = step
         if not self._speeds and step > self._first:  # after the first update of this process
@@ -193,7 +178,6 @@ class ClockPace(PlannedPace):
         return self.seconds_used() + last.seconds_per_step >= last.seconds + self._interval(last)
 
     def must_plan(self, step: int) -> bool:
-        """As `Pace.must_plan`."""
         if not self.plans:
             return step >= _FIRST
         last = self.plans[-1]
@@ -205,7 +189,6 @@ class ClockPace(PlannedPace):
         return min(self._budget / _PARTS, max((self._budget - plan.seconds) / 4, plan.seconds_per_step))
 
     def plan(self, step: int) -> Plan:
-        """As `Pace.plan`."""
         used, speed = self.seconds_used(), self._speed(step)
         left, every = self._budget - used, max(self._budget / _EVALUATIONS, self._last_pause / _PAUSES)
         due = self._last_evaluation + every - self._budget / _PARTS / 2  # the plan that is nearest to the twentieth
@@ -235,7 +218,6 @@ class ClockPace(PlannedPace):
 
     @contextmanager
     def pause(self, step: int) -> Iterator[None]:
-        """As `Pace.pause`."""
         began = now()
         yield
         took = now() - began
@@ -245,23 +227,16 @@ class ClockPace(PlannedPace):
 
 
 class RecordedPace(PlannedPace):
-    """A pace that follows the plans of an earlier run, to the same bits; the clock has no part in it.
-
-    Args:
-        recorded: The plans to follow.
-        plans: Those that a run that is resumed has adopted.
-    """
+    """A pace that follows the recorded plans of an earlier run, to the same bits; the clock has no part in it."""
 
     def __init__(self, recorded: Sequence[Plan], plans: list[Plan]) -> None:
         super().__init__(plans)
         self._recorded = {plan.step: plan for plan in recorded}
 
     def must_plan(self, step: int) -> bool:
-        """As `Pace.must_plan`."""
         return step in self._recorded
 
     def plan(self, step: int) -> Plan:
-        """As `Pace.plan`."""
         return self._recorded[step]
 
 

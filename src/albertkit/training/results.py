@@ -68,12 +68,7 @@ class Details:
 
 
 def result_sections(results: Mapping[str, Any], metric: str | None = None) -> list[Section]:
-    """Return what is shown of results: scores with their intervals, classes, confusion matrix, notes.
-
-    Args:
-        results: As they are kept.
-        metric: The score that counts; shown first.
-    """
+    """Return what is shown of results: scores with their intervals, `metric` first, classes, confusion matrix, notes."""
     sections: list[Section] = [Text(results["heading"], tone="muted")] if results.get("heading") else []
     sections.append(score_table(scores_of(results), results.get("intervals") or {}, metric))
     for key, title in (("classes", "class"), ("types", "type")):
@@ -160,16 +155,7 @@ def confusion_table(confusion: Confusion) -> Table:
 
 
 def save_results(results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = "") -> list[Path]:
-    """Write `results.json`, and with the extra `report` a picture: `confusion.png`, or `regression.png`.
-
-    Args:
-        results: As described above.
-        folder: Created if missing.
-        title: Of the picture.
-
-    Returns:
-        The files written. Without the extra there is no picture and no error.
-    """
+    """Write `results.json`, and with the extra `report` a picture, `confusion.png` or `regression.png`; return the files."""
     folder = Path(folder)
     write_json(folder / "results.json", plain(results))
     written = [folder / "results.json"]

@@ -190,12 +190,7 @@ class Run(Generic[AnySettings]):
         return continues
 
     def train(self, recipe: Recipe[AnyBatch], prepare: Callable[[], None] | None = None) -> TrainingResult:
-        """Begin the folder, show the notes and train.
-
-        Args:
-            recipe: What to train.
-            prepare: Writes what must lie in the folder before there is a run.
-        """
+        """Begin the folder, show the notes and train; `prepare` writes what must lie in the folder before there is a run."""
         self.world.barrier()  # every process has checked the folder: none may find a run that another has just begun
         if self.world.is_main:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -236,8 +231,7 @@ class Run(Generic[AnySettings]):
     def of_seeds(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
         """Train with one seed, or with several: then the value is their median, and the best model is in `best/`.
 
-        Args:
-            once: Trains once; the run it gets has the settings as they were given, but for the seed.
+        `once` trains once; the run that it gets has the settings as they were given, but for the seed.
         """
         settings = self.settings
         if settings.seeds == 1:

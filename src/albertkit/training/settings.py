@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
+import math
 import reprlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
@@ -51,13 +52,13 @@ class Settings:
                 found.append(f"{name} must be one of {', '.join(map(str, choices))}, it is {value}")
         return found
 
-    def out_of_range(self, at_least: Mapping[str, float], below_one: Sequence[str] = ()) -> list[str]:
-        """List numbers out of their range; None is always right.
-
-        Args:
-            at_least: Name to least value.
-            below_one: Names of shares, at least 0 and below 1.
-        """
+    def out_of_range(
+        self,
+        at_least: Mapping[str, float],
+        below_one: Sequence[str] = (),
+        above_zero: Mapping[str, float] = MappingProxyType({}),
+    ) -> list[str]:
+        """List numbers below their least value, shares not in [0, 1), and what is not between 0 and a bound; None is right."""
         found = []
         for name, least in at_least.items():
             if getattr(self, name) is not None and not getattr(self, name) >= least:
@@ -65,6 +66,10 @@ class Settings:
         for name in below_one:
             if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
                 found.append(f"{name} must be at least 0 and below 1, it is {getattr(self, name)}")
+        for name, bound in above_zero.items():
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < bound:
+                limit = f" and below {bound:g}" if bound < math.inf else ""
+                found.append(f"{name} must be above 0{limit}, it is {getattr(self, name)}")
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -226,13 +231,10 @@ class EpochSettings(ComputeOptions):
     def problems(self) -> list[str]:
         """List what is impossible, of the settings named here, too."""
         own = dict(steps=1, batch_size=1, patience=0, eval_every=1, seed=0, seeds=1, retries=0)
-        found = [*super().problems(), *self.out_of_range(own, ("warmup", "dropout"))]
-        if self.epochs is not None and not self.epochs > 0:
-            found.append(f"epochs must be above 0, it is {self.epochs}")
+        above_zero = {"epochs": math.inf, "lr": 10}
+        found = [*super().problems(), *self.out_of_range(own, ("warmup", "dropout"), above_zero)]
         if self.epochs is not None and self.steps is not None:
             found.append("epochs and steps are both given; one follows from the other")
-        if self.lr is not None and not 0 < self.lr < 10:
-            found.append(f"lr must be above 0 and below 10, it is {self.lr}")
         return found
 
     @property

@@ -70,15 +70,7 @@ class TrainingState:
 def save_state(
     run: Path, state: TrainingState, tensors: dict[str, Tensor], save_model: Callable[[Path], None], keep: int
 ) -> Path:
-    """Write `checkpoints/step-N` and remove all but the newest `keep`.
-
-    Args:
-        run: The run folder.
-        state: Numbers to resume from.
-        tensors: Parameters as trained, optimizer moments, averages.
-        save_model: Writes the model's files into a folder.
-        keep: Checkpoints to keep, at least 1.
-    """
+    """Write `checkpoints/step-N` with parameters, moments and averages, and remove all but the newest `keep`."""
     folder = run / "checkpoints" / f"step-{state.step:06d}"
     with atomic_folder(folder) as temporary:
         save_model(temporary)
@@ -104,7 +96,7 @@ def save_best(run: Path, save_model: Callable[[Path], None], step: int, metric: 
 
 
 def list_checkpoints(run: Path) -> list[Path]:
-    """The complete checkpoints of a run, oldest first."""
+    """List the complete checkpoints of a run, oldest first."""
     found = [p for p in (run / "checkpoints").glob("step-*") if _STEP.search(p.name) and (p / _NUMBERS).exists()]
     return sorted(found, key=_step)
 
@@ -114,7 +106,7 @@ def _step(checkpoint: Path) -> int:
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """The checkpoint to resume from, if there is one."""
+    """Return the checkpoint to resume from, if there is one."""
     checkpoints = list_checkpoints(run)
     if not checkpoints:
         return None
@@ -128,7 +120,7 @@ def newest_checkpoint(run: Path) -> Path | None:
 
 
 def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
-    """The newest checkpoint's numbers and tensors, or None if the run has none."""
+    """Return the newest checkpoint's numbers and tensors, or None if the run has none."""
     if (run / "checkpoints").exists():
         remove_leftovers(run / "checkpoints")
     newest = newest_checkpoint(run)
@@ -158,12 +150,7 @@ def _hint(checkpoints: list[Path]) -> str:
 
 
 class MovingAverage:
-    """Exponential moving average of parameters, for evaluation and export.
-
-    Args:
-        parameters: Name to parameter, as the model gives them.
-        decay: Share of the old average kept at each update, for example 0.999.
-    """
+    """Exponential moving average of parameters, for evaluation and export; `decay` is the share kept at each update."""
 
     def __init__(self, parameters: Mapping[str, Tensor], decay: float) -> None:
         self.decay = decay

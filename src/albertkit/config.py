@@ -152,7 +152,7 @@ class AlbertConfig:
 
     @property
     def problem_type(self) -> str | None:
-        """What a sequence classifier is trained for; None until its first labels say so."""
+        """Kind of labels of a sequence classifier; None until its first labels say so."""
         return self.foreign.get("problem_type")
 
     def problems(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a weights file holds, by its header alone: names, shapes and types of tensors, parameters by part of the model."""
+"""Content of a weights file, by its header alone: names, shapes and types of tensors, parameters by part of the model."""
 
 import math
 from collections.abc import Mapping

@@ -9,7 +9,7 @@ from small_models import gradients
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel, PackedBatch
+from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
 from albertkit.model.attention import _padded_attention, attention_probabilities, packed_attention
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.losses import class_loss

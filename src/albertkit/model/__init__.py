@@ -14,7 +14,7 @@ from albertkit.model.tasks import (
     AlbertForTokenClassification,
 )
 
-# cuBLAS repeats itself to the bit with a workspace it is told of, and torch asks for it once, at the first product on a GPU.
+# cuBLAS repeats itself to the bit with a workspace that is named, and torch asks for it once, at the first product on a GPU.
 # 32 MiB, as much as torch takes on an H100 anyway.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 

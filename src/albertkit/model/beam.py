@@ -33,7 +33,7 @@ class StartLogits(nn.Module):
 
 
 class EndLogits(nn.Module):
-    """A tanh layer on each token beside the token at the start, layer norm, a linear layer."""
+    """A tanh layer on each token together with the token at the start, layer norm, a linear layer."""
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()

@@ -131,7 +131,7 @@ class PretrainedAlbert(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(self.parameters()).device
 
     @property

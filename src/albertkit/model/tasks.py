@@ -163,7 +163,7 @@ class AlbertForMultipleChoice(Classifier):
 
 
 class AlbertForQuestionAnswering(PretrainedAlbert):
-    """Where an answer starts and ends. Also Google's SQuAD 1 model.
+    """Start and end of an answer. Also Google's SQuAD 1 model.
 
     In transformers and at Google padding takes part in the softmax over the places of a row, so that the loss of a question
     depends on how far it is padded. `forward` computes padding to give the same logits and loss; `packed_logits` has no padding.

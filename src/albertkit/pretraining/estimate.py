@@ -1,4 +1,4 @@
-"""What a run would take, from a few steps of it: memory as measured, time as timed."""
+"""Estimate what a run would take, from a few steps of it: memory as measured, time as timed."""
 
 import dataclasses
 import time
@@ -36,7 +36,7 @@ _MOMENTS = 1000  # of a run, at which its number of layers is looked up
 
 @dataclass(frozen=True)
 class Estimate(Result):
-    """What a run would take.
+    """Estimate of a run.
 
     Attributes:
         parameters: Number of parameters, heads included.

@@ -22,7 +22,7 @@ _GUESSES = 512  # enough to see that all are one token; 61 MB of logits with 30,
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """What a model knows of text it was not trained on.
+    """Scores of a model on text that it was not trained on.
 
     Attributes:
         masked_lm_loss: Cross-entropy of masked tokens, in nats; None, as all that is about them, if nothing was masked.

@@ -1,4 +1,4 @@
-"""Examples: which tokens of the store become segments A and B, decided anew every epoch.
+"""Examples: which tokens of the store become segments A and B, decided again in every epoch.
 
 The rules are those of `create_instances_from_document` in google-research/albert's create_pretraining_data.py:
 
@@ -46,7 +46,7 @@ SOP_PAIRS = ("pure", "google")
 
 
 class Store(Protocol):
-    """What is read of a `TokenStore`."""
+    """The parts of a `TokenStore` that are read."""
 
     num_shards: int
     vocab_size: int
@@ -60,7 +60,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSettings:
-    """How documents become examples.
+    """Rules by which documents become examples.
 
     Attributes:
         max_length: Longest sequence in tokens, [CLS] and [SEP] included.
@@ -111,7 +111,7 @@ class EpochPlan:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether examples have a second segment, and thus a sentence-order label."""
+        """Return whether examples have a second segment, and thus a sentence-order label."""
         return self.num_specials == 3
 
     def lengths(self, indices: np.ndarray | slice = slice(None)) -> np.ndarray:

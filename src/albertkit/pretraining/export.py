@@ -38,7 +38,7 @@ _CHUNK = 256  # examples assembled at a time
 
 @dataclass(frozen=True)
 class ExportReport(Result):
-    """What an export wrote.
+    """Report of an export.
 
     Attributes:
         instances: Records.

@@ -66,7 +66,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Inspection(Result):
-    """What `inspect_store` found; shares are of 1.
+    """Examples and counts of a store; shares are of 1.
 
     Attributes:
         documents, sentences, tokens: Counts of the store.

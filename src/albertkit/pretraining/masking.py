@@ -33,7 +33,7 @@ OVER_BUDGET, COVERED = 0, -1
 
 @dataclass(frozen=True, kw_only=True)
 class MaskSettings:
-    """What is masked.
+    """Rules of masking.
 
     Attributes:
         masked_lm_prob: Share of the tokens of a sequence, specials counted, that are predicted; 0 masks nothing.
@@ -75,7 +75,7 @@ class MaskSettings:
 
 
 class MaskTables(NamedTuple):
-    """What the compiled loops look up."""
+    """Tables that the compiled loops look up."""
 
     starts: np.ndarray  # bool [V]: does the piece start a unit?
     replacements: np.ndarray  # int64 [R]: pieces to draw random ones from

@@ -64,7 +64,7 @@ class Prepared:
 
     @property
     def loop(self) -> LoopSettings:
-        """How the loop trains."""
+        """Return the settings of the loop."""
         return LoopSettings.of(
             self.settings, warmup_share=self.settings.warmup_share, processes=self.settings.processes
         )

@@ -78,7 +78,7 @@ def ones(word: np.uint64) -> np.int64:
 
 @compiled
 def heads(key: np.uint64, counter: int, tosses: int) -> int:
-    """How many of `tosses` fair coins fall heads, 64 coins a draw: Binomial(½). Takes 1 + tosses // 64 counters."""
+    """Count how many of `tosses` fair coins fall heads, 64 coins a draw: Binomial(½). Takes 1 + tosses // 64 counters."""
     count = 0
     while tosses >= 64:
         count += ones(bits(key, counter))

@@ -101,7 +101,7 @@ def _target(draws: np.uint64, rule: Rule) -> int:
 
 @compiled
 def _kind(rule: Rule, lone: bool, coin: bool) -> int:
-    """What becomes of a chunk: `lone` if it is one sentence, `coin` with probability ½."""
+    """Decide the kind of a chunk: `lone` if it is one sentence, `coin` with probability ½."""
     if lone or (rule.nsp and coin):
         return RANDOM
     return SWAPPED if coin and not rule.nsp else IN_ORDER

@@ -23,7 +23,7 @@ Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1",
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingOptions(Settings):
-    """How the documents of a store become masked examples, in a training and in exported records.
+    """Options by which documents of a store become masked examples, in a training and in exported records.
 
     Attributes:
         length: Longest sequence, in tokens, special tokens included (`max_seq_length` of records).

@@ -75,7 +75,7 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
     """Return a checkpoint of any class to train further: heads that it lacks are initialised, rows for new tokens are added.
 
     The tokenizer is that of the data; its first tokens must be those of the model, at the same ids. A new row is the mean of
-    the old ones and noise, since equal rows could be told apart by training only; its bias in the prediction is the least of
+    the old ones and noise, since equal rows would differ by training only; its bias in the prediction is the least of
     the old ones. `albertkit tokenizer extend --model` makes better rows, each of the tokens that the old vocabulary writes it
     with.
     """

@@ -47,7 +47,7 @@ def check_budget(batch_tokens: int, longest: int) -> None:
 
 
 class Batching(TypedDict, total=False):
-    """How examples become batches: keyword arguments of every training stream.
+    """Rules by which examples become batches: keyword arguments of every training stream.
 
     batch_tokens: Most tokens in a micro-batch, specials counted; 16,384.
     accumulation: Micro-batches in a global batch; 1.

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and what is recorded of it.
+"""Show a run while it goes on, and record it.
 
 On a terminal: a progress bar over a table of the latest numbers. In a pipe: one plain line a report. Always: one JSON object a
 report in `metrics.jsonl`, and TensorBoard files when tensorboard is installed. People read stderr; stdout stays free for results.

@@ -1,4 +1,4 @@
-"""Batches on the device: on a GPU copied one update ahead, beside the work of the present one.
+"""Batches on the device: on a GPU copied one update ahead, while the present one is computed.
 
 A copy from page-locked memory on a CUDA stream of its own needs neither the host nor the stream that computes. While the host
 would only wait for the gradient's norm, it prepares and sends the next update's batches instead.
@@ -37,20 +37,20 @@ class Stream(Protocol[Given]):
     def __next__(self) -> Sequence[Given]: ...
 
     def state(self) -> dict[str, Any]:
-        """Where the next batches start: a few plain values, saved with every checkpoint."""
+        """Return where the next batches start: a few plain values, saved with every checkpoint."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go where `state` was taken."""
 
 
 class Copies(Protocol):
-    """How batches reach a device while it computes."""
+    """Copying of batches to a device while it computes."""
 
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
         """Begin to copy; what is computed after the function returned was called finds the copies complete."""
 
     def reuse(self) -> None:
-        """What has been asked of the device so far is the last that reads copies nobody holds any more."""
+        """Note that nothing after the work asked of the device so far reads copies that were let go."""
 
 
 class Feed(Generic[AnyBatch]):
@@ -81,7 +81,7 @@ class Feed(Generic[AnyBatch]):
             self._ahead = self._copies.send(next(self._stream))
 
     def state(self) -> dict[str, Any]:
-        """Where the batches that `next` gives start."""
+        """Return where the batches that `next` gives start."""
         return self._stream.state() if self._ahead is None else self._before
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Feed(Generic[AnyBatch]):
 class CudaCopies:
     """Copies from page-locked memory on a CUDA stream of their own.
 
-    The copies' memory belongs to that stream: torch may give it to the next copies as soon as nobody holds a batch, which the
+    The copies' memory belongs to that stream: torch may give it to the next copies as soon as a batch is let go, which the
     device may still be reading. So every copy waits for what was asked of the device when the last batches were let go.
     """
 

@@ -1,4 +1,4 @@
-"""What a machine can do: which precision to use, and the peak a utilisation is measured against."""
+"""Abilities of a machine: which precision to use, and the peak a utilisation is measured against."""
 
 import importlib.util
 import os
@@ -86,7 +86,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
     """Within it, a GPU computes the same bits from the same numbers, as a CPU does anyway.
 
     Attention's gradient and sums by index otherwise add in the order in which threads come. Memory that is written anyway
-    need not be filled first. cuBLAS must have been told of a workspace before its first product in this process:
+    need not be filled first. cuBLAS must know a workspace before its first product in this process:
     `albertkit.model` does that when it is imported. Where it came too late, torch would refuse every product: a warning, and
     results that are not to the bit.
     """
@@ -113,7 +113,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
 
 
 def _multiplies(device: torch.device) -> bool:
-    """Whether torch does not refuse a product as one that might not repeat itself."""
+    """Return whether torch does not refuse a product as one that might not repeat itself."""
     try:
         one = torch.ones(8, 8, device=device)
         torch.mm(one, one)

@@ -52,7 +52,7 @@ Taken = TypeVar("Taken", bound=Batch, contravariant=True)
 
 
 class Objective(Protocol[Taken]):
-    """What is learned: losses of a micro-batch, whose means are added, and what is known of it beforehand."""
+    """The task to learn: losses of a micro-batch, whose means are added, and what is known of it beforehand."""
 
     def counts(self, batch: Taken) -> dict[str, int]:
         """Number of targets of each loss, known on the host before anything is computed."""
@@ -66,7 +66,7 @@ class Objective(Protocol[Taken]):
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings(LoopOptions):
-    """How the loop trains, every default a number, and what only some kinds of training have.
+    """Settings of the loop, every default a number, and what only some kinds of training have.
 
     Attributes:
         weight_decay: Of every parameter that is decayed.
@@ -104,7 +104,7 @@ class LoopSettings(LoopOptions):
 
 @dataclass(kw_only=True)
 class Recipe(Generic[AnyBatch]):
-    """What is trained, and how it is evaluated and saved.
+    """The model to train, and how it is evaluated and saved.
 
     Attributes:
         model: Its parameters are trained; on the process's device, in fp32.
@@ -115,8 +115,8 @@ class Recipe(Generic[AnyBatch]):
         select: The metric that decides which model is best; larger is better.
         smaller: A smaller value of that metric is better.
         save: Writes the model's files into a folder.
-        provenance: What the model was made from; saved beside its files.
-        describe: Writes what there is to say about the best model beside its files, from its metrics.
+        provenance: What the model was made from; saved with its files.
+        describe: Writes the card of the best model from its metrics.
         before_update: Called with the share of the training that is done; what it changes must follow from that number alone.
         doubts: What is wrong with a model of these metrics after so many updates, in words.
         notes: Lines for a person, shown when the training begins.
@@ -147,7 +147,7 @@ class Recipe(Generic[AnyBatch]):
 
 @dataclass
 class TrainingResult:
-    """How a training ended.
+    """End of a training.
 
     Attributes:
         state: Where it stands.

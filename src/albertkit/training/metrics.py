@@ -70,7 +70,7 @@ class RunMetrics:
 
     @property
     def extent(self) -> str:
-        """How much training the run has done: steps, tokens, time; as far as they were recorded."""
+        """Extent of the training so far: steps, tokens, time; as far as they were recorded."""
         step = self.last_step
         parts = [f"{step:,} step{'s' * (step != 1)}"]
         last = self.steps[-1] if self.steps else {}

@@ -1,4 +1,4 @@
-"""How far a training is, by its number of updates or by the clock. Loads no torch.
+"""Progress of a training, by its number of updates or by the clock. Loads no torch.
 
 A training by the clock plans its number of updates from the time that is left and the speed it has, and plans again about every
 sixtieth of the time, sooner if the speed changes. The learning rate follows the plans alone, and the plans are saved with every
@@ -28,7 +28,7 @@ now = time.monotonic  # tests replace it
 
 @dataclass(frozen=True)
 class Plan:
-    """How a training by the clock goes on from one of its updates.
+    """Plan of a training by the clock from one of its updates on.
 
     Attributes:
         step: Updates made.
@@ -48,7 +48,7 @@ class Plan:
 
 
 class Pace:
-    """How far a training of a known number of updates is."""
+    """Progress of a training of a known number of updates."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

@@ -43,7 +43,7 @@ class ClassScores:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often each class (a row) was predicted as each class (a column)."""
+    """Counts of examples of each class (a row) that were predicted as each class (a column)."""
 
     names: list[str] = field(default_factory=list)
     counts: list[list[int]] = field(default_factory=list)

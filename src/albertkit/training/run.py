@@ -46,7 +46,7 @@ _LOWER = 1 / 3  # of the learning rate, for a retry
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(Result):
-    """What a training left.
+    """Result of a training.
 
     Attributes:
         model: Folder of the best model; None if a signal stopped the run before its end.
@@ -117,7 +117,7 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True)
 class Best(Generic[Model, AnyResult]):
-    """How the best model of a run is measured once the training is over.
+    """Measuring of the best model of a run once the training is over.
 
     Attributes:
         unfinished: The result of a run that a signal stopped: what is known of it without a model.
@@ -139,7 +139,7 @@ class Run(Generic[AnySettings]):
     Attributes:
         folder: Of the run.
         settings: How to train.
-        title: Shown beside the progress bar.
+        title: Title of the progress bar.
         world: The processes.
         resume: Whether the run goes on from its newest checkpoint.
         retries: Why it was begun again, each time.
@@ -154,7 +154,7 @@ class Run(Generic[AnySettings]):
 
     @cached_property
     def display(self) -> Display:
-        """What a person sees of this process."""
+        """The display of this process."""
         main = self.world.is_main
         return Display(self.folder if main else None, self.title, silent=not main)
 
@@ -304,7 +304,7 @@ def open_run(
     Args:
         out: Folder of the run, made if missing. It holds this run, or nothing that could be written over.
         settings: As they were given.
-        title: Shown beside the progress bar.
+        title: Title of the progress bar.
         resume: Go on with the run that is there.
         check: Check the settings at once; False where the data decide some of them.
     """

@@ -1,4 +1,4 @@
-"""What all dataclasses of settings can do: say what is impossible, be written as TOML, be compared with what a run began with."""
+"""Base of all dataclasses of settings: say what is impossible, be written as TOML, be compared with what a run began with."""
 
 import dataclasses
 import json
@@ -139,7 +139,7 @@ def _subclasses(kind: type[Settings]) -> list[type[Settings]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComputeOptions(Settings):
-    """How a model is computed while it is trained.
+    """Options of computing a model while it is trained.
 
     Attributes:
         precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.

@@ -34,7 +34,7 @@ _TENSORS, _NUMBERS = "training_state.safetensors", "training_state.json"
 
 @dataclass
 class TrainingState:
-    """Where a run stands between two updates.
+    """State of a run between two updates.
 
     Attributes:
         step: Updates made or skipped.

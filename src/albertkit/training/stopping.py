@@ -28,7 +28,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError):  # not in the main thread (a notebook's worker): nobody sends it signals
+            with suppress(ValueError):  # not in the main thread (a notebook's worker): it gets no signals
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
@@ -43,5 +43,5 @@ def exit_status() -> int:
 
 
 def stopped_by() -> str:
-    """What stopped the training, for people."""
+    """Name the signal that stopped the training."""
     return "Ctrl-C" if _last == signal.SIGINT else _last.name

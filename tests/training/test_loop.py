@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_loop import CountingStream, killed, make_model, stopped, train_small, weights
+from small_loop import WORLD, CountingStream, killed, make_model, stopped, train_small, weights
 
+from albertkit.training.loop import LossPart, Meter
 from albertkit.training.state import list_checkpoints
 from albertkit.training.stopping import exit_status
 
@@ -26,6 +27,12 @@ def test_it_learns_and_records(tmp_path):
     assert losses[-1] < losses[0] / 2
     assert {r["event"] for r in records} == {"step", "eval"}
     assert records[-2]["tokens"] == 120 * 15
+
+
+def test_a_loss_that_is_no_classification_has_no_accuracy():
+    meter = Meter()
+    meter.add({"distance": LossPart(torch.tensor(6.0), 3)})
+    assert meter.read(WORLD) == {"distance_loss": 2.0}
 
 
 def test_accumulation_equals_one_big_batch(tmp_path):

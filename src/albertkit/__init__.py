@@ -64,7 +64,7 @@ _WHERE = {
     "export_onnx": "albertkit.export.onnx_export",
     "load_onnx": "albertkit.engines.onnx_model",
     "compare_precision": "albertkit.inference.comparison",
-    "exit_curve": "albertkit.tasks.early_exit_curve",
+    "exit_curve": "albertkit.tasks.early_exit",
     "quickstart": "albertkit.first_run",
 }
 

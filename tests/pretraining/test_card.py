@@ -9,7 +9,9 @@ from scipy.stats import binomtest
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.pretraining.card import PretrainingFacts, model_card
-from albertkit.tasks.card import Finetuned, task_card
+from albertkit.tasks.card import task_card
+from albertkit.tasks.data import TaskData
+from albertkit.tasks.registry import find_task
 
 yaml = pytest.importorskip("yaml")
 
@@ -139,7 +141,8 @@ def test_examples_name_the_folder_that_holds_the_model(tmp_path):
 
 
 def test_a_command_in_a_card_can_be_pasted(tmp_path):
-    model = Finetuned("classification", "sst2", "AlbertForSequenceClassification", 1, "m", 1, 1)
-    card = task_card("my_run of *mine*", model, {"accuracy": 0.5}, {"accuracy": (0.25, 0.75)}, {"lr": 1e-5}).text()
+    data = TaskData(find_task("sst2"), [None], [None], [], [])
+    intervals = {"accuracy": (0.25, 0.75)}
+    card = task_card("my_run of *mine*", data, "m", 1, {"accuracy": 0.5}, intervals, {"lr": 1e-5}).text()
     assert "| accuracy | 0.5000 | 0.2500 to 0.7500 |" in card
     assert "albertkit predict 'my_run of *mine*' INPUT --out" in card.split("```")[1]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.model import AlbertForPreTraining
 from albertkit.tasks.loading import load_encoder, save_task_model
@@ -34,6 +35,13 @@ def write_table(path: Path, rows: int, seed: int) -> Path:
 def read_records(file: Path) -> list[dict[str, Any]]:
     """The objects of a JSONL file."""
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def read_examples(
+    task: Any, file: Path, split: str = "dev", labelled: bool = True, bad_rows: BadRows | None = None
+) -> list[Any]:
+    """The examples of a file; a bad row is an error unless `bad_rows` collects it."""
+    return list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows or BadRows()))
 
 
 class OneBatch:

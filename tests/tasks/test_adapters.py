@@ -18,7 +18,7 @@ from albertkit.model import (
     PackedBatch,
 )
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.adapters import LoraModel, add_lora, freeze_encoder
+from albertkit.tasks.adapters import add_lora, freeze_encoder, merge_lora
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
 from albertkit.training.loop import LoopSettings, LossPart, Recipe, train
@@ -45,10 +45,10 @@ def tiny(model_class: type[PretrainedAlbert] = AlbertForSequenceClassification, 
     return model_class(AlbertConfig.from_dict({**values, **changes})).eval()
 
 
-def trained(lora: LoraModel) -> LoraModel:
+def trained(lora: PretrainedAlbert) -> PretrainedAlbert:
     """With adapters that are not zero, as after training."""
     with torch.no_grad():
-        for parameter in lora.model.parameters():
+        for parameter in lora.parameters():
             if parameter.requires_grad:
                 parameter += 0.1 * torch.randn_like(parameter)
     return lora
@@ -102,15 +102,15 @@ def test_adapters_start_as_nothing_take_effect_and_merge(model_class: type[Pretr
     model = tiny(model_class)
     plain = logits(model)
     lora = add_lora(model, 4)
-    torch.testing.assert_close(logits(lora.model), plain, atol=1e-6, rtol=1e-6)
-    adapted = logits(trained(lora).model)
+    torch.testing.assert_close(logits(lora), plain, atol=1e-6, rtol=1e-6)
+    adapted = logits(trained(lora))
     assert (adapted - plain).abs().max() > 1e-2
-    merged = lora.merged()
+    merged = merge_lora(lora)
     assert type(merged) is model_class
     assert set(merged.state_dict()) == set(tiny(model_class).state_dict())
     assert all(p.requires_grad for p in merged.parameters())
     torch.testing.assert_close(logits(merged), adapted, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(logits(lora.model), adapted, atol=0, rtol=0)  # merging left it as it was
+    torch.testing.assert_close(logits(lora), adapted, atol=0, rtol=0)  # merging left it as it was
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
@@ -126,7 +126,7 @@ def test_every_way_of_sharing(sharing: str) -> None:
     attention, feed_forward = 4 * 4 * 2 * 64, 2 * 4 * (64 + 96)
     sets = {"all": (1, 1), "attention": (1, 3), "ffn": (3, 1), "none": (3, 3)}[sharing]
     assert model.num_parameters() - before == sets[0] * attention + sets[1] * feed_forward
-    merged = lora.merged()
+    merged = merge_lora(lora)
     assert merged.num_parameters() == before
     torch.testing.assert_close(merged.packed_logits(BATCH), model.packed_logits(BATCH), atol=1e-5, rtol=0)
 
@@ -134,24 +134,24 @@ def test_every_way_of_sharing(sharing: str) -> None:
 def test_only_adapters_head_and_pooler_train(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     lora = add_lora(tiny(), 4)
-    names = set(trainable(lora.model))
+    names = set(trainable(lora))
     assert sum("lora_" in name for name in names) == 12  # A and B of six layers
     assert {name.split(".")[0] for name in names if "lora_" not in name} == {"classifier", "albert"}
     assert [name for name in names if "lora_" not in name and "pooler" not in name and "classifier" not in name] == []
-    frozen = {name: p.clone() for name, p in lora.model.named_parameters() if not p.requires_grad}
+    frozen = {name: p.clone() for name, p in lora.named_parameters() if not p.requires_grad}
     run_training(lora, tmp_path, 3)
-    assert all(torch.equal(p, frozen[name]) for name, p in lora.model.named_parameters() if name in frozen)
+    assert all(torch.equal(p, frozen[name]) for name, p in lora.named_parameters() if name in frozen)
 
 
 def test_merged_is_what_transformers_reads(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     transformers = pytest.importorskip("transformers")
     lora = trained(add_lora(tiny(), 4))
-    lora.merged().save_pretrained(tmp_path)
+    merge_lora(lora).save_pretrained(tmp_path)
     theirs = transformers.AlbertForSequenceClassification.from_pretrained(tmp_path).eval()
     rows = [[2, 7, 8, 3], [2, 9, 3], [2, 11, 12, 13, 14, 3]]
     expected = torch.cat([theirs(input_ids=torch.tensor([row])).logits for row in rows])
-    torch.testing.assert_close(lora.model.packed_logits(BATCH), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(lora.packed_logits(BATCH), expected, atol=1e-5, rtol=0)
     assert (tiny().packed_logits(BATCH) - expected).abs().max() > 1e-2  # the unadapted model would be noticed
 
 
@@ -172,15 +172,15 @@ class Objective:
         return 1.0
 
 
-def run_training(lora: LoraModel, run: Path, steps: int, resume: bool = False) -> None:
+def run_training(lora: PretrainedAlbert, run: Path, steps: int, resume: bool = False) -> None:
     recipe = Recipe(
-        model=lora.model,
-        objective=Objective(lora.model),
+        model=lora,
+        objective=Objective(lora),
         stream=OneBatch(BATCH),
         loop=LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2),
         evaluate=lambda: {"score": 0.0},
         select="score",
-        save=lambda folder: lora.merged().save_pretrained(folder),
+        save=lambda folder: merge_lora(lora).save_pretrained(folder),
     )
     train(recipe, run, WORLD, Display(run, silent=True), resume=resume)
 
@@ -193,14 +193,14 @@ def test_a_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     run_training(add_lora(tiny(**dropout), 4), tmp_path / "halves", 2)
     resumed = add_lora(tiny(**dropout), 4)
     with torch.no_grad():  # as a fresh start in another process would draw them
-        for parameter in trainable(resumed.model).values():
+        for parameter in trainable(resumed).values():
             parameter.normal_()
     run_training(resumed, tmp_path / "halves", 4, resume=True)
-    ours, theirs = resumed.model.state_dict(), whole.model.state_dict()
+    ours, theirs = resumed.state_dict(), whole.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     best = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "checkpoints" / "step-000004")
-    torch.testing.assert_close(best.packed_logits(BATCH), whole.merged().packed_logits(BATCH), atol=0, rtol=0)
-    start = add_lora(tiny(**dropout), 4).merged().packed_logits(BATCH)
+    torch.testing.assert_close(best.packed_logits(BATCH), merge_lora(whole).packed_logits(BATCH), atol=0, rtol=0)
+    start = merge_lora(add_lora(tiny(**dropout), 4)).packed_logits(BATCH)
     assert (best.packed_logits(BATCH) - start).abs().max() > 1e-3  # it has learned something
 
 

@@ -156,7 +156,7 @@ def test_a_place_that_is_off_is_unrecoverable(load: Callable[..., Loaded]) -> No
 
 @pytest.mark.slow
 def test_all_of_squad_train(data: Path, tokenizer: AlbertTokenizer) -> None:
-    """87,599 questions: all there, and all answers come back but those that begin or end inside a piece."""
+    """87,599 questions: all there, and all answers come back but those that begin or end inside a token."""
     bad_rows = BadRows("skip")
     file = data / "squad" / "train-v1.1.json.gz"
     examples = list(read_questions(file, version=1, labelled=True, bad_rows=bad_rows))
@@ -166,9 +166,9 @@ def test_all_of_squad_train(data: Path, tokenizer: AlbertTokenizer) -> None:
     assert np.array_equal(np.unique(features.examples), np.arange(87_599))
     left = list(unrecoverable(examples, features))
     assert count_reasons(left) == {
-        "ends inside a piece": 174,
-        "starts inside a piece": 78,
-        "starts and ends inside a piece": 16,
+        "ends inside a token": 174,
+        "starts inside a token": 78,
+        "starts and ends inside a token": 16,
     }
     for item in left:
         assert item.answer in item.found

@@ -11,7 +11,6 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.errors import AlbertKitError
 from albertkit.frame.rendering import to_terminal
@@ -25,15 +24,18 @@ from albertkit.tasks.texts.classes import official_task, table_task
 from albertkit.tasks.texts.task import TextExample
 from albertkit.tokenizer import AlbertTokenizer
 
-
-def read(task: Any, file: Path, split: str) -> list[Any]:
-    return list(task.examples(file, split=split, labelled=True, bad_rows=BadRows()))
+from .conftest import read_examples
 
 
 def check(
-    tokenizer: AlbertTokenizer, train: list[Any], dev: list[Any], kind: str = "classification", **settings: Any
+    tokenizer: AlbertTokenizer,
+    train: list[Any],
+    dev: list[Any],
+    kind: str = "classification",
+    pair: str | None = None,
+    **settings: Any,
 ) -> CheckReport:
-    task = table_task(kind, "mine", text="text", label="label", **settings)
+    task = table_task(kind, "mine", Columns(text="text", pair=pair, label="label"), **settings)
     return check_data(task, {"train": train, "dev": dev}, tokenizer)
 
 
@@ -63,7 +65,7 @@ def sound(count: int = 40) -> list[TextExample]:
 def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: AlbertTokenizer) -> None:
     task = official_task("cola", length=20)
     rows = {
-        split: read(task, path, split)
+        split: read_examples(task, path, split)
         for split, path in task.files(data / "glue" / "CoLA").items()
         if split in ("train", "dev")
     }
@@ -91,7 +93,7 @@ def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: Alber
 
 def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
     task = AnswerTask(name="squad2", version=2, length=128, stride=64)
-    rows = read(task, data / "squad" / "half-dev-v2.0.json.gz", "dev")[:300]
+    rows = read_examples(task, data / "squad" / "half-dev-v2.0.json.gz", "dev")[:300]
     report = check_data(task, {"train": rows[:250], "dev": rows[200:]}, tokenizer)
     train, dev = report.splits["train"], report.splits["dev"]
     assert train.labels == Counter("impossible" if e.impossible else "answerable" for e in rows[:250])
@@ -101,7 +103,7 @@ def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
     assert train.windows == task.features(rows[:250], tokenizer, labelled=False).num_sequences
     assert any("paragraphs in train, too" in finding for finding in report.findings)
     tags = tagging_task("wnut17")
-    sentences = read(tags, data / "ner" / "wnut17" / "emerging.dev.conll", "dev")
+    sentences = read_examples(tags, data / "ner" / "wnut17" / "emerging.dev.conll", "dev")
     found = check_data(tags, {"train": sentences}, tokenizer).splits["train"]
     begun = Counter(tag[2:] for e in sentences for tag in e.tags if tag.startswith("B-"))
     assert found.labels == begun
@@ -162,7 +164,7 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
         sound(2),
     ),
     "language": (
-        "of the pieces of train are unknown",
+        "of the tokens of train are unknown",
         changed(lambda _, e: (f"{e.text} 한국어 문장입니다", e.label)),
         sound(2),
     ),
@@ -327,8 +329,8 @@ def test_held_out_questions_are_whole_articles_or_texts(articles: int) -> None:
 def test_counting_baseline_is_scikit_learns(data: Path, tokenizer: AlbertTokenizer) -> None:
     task = official_task("cola")
     train, dev = (
-        read(task, data / "glue/CoLA/in_domain_train.tsv", "train")[:2000],
-        read(task, data / "glue/CoLA/in_domain_dev.tsv", "dev"),
+        read_examples(task, data / "glue/CoLA/in_domain_train.tsv", "train")[:2000],
+        read_examples(task, data / "glue/CoLA/in_domain_dev.tsv", "dev"),
     )
     found = counting_baseline("classification", train, dev, tokenizer)
     pieces = TfidfVectorizer(analyzer=tokenizer.pieces, sublinear_tf=True)

@@ -25,13 +25,15 @@ from albertkit.tasks.heads import choice_loss
 from albertkit.tasks.prediction import run_model
 from albertkit.tokenizer import AlbertTokenizer
 
+from .conftest import read_examples
+
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 ABC = ("A", "B", "C")
 
 
 def read(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], BadRows]:
     bad_rows = BadRows("skip")
-    return list(task.examples(file, split="dev", labelled=labelled, bad_rows=bad_rows)), bad_rows
+    return read_examples(task, file, labelled=labelled, bad_rows=bad_rows), bad_rows
 
 
 # --- RACE -------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from albertkit.model import (
 )
 from albertkit.model.losses import class_loss, multi_label_loss, regression_loss, span_loss
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.distillation import DistillationLosses, load_teacher, teacher_pass
+from albertkit.tasks.distillation import DistillationLosses, load_teacher, teacher_layer
+from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
@@ -34,7 +35,6 @@ from .conftest import OneBatch
 T = 3.0  # temperature
 LENGTHS = (4, 3, 6, 2, 5)
 EXAMPLES = (0, 0, 1, 1, 1)  # two choices, then three
-Settings = dict[str, float]
 
 
 def model_of(model_class: type[PretrainedAlbert], seed: int, **changes: object) -> PretrainedAlbert:
@@ -201,11 +201,11 @@ def test_hidden_states_at_the_same_share_of_depth(same_width: bool) -> None:
     assert (part.total / part.count - 2 * distance((2, 6))).abs() > 1e-3  # another map would be noticed
 
 
-def test_map_of_passes() -> None:
-    assert [teacher_pass(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]  # TinyBERT's g(m) = 3m
-    assert [teacher_pass(k, 12, 12) for k in range(1, 13)] == list(range(1, 13))
-    assert [teacher_pass(k, 5, 12) for k in range(1, 6)] == [2, 5, 7, 10, 12]
-    assert [teacher_pass(k, 6, 2) for k in range(1, 7)] == [1, 1, 1, 1, 2, 2]
+def test_map_of_layers() -> None:
+    assert [teacher_layer(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]  # TinyBERT's g(m) = 3m
+    assert [teacher_layer(k, 12, 12) for k in range(1, 13)] == list(range(1, 13))
+    assert [teacher_layer(k, 5, 12) for k in range(1, 6)] == [2, 5, 7, 10, 12]
+    assert [teacher_layer(k, 6, 2) for k in range(1, 7)] == [1, 1, 1, 1, 2, 2]
 
 
 def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode() -> None:
@@ -309,11 +309,10 @@ def test_a_teacher_that_does_not_fit_is_refused(
         load_teacher(saved(tmp_path, teacher, tokenizers[tokenizer]), student, tokenizers[0], length)
 
 
-@pytest.mark.parametrize("settings", [{"weight": 1.5}, {"temperature": 0.0}, {"hidden_weight": -1.0}], ids=str)
-def test_numbers_out_of_range_are_refused(settings: Settings) -> None:
-    student, teacher = (model_of(AlbertForSequenceClassification, seed) for seed in (0, 1))
+@pytest.mark.parametrize("settings", [{"teacher_weight": 1.5}, {"teacher_hidden": -1.0}], ids=str)
+def test_numbers_out_of_range_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"\[bad-value\]"):
-        DistillationLosses(student, teacher, HeadTask(), **settings)  # type: ignore[arg-type]
+        FinetuneSettings(**settings).check()  # type: ignore[arg-type]
 
 
 def test_the_beam_head_is_refused() -> None:

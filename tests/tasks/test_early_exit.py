@@ -16,8 +16,16 @@ from albertkit.errors import AlbertKitError
 from albertkit.inference.loading import load_pipelines
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
 from albertkit.model.padded import Trace
-from albertkit.tasks.early_exit import EXITS, EarlyExit, ExitHeads, ExitLosses, ExitRule, entropy_share, pool
-from albertkit.tasks.early_exit_curve import exit_curve
+from albertkit.tasks.early_exit import (
+    EXITS,
+    EarlyExit,
+    ExitHeads,
+    ExitLosses,
+    ExitRule,
+    entropy_share,
+    exit_curve,
+    pool,
+)
 from albertkit.tasks.loading import load_task_model
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextClassification

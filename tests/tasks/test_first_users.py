@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.errors import ConfigError, DataError
 from albertkit.frame.rendering import to_terminal
@@ -19,6 +18,8 @@ from albertkit.tasks.scoring import score_file
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextExample
 from albertkit.training.results import result_sections
+
+from .conftest import read_examples
 
 COLUMNS = Columns(text="sentence", label="label")
 SETTINGS = FinetuneSettings(lr=3e-3, steps=6, eval_every=3, batch_size=8, length=16, precision="fp32", dropout=0.0)
@@ -131,7 +132,7 @@ def test_korsts_has_dev_and_test_files_of_either_name(tmp_path):
 def test_klue_sts_is_scored_as_similar_or_not_too(data):
     task = find_task("klue-sts")
     file = data / "korean/klue/klue-sts-v1.1_dev.json"
-    examples = list(task.examples(file, split="dev", labelled=True, bad_rows=None))
+    examples = read_examples(task, file)
     random = np.random.default_rng(0)
     values = [example.label + random.normal() for example in examples]
     found = task.score(examples, [{"id": "", "value": value} for value in values])
@@ -152,6 +153,6 @@ def test_squads_f1_of_korean_answers_is_refused_and_noted(tmp_path):
     found = score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json", f1_of="words")
     assert found["f1"] == 0
     task = find_task("squad1")
-    examples = list(task.examples(tmp_path / "gold.json", split="dev", labelled=True, bad_rows=BadRows()))
+    examples = read_examples(task, tmp_path / "gold.json")
     record = {"id": "a", "answer": "1843년에", "start": 0, "end": 6}
     assert "KorQuAD's own counts characters" in task.details(examples, [record])["notes"][0]

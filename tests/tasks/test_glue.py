@@ -12,6 +12,8 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 from albertkit.tasks.texts.classes import OFFICIAL, official_task
 
+from .conftest import read_examples
+
 # Name of the golden file, our task, its file for each split of theirs.
 GOLDEN = {
     "cola": ("cola", {}),
@@ -26,10 +28,6 @@ GOLDEN = {
     "wnli": ("wnli", {}),
     "ax": ("ax", {}),
 }
-
-
-def read(task, file, split, labelled, bad_rows=None):
-    return list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows or BadRows()))
 
 
 def padded(features, arrays):
@@ -55,7 +53,7 @@ def test_features_are_those_of_the_original(golden, tokenizer, theirs):
         task = official_task(name)
         file = task.files(golden / "glue/data")[files.get(split, split)]
         bad_rows = BadRows("skip")  # the original passes over QQP's short rows in silence
-        examples = read(task, file, split, labelled=split != "test", bad_rows=bad_rows)
+        examples = read_examples(task, file, split, labelled=split != "test", bad_rows=bad_rows)
         assert len(examples) == index[split]["examples"]
         assert len(bad_rows.found) == ({"train": 1, "dev": 2}.get(split, 0) if name == "qqp" else 0)
         if name != "stsb":
@@ -99,7 +97,7 @@ def test_every_row_of_the_real_files_is_read(data, name):
     files = task.files(data / folder)
     assert list(files) == list(rows)
     for split, path in files.items():
-        examples = read(task, path, split, labelled=True)
+        examples = read_examples(task, path, split, labelled=True)
         assert len(examples) == rows[split]
         with open(path, encoding="utf-8-sig", newline="") as stream:
             quoting = csv.QUOTE_MINIMAL if name == "rte" else csv.QUOTE_NONE
@@ -120,22 +118,22 @@ def test_klue(data):
     inference, similarity = official_task("klue-nli"), official_task("klue-sts")
     files = inference.files(data / "korean/klue"), similarity.files(data / "korean/klue")
     assert [list(found) for found in files] == [["dev"], ["dev"]]
-    examples = read(inference, files[0]["dev"], "dev", labelled=True)
+    examples = read_examples(inference, files[0]["dev"], "dev", labelled=True)
     records = json.loads(files[0]["dev"].read_text(encoding="utf-8"))
     fields = ("guid", "premise", "hypothesis", "gold_label")
     assert [(e.id, e.text, e.pair, e.label) for e in examples] == [tuple(r[f] for f in fields) for r in records]
     assert Counter(e.label for e in examples) == dict.fromkeys(("entailment", "neutral", "contradiction"), 1000)
     records = json.loads(files[1]["dev"].read_text(encoding="utf-8"))
-    assert [(e.id, e.text, e.pair, e.label) for e in read(similarity, files[1]["dev"], "dev", labelled=True)] == [
-        (r["guid"], r["sentence1"], r["sentence2"], r["labels"]["label"]) for r in records
-    ]
+    assert [
+        (e.id, e.text, e.pair, e.label) for e in read_examples(similarity, files[1]["dev"], "dev", labelled=True)
+    ] == [(r["guid"], r["sentence1"], r["sentence2"], r["labels"]["label"]) for r in records]
 
 
 def test_test_files_without_labels_are_said(golden):
     for name in ("sst2", "mrpc", "stsb", "qnli"):
         task = official_task(name)
         with pytest.raises(DataError, match="no column") as caught:
-            read(task, task.files(golden / "glue/data")["test"], "test", labelled=True)
+            read_examples(task, task.files(golden / "glue/data")["test"], "test", labelled=True)
         assert "a file without labels" in caught.value.hint
 
 
@@ -143,5 +141,7 @@ def test_ax_is_predicted_with_the_labels_of_mnli(golden):
     mnli, ax = official_task("mnli"), official_task("ax")
     diagnostic = mnli.files(golden / "glue/data")["diagnostic"]
     assert ax.files(golden / "glue/data") == {"test": diagnostic}
-    assert read(mnli, diagnostic, "diagnostic", labelled=False) == read(ax, diagnostic, "test", labelled=False)
+    assert read_examples(mnli, diagnostic, "diagnostic", labelled=False) == read_examples(
+        ax, diagnostic, "test", labelled=False
+    )
     assert ax.labels == mnli.labels

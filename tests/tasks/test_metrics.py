@@ -106,7 +106,7 @@ def test_absent_class_and_single_class() -> None:
 
 
 def test_label_sets() -> None:
-    scores = label_scores([[1, 0, 0], [1, 1, 0], [0, 0, 0]], [[1, 0, 0], [0, 1, 0], [0, 1, 0]])
+    scores = label_scores(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0]]))
     # label 0: 1 of 2 found; label 1: 1 found, 1 invented; label 2: nowhere, so 0
     assert scores == pytest.approx({"f1_micro": 4 / 6, "f1_macro": (2 / 3 + 2 / 3 + 0) / 3, "subset_accuracy": 1 / 3})
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.engines import making
 from albertkit.engines.fused import lacking
@@ -19,7 +18,7 @@ from albertkit.tasks.loading import load_task_model
 from albertkit.tasks.prediction import run_model
 from albertkit.tasks.settings import FinetuneSettings
 
-from .conftest import WORDS, read_records
+from .conftest import WORDS, read_examples, read_records
 
 
 def predicted(model: Path, table: Path, out: Path, precision: str) -> list[dict]:
@@ -29,7 +28,7 @@ def predicted(model: Path, table: Path, out: Path, precision: str) -> list[dict]
 
 def test_fp32_is_the_model_itself(untrained, table, tmp_path):
     task, classifier, tokenizer = load_task_model(untrained)
-    examples = list(task.examples(table / "dev.tsv", split="test", labelled=False, bad_rows=BadRows()))
+    examples = read_examples(task, table / "dev.tsv", "test", labelled=False)
     features = task.features(examples, tokenizer, labelled=False)
     expected = task.predictions(examples, features, run_model(classifier, task, features, 8192))
     found = predicted(untrained, table, tmp_path, "fp32")

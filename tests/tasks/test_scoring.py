@@ -16,6 +16,8 @@ from albertkit.tasks.scoring import score_file
 from albertkit.tasks.tagging import tagging_task
 from albertkit.tasks.texts.classes import official_task
 
+from .conftest import read_examples
+
 THEIR_NAMES = {
     "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",
     "precision_label_1": "precision", "recall_label_1": "recall", "mean_of_accuracy_and_f1": "accuracy_and_f1",
@@ -158,7 +160,7 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data: Path, tmp_p
     from seqeval.metrics import classification_report, f1_score, precision_score
 
     gold = data / "ner" / "wnut17" / "emerging.dev.conll"
-    examples = list(tagging_task("wnut17").examples(gold, split="dev", labelled=True, bad_rows=BadRows()))
+    examples = read_examples(tagging_task("wnut17"), gold)
     draw = random.Random(0)
     kinds = sorted({tag for example in examples for tag in example.tags})
     tags = [[draw.choice(kinds) if draw.random() < 0.05 else tag for tag in example.tags] for example in examples]

@@ -17,6 +17,7 @@ from seqeval.scheme import IOB2
 from sklearn.metrics import f1_score
 
 from albertkit.config import AlbertConfig
+from albertkit.data import IGNORED
 from albertkit.data.bad_rows import BadRows
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForTokenClassification
@@ -26,6 +27,8 @@ from albertkit.tasks.tagging.features import find_places, spread, windows
 from albertkit.tasks.tagging.sentences import Layout, TaggedExample, read_tagged
 from albertkit.tasks.tagging.task import LABELS, klue_scores
 from albertkit.tokenizer import AlbertTokenizer
+
+from .conftest import read_examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
@@ -60,9 +63,9 @@ def test_every_word_has_one_place_or_follows(tokenizer: AlbertTokenizer, words: 
     text = (" " if spaces else "").join(words)
     _, spans = tokenizer.encode_with_offsets(text)
     places = find_places(words, spaces, spans)
-    assert len(set(places.words.tolist())) == len(places.words) == len(set(places.pieces.tolist()))
+    assert len(set(places.words.tolist())) == len(places.words) == len(set(places.tokens.tolist()))
     assert (np.diff(places.words) > 0).all()
-    assert (np.diff(places.pieces) > 0).all()
+    assert (np.diff(places.tokens) > 0).all()
     starts = np.cumsum([0, *(len(word) + spaces for word in words)])
     for piece, word, end in zip(*(column.tolist() for column in places), strict=True):
         (first, last), begin = spans[piece], starts[word]
@@ -90,7 +93,7 @@ def test_words_without_a_piece_of_their_own() -> None:
     # 한국 은 one piece each; a space within an entity and one after it; a zero-width space that the piece after it covers
     words = list("한국 은행\u200b총 재")
     places = find_places(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
-    assert places.pieces.tolist() == [0, 1, 2, 3]
+    assert places.tokens.tolist() == [0, 1, 2, 3]
     assert [words[word] for word in places.words] == ["한", "은", "총", "재"]
     assert places.ends.tolist() == [2, 5, 7, 9]
     tags, probabilities = spread(
@@ -299,17 +302,21 @@ def test_written_predictions_are_read_again(tmp_path: Path) -> None:
     assert [json.loads(line) for line in written[0].read_text(encoding="utf-8").splitlines()] == records
 
 
-def test_perfect_pieces_of_real_data(data: Path, tokenizer: AlbertTokenizer, korean: AlbertTokenizer) -> None:
-    """No word of WNUT shares a piece; of KLUE's characters a model with this vocabulary cannot tag 4 % of the entities."""
+def test_a_perfect_model_on_real_data(data: Path, tokenizer: AlbertTokenizer, korean: AlbertTokenizer) -> None:
+    """No word of WNUT shares a token; of KLUE's characters a model with this vocabulary cannot tag 4 % of the entities."""
     wnut, klue = ("wnut17", "ner/wnut17", tokenizer, 0.0, 1.0), ("klue-ner", "korean/klue", korean, 0.3965, 0.9535)
     for name, folder, of_language, shares, f1 in (wnut, klue):
         task = tagging_task(name, length=64)
         file = task.files(data / folder)["dev"]
-        examples = list(task.examples(file, split="dev", labelled=True, bad_rows=BadRows()))[:1000]
+        examples = read_examples(task, file)[:1000]
         task = task.fitted(examples)
-        ceiling = task.ceiling(examples, task.features(examples, of_language, labelled=True))
-        assert ceiling["words_without_piece"] == pytest.approx(shares, abs=0.02)
-        assert ceiling["f1"] == pytest.approx(f1, abs=0.02 * (f1 < 1))
+        features = task.features(examples, of_language, labelled=True)
+        labels = np.split(features.per_token["labels"], features.offsets[1:-1])
+        outputs = [(row[row != IGNORED], np.ones((row != IGNORED).sum())) for row in labels]
+        tagged, words = sum(len(row) for row, _ in outputs), sum(len(example.words) for example in examples)
+        assert 1 - tagged / words == pytest.approx(shares, abs=0.02)
+        scores = task.score(examples, task.predictions(examples, features, outputs))
+        assert scores["f1"] == pytest.approx(f1, abs=0.02 * (f1 < 1))
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -339,7 +346,7 @@ def test_what_features_refuse(tokenizer: AlbertTokenizer) -> None:
         lambda rows: task.features(rows, tokenizer, labelled=True),
         lambda rows: task.score(rows, [{"tags": ["O"]}]),
     ):
-        with pytest.raises(DataError, match=r"\[bad-label\].*1 of 1 sentences have no tags"):
+        with pytest.raises(DataError, match=r"\[bad-label\].*1 of 1 examples have no tags"):
             use([TaggedExample("3", ("a",))])
     with pytest.raises(ConfigError, match="no room"):
         task.with_changes(length=2).features([], tokenizer, labelled=True)
@@ -348,7 +355,7 @@ def test_what_features_refuse(tokenizer: AlbertTokenizer) -> None:
 def test_files(tmp_path: Path, data: Path) -> None:
     assert set(tagging_task("wnut17").files(data / "ner/wnut17")) == {"train", "dev", "test"}
     assert set(tagging_task("klue-ner").files(data / "korean/klue")) == {"dev"}
-    with pytest.raises(DataError, match="no file of ner: it holds nothing"):
+    with pytest.raises(DataError, match="no file of ner; it holds nothing"):
         tagging_task("ner").files(tmp_path)
     (tmp_path / "train.conll.gz").touch()
     assert tagging_task("ner").files(tmp_path) == {"train": tmp_path / "train.conll.gz"}

@@ -22,7 +22,7 @@ COMMANDS = (
     Command(
         "finetune",
         "albertkit.tasks.options:FinetuneCommandOptions",
-        "albertkit.tasks.checking:run_finetune",
+        "albertkit.tasks.finetune:run_finetune",
     ),
     Command(
         "predict",
@@ -31,7 +31,7 @@ COMMANDS = (
         show="albertkit.inference.showing:show",
     ),
     Command("serve", "albertkit.serve.options:ServeOptions", "albertkit.serve.server:serve", json=False),
-    Command("early-exit", "albertkit.tasks.options:EarlyExitOptions", "albertkit.tasks.early_exit_curve:exit_curve"),
+    Command("early-exit", "albertkit.tasks.options:EarlyExitOptions", "albertkit.tasks.early_exit:exit_curve"),
     Command(
         "compare-precision",
         "albertkit.inference.options:ComparePrecisionOptions",

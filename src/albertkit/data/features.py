@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from albertkit.errors import ConfigError
+
 if TYPE_CHECKING:  # a command that scores a file of predictions needs no torch
     import torch
     from torch import Tensor
 
     from albertkit.data.packing import PackedBatch
+
+
+def room_of(length: int, special_tokens: int) -> int:
+    """Return how many tokens of text a sequence has room for."""
+    if length <= special_tokens:
+        raise ConfigError("bad-value", f"length {length} has no room for a token", "use --length 64 or more")
+    return length - special_tokens
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -70,38 +70,46 @@ class Layout:
     similar_from: float | None = None
 
 
+def split_files(data: Path, find: Callable[[Path], dict[str, Path]], wanted: str, hint: str) -> dict[str, Path]:
+    """Return the files of a folder by split, those that `find` finds there; one file is "train"."""
+    if data.is_file():
+        return {"train": data}
+    if not data.is_dir():
+        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
+    if found := find(data):
+        return found
+    there = sorted(os.listdir(data))
+    listed = f"{', '.join(there[:10]) or 'nothing'}{' …' * (len(there) > 10)}"
+    raise DataError("missing-file", f"`{data}` has {wanted}; it holds {listed}", hint)
+
+
 def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "") -> dict[str, Path]:
     """Return the files of a folder by split: the first of each split's names that is there and is no other split's.
 
     `data` is the folder, one above it that holds it under the name `folder`, or one file, which is then "train".
     """
-    if data.is_file():
-        return {"train": data}
-    if not data.is_dir():
-        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
+
+    def find(data: Path) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for split, names in files.items():
+            for name in names:
+                parent, _, stem = name.rpartition("/")
+                paths = _tables(Path(os.path.normpath(data / parent)))[stem]
+                if len(paths) > 1:
+                    listed = " and ".join(f"`{path.name}`" for path in paths)
+                    raise DataError(
+                        "ambiguous", f"`{data}` has {listed} for {split}", "keep one, or name the file itself"
+                    )
+                if paths and paths[0] not in found.values():
+                    found[split] = paths[0]
+                    break
+        return found
+
     if folder and (data / folder).is_dir():
         data = data / folder
-    found: dict[str, Path] = {}
-    for split, names in files.items():
-        for name in names:
-            parent, _, stem = name.rpartition("/")
-            paths = _tables(Path(os.path.normpath(data / parent)))[stem]
-            if len(paths) > 1:
-                listed = " and ".join(f"`{path.name}`" for path in paths)
-                raise DataError("ambiguous", f"`{data}` has {listed} for {split}", "keep one, or name the file itself")
-            if paths and paths[0] not in found.values():
-                found[split] = paths[0]
-                break
-    if not found:
-        there = sorted(os.listdir(data))
-        looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
-        raise DataError(
-            "missing-file",
-            f"`{data}` has none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
-            f"; it holds {', '.join(there[:10]) or 'nothing'}{' …' * (len(there) > 10)}",
-            "name the folder that holds them, or the file itself",
-        )
-    return found
+    looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
+    wanted = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
+    return split_files(data, find, wanted, "name the folder that holds them, or the file itself")
 
 
 def _tables(folder: Path) -> dict[str, list[Path]]:

@@ -101,7 +101,7 @@ def pair_task(kind: str, columns: Columns) -> Task:
             "name them all, for example --text sentence1 --pair sentence2 --label score; of a file without a header also all "
             "its columns: --columns a,b,c",
         )
-    return table_task(TABLES[kind], kind, **columns.settings())  # type: ignore[arg-type]
+    return table_task(TABLES[kind], kind, columns)
 
 
 _SAMPLE = 10_000  # values of a column, taken from all over it

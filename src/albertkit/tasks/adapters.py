@@ -6,7 +6,6 @@ H hidden, I feed-forward, r the rank of an adapter.
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from torch import nn
 
@@ -29,39 +28,30 @@ def freeze_encoder(model: PretrainedAlbert) -> None:
     model.encoder_model.encoder.requires_grad_(False)
 
 
-@dataclass(frozen=True, eq=False)
-class LoraModel:
-    """A model with adapters in it.
+def merge_lora(model: PretrainedAlbert) -> PretrainedAlbert:
+    """Return a plain copy in evaluation mode, the adapters added to the weights: to be saved, and faster to predict with."""
+    from peft.tuners.lora import LoraLayer
 
-    Attributes:
-        model: The model that was given, with adapters in its encoder. Its methods are the same; of its parameters only the
-            adapters', the head's and the pooler's require a gradient, so the training loop trains and saves only these. To
-            resume, load the original weights and add adapters of the same rank first.
-    """
-
-    model: PretrainedAlbert
-
-    def merged(self) -> PretrainedAlbert:
-        """A plain copy in evaluation mode, the adapters added to the weights: to be saved, and faster to predict with."""
-        from peft.tuners.lora import LoraLayer
-
-        merged = copy.deepcopy(self.model)
-        for parent in list(merged.modules()):
-            for name, layer in parent._modules.items():
-                if isinstance(layer, LoraLayer):
-                    if not layer.merged:  # one that groups share is met in each
-                        layer.merge()
-                    setattr(parent, name, layer.get_base_layer())
-        vars(merged).pop("peft_config", None)
-        return merged.requires_grad_(True).eval()
+    merged = copy.deepcopy(model)
+    for parent in list(merged.modules()):
+        for name, layer in parent._modules.items():
+            if isinstance(layer, LoraLayer):
+                if not layer.merged:  # one that groups share is met in each
+                    layer.merge()
+                setattr(parent, name, layer.get_base_layer())
+    vars(merged).pop("peft_config", None)
+    return merged.requires_grad_(True).eval()
 
 
-def add_lora(model: PretrainedAlbert, rank: int = 8) -> LoraModel:
+def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
     """Put adapters into every linear layer of the encoder's block and freeze all else but the head and the pooler.
 
-    A layer W becomes W + BA with A [r, in] and B [out, r]; B starts at 0, so the model starts as it was. ALBERT's passes share
-    their block, so they share its adapters: one set of r·(8H + 2(H + I)) parameters, for base 110,592 at rank 8, serves all
-    12 passes, where BERT-base would have 12 sets, 1,327,104. A correction of one pass alone cannot be learned. As in the
+    The model is changed and returned. The training loop trains and saves only what requires a gradient: to resume, load the
+    original weights and add adapters of the same rank first.
+
+    A layer W becomes W + BA with A [r, in] and B [out, r]; B starts at 0, so the model starts as it was. ALBERT's layers are
+    one, applied 12 times, and so are its adapters: one set of r·(8H + 2(H + I)) parameters, for base 110,592 at rank 8, where
+    BERT-base would have 12 sets, 1,327,104. A correction of one layer alone cannot be learned. As in the
     paper's experiments on GLUE the update is not scaled (alpha = rank); its learning rates are about ten times as large as
     those of full fine-tuning.
 
@@ -84,12 +74,12 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> LoraModel:
     freeze_encoder(model)
     for parameter in trained:
         parameter.requires_grad_(True)
-    return LoraModel(model)
+    return model
 
 
 @contextmanager
 def _same_places(model: nn.Module) -> Iterator[None]:
-    """Modules that stand in several places (`parameter_sharing` ffn) still do, when one of them is exchanged inside."""
+    """Keep modules that stand in several places (`parameter_sharing` ffn) there, when one of them is exchanged inside."""
     places: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
     for parent in model.modules():
         for name, child in parent._modules.items():

@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from albertkit.frame.card import Card, code, hub_fields, settings_sections, versions
 from albertkit.frame.rendering import cell
 from albertkit.frame.section import Text
+from albertkit.tasks.data import TaskData
 from albertkit.training.results import score_table
 
 # Kind of task: what the hub calls it.
@@ -17,56 +17,32 @@ PIPELINES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Finetuned:
-    """Facts of a fine-tuned model, for its card.
-
-    Attributes:
-        kind: Kind of the task.
-        task: Its name.
-        model_class: The class that loads the model.
-        parameters: Of the model, head included.
-        start: The checkpoint that was fine-tuned.
-        train: Number of training examples.
-        dev: Number of dev examples.
-    """
-
-    kind: str
-    task: str
-    model_class: str
-    parameters: int
-    start: str
-    train: int
-    dev: int
-
-
 def task_card(
-    name: str, model: Finetuned, scores: Mapping[str, float], intervals: Mapping[str, Any], settings: Mapping[str, Any]
+    name: str,
+    data: TaskData,
+    start: str,
+    parameters: int,
+    scores: Mapping[str, float],
+    intervals: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> Card:
-    """Return the card of a fine-tuned model.
-
-    Args:
-        name: Heading, and the folder in the example.
-        model: What was fine-tuned.
-        scores: On dev.
-        intervals: Score to low and high, 95 %, bootstrap.
-        settings: Of the run.
-    """
+    """Return the card of a model fine-tuned from `start`; `name` is its heading, and the folder in the example."""
+    model_class = data.task.model_class.__name__
     transformers = ", and so does the class of that name in transformers"
-    if model.model_class == "AlbertForBeamQuestionAnswering":
+    if model_class == "AlbertForBeamQuestionAnswering":
         transformers = "; transformers has no class for this head"
     loading = (
         "`task.json` says how inputs are read and what the outputs mean. In Python, albertkit's "
-        f"`{model.model_class}.from_pretrained` loads the model{transformers}."
+        f"`{model_class}.from_pretrained` loads the model{transformers}."
     )
     sections = [
         Text(
-            f"An ALBERT model, fine-tuned with albertkit on the task `{model.task}` from `{cell(model.start)}`: "
-            f"{model.train:,} training examples, {model.parameters:,} parameters.",
+            f"An ALBERT model, fine-tuned with albertkit on the task `{data.task.name}` from `{cell(start)}`: "
+            f"{len(data.train):,} training examples, {parameters:,} parameters.",
             form="markdown",
         ),
         Text(
-            f"On {model.dev:,} dev examples, which also chose the best of the run's models. Intervals are 95%, by bootstrap "
+            f"On {len(data.dev):,} dev examples, which also chose the best of the run's models. Intervals are 95%, by bootstrap "
             "over the examples.",
             "Results",
         ),
@@ -75,4 +51,4 @@ def task_card(
         Text(loading, form="markdown"),
         *settings_sections(settings, versions()),
     ]
-    return Card(name, hub_fields(PIPELINES[model.kind]), sections)
+    return Card(name, hub_fields(PIPELINES[data.task.kind]), sections)

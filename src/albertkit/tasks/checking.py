@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,15 +20,13 @@ from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.given import Data
-from albertkit.errors import ConfigError
+from albertkit.frame.result import Result
+from albertkit.frame.section import Section, Table, Text
 from albertkit.model_folder import local_folder
-from albertkit.tasks.check_report import CheckReport, SplitCheck
-from albertkit.tasks.data import read_given
+from albertkit.tasks.data import configured, read_given
 from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
-from albertkit.tasks.finetune import FinetuneResult, configured, finetune
 from albertkit.tasks.loading import check_length, check_not_swapped
 from albertkit.tasks.metrics.regression import regression_scores
-from albertkit.tasks.options import FinetuneCommandOptions
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
@@ -44,11 +42,72 @@ Key = tuple[str, ...]
 WHOLE = 1 << 20  # a length that cuts nothing
 LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
 MOST_SHOWN = 5  # rows or ids in a finding
-MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1  # of the examples, or pieces
+MUCH_CUT, MUCH_UNKNOWN, MUCH_REPEATED, MUCH_WORDLESS = 0.05, 0.05, 0.25, 0.1  # of the examples, or tokens
 
 MUCH_LONGER = 16  # times the tokens that are read: a whole file in one field, perhaps
 
 _LETTER = re.compile(r"[^\W\d_]")
+BAR_WIDTH = 40
+MOST_LABELS = 30
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """Statistics of one split."""
+
+    examples: int  # how many
+    # count of each label; of entities in tagging, of positions in multiple choice; of a regression lowest, median
+    # and highest
+    labels: dict[str, float]
+    labelled: int  # what the shares of `labels` are of: examples; in tagging entities
+    # length of the longest sequence of an example before anything is cut: median, p90, p99, longest
+    tokens: dict[str, int]
+    # upper bound in tokens, and how many examples are within it and above the bound before
+    histogram: list[tuple[int, int]]
+    cut: int  # examples that lose text
+    windowed: int  # examples that are read in several windows
+    windows: int  # sequences in all
+    unknown: float  # share of the tokens that the tokenizer does not know
+    empty: int  # examples with an empty text
+    wordless: int  # examples whose first text has no letter
+    repeated: int  # examples that an earlier one of the split equals, upper case and white space apart
+    contradictory: int  # examples whose texts occur with different labels
+    in_train: int = 0  # of another split than train: examples that are in train, too
+    nearly_in_train: int = 0  # examples that are in train but for punctuation
+
+
+@dataclass(frozen=True)
+class CheckReport(Result):
+    """Report on the data of a task.
+
+    Attributes:
+        task: Name.
+        length: Tokens that a sequence may have.
+        splits: Of each split.
+        findings: A sentence for each thing that a person should look at.
+        counting: What counting tokens alone reaches on dev, see `counting_baseline`; empty for other kinds of tasks.
+    """
+
+    task: str
+    length: int
+    splits: dict[str, SplitCheck]
+    findings: tuple[str, ...]
+    counting: dict[str, float] = field(default_factory=dict)
+
+    def sections(self) -> list[Section]:
+        """Return the splits, the labels, the lengths of the training examples, what to beat, and the findings."""
+        sections: list[Section] = [
+            Text(f"{self.length} tokens at most", self.task),
+            _split_table(self.splits),
+            _label_table(self.splits),
+            _histogram(self.splits["train"].histogram, self.length),
+        ]
+        if self.counting:
+            reached = ", ".join(f"{name} {value:.3f}" for name, value in self.counting.items() if name != "majority")
+            largest = f" (the largest class: {self.counting['majority']:.3f})" if "majority" in self.counting else ""
+            sections.append(Text(f"to beat: a linear model that counts tokens reaches {reached} on dev{largest}"))
+        sections += [Text(finding, tone="warning") for finding in self.findings]
+        return sections if self.findings else [*sections, Text("nothing odd was found")]
 
 
 def check_task(
@@ -78,17 +137,6 @@ def check_task(
     return replace(report, findings=(*_unusable(bad_rows.found), *report.findings), counting=counting)
 
 
-def run_finetune(options: FinetuneCommandOptions) -> CheckReport | FinetuneResult:
-    """Run `albertkit finetune`: train, or look at the data."""
-    if options.check:
-        return check_task(
-            options.task, options.model, options.data, options.settings, columns=options.columns, dev=options.dev
-        )
-    if options.out is None:
-        raise ConfigError("bad-value", "--out is not given", "name the folder of the run: --out RUN")
-    return finetune(options)
-
-
 def _unusable(found: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if found:
@@ -99,11 +147,7 @@ def _unusable(found: Sequence[BadRow]) -> Iterator[str]:
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> CheckReport:
-    """Look at labelled examples.
-
-    Returns:
-        The report; `report.task_check.print_check` shows it.
-    """
+    """Look at labelled examples by split."""
     features = {
         split: task.features(rows, tokenizer, labelled=task.kind == "answers") for split, rows in examples.items()
     }
@@ -199,20 +243,17 @@ def _overlap(train: Sequence[Key], other: Sequence[Key]) -> dict[str, Any]:
 def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:
     for split, check in splits.items():
         of = f"of {check.examples:,} {split} examples"
-        if check.in_train:
-            yield f"{check.in_train:,} {of} are in train, too: they say nothing about new texts"
-        if check.nearly_in_train:
-            yield f"{check.nearly_in_train:,} {of} are in train but for punctuation"
-        if check.contradictory:
-            yield f"{check.contradictory:,} {of} have texts that occur with different labels"
-        if check.repeated > MUCH_REPEATED * check.examples:
-            yield f"{check.repeated:,} {of} are repetitions: is it the right column?"
-        if check.wordless > MUCH_WORDLESS * check.examples:
-            yield f"{check.wordless:,} {of} have no letter in their text: is it the right column?"
-        if check.empty:
-            yield f"{check.empty:,} {of} have an empty text"
+        noted = [
+            (check.in_train, 0, "are in train, too: they say nothing about new texts"),
+            (check.nearly_in_train, 0, "are in train but for punctuation"),
+            (check.contradictory, 0, "have texts that occur with different labels"),
+            (check.repeated, MUCH_REPEATED * check.examples, "are repetitions: is it the right column?"),
+            (check.wordless, MUCH_WORDLESS * check.examples, "have no letter in their text: is it the right column?"),
+            (check.empty, 0, "have an empty text"),
+        ]
+        yield from (f"{count:,} {of} {what}" for count, least, what in noted if count > least)
         if check.unknown > MUCH_UNKNOWN:
-            yield f"{check.unknown:.1%} of the pieces of {split} are unknown: is the tokenizer of another language?"
+            yield f"{check.unknown:.1%} of the tokens of {split} are unknown: is the tokenizer of another language?"
         if check.cut > MUCH_CUT * check.examples:
             within = {bound: sum(count for upto, count in check.histogram if upto <= bound) for bound in LENGTHS}
             longer = [bound for bound in LENGTHS if bound > length and within[bound] > within.get(length, 0)]
@@ -230,13 +271,9 @@ KINDS = ("classification", "regression")
 def counting_baseline(
     kind: str, train: Sequence[TextExample], dev: Sequence[TextExample], tokenizer: AlbertTokenizer
 ) -> dict[str, float]:
-    """Train a linear model on TF-IDF of tokens, and score it on dev.
+    """Train a linear model on TF-IDF of tokens, and score it on dev; nothing if there is but one class to learn.
 
-    Of pairs it sees both texts, what they share and where they differ.
-
-    Returns:
-        accuracy and majority, the share of the most frequent class of dev; or pearson and spearman. Empty if there is but
-        one class to learn.
+    Of pairs it sees both texts, what they share and where they differ. "majority" is the share of dev's largest class.
     """
     from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -274,3 +311,49 @@ class _Counts:
 
     def _pieces(self, texts: Sequence[str]) -> list[list[int]]:
         return [ids.tolist() for ids in self._tokenizer.encode_batch(texts).texts()]
+
+
+# --- the report as it is shown ----------------------------------------------------------------------------------------
+
+
+def _split_table(splits: dict[str, SplitCheck]) -> Table:
+    """Return a column for each split, so that it fits into 80 characters."""
+    found = splits.values()
+    rows = [["examples", *(split.examples for split in found)]]
+    for key in next(iter(found)).tokens:
+        rows.append([f"tokens, {key}", *(split.tokens[key] for split in found)])
+    for key, name in (("cut", "cut"), ("windowed", "in windows"), ("repeated", "twice in the split")):
+        rows.append([name, *(_share(getattr(split, key), split.examples) for split in found)])
+    rows.append(["unknown tokens", *(f"{split.unknown:.2%}" for split in found)])
+    shared = (None if name == "train" else _share(split.in_train, split.examples) for name, split in splits.items())
+    return Table(["", *splits], [*rows, ["also in train", *shared]])
+
+
+def _label_table(splits: dict[str, SplitCheck]) -> Table:
+    names = list(dict.fromkeys(name for split in splits.values() for name in split.labels))
+    rows = []
+    for label in names[:MOST_LABELS]:
+        cells = []
+        for split in splits.values():
+            value = split.labels.get(label, 0)
+            share = value / max(split.labelled, 1)
+            cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
+        rows.append([label, *cells])
+    more = f"and {len(names) - MOST_LABELS:,} more" if len(names) > MOST_LABELS else ""
+    return Table(["label", *splits], rows, note=more)
+
+
+def _histogram(rows: list[tuple[int, int]], length: int) -> Table:
+    """Return bars of the lengths of the training examples; the bound that the task's length is in is marked."""
+    most, total = max(count for _, count in rows), sum(count for _, count in rows)
+    cells, below = [], 0
+    for bound, count in rows:
+        bar = "█" * round(BAR_WIDTH * count / most) or ("▏" if count else "")
+        mark = f"  ← {length}" if below < length <= bound else ""
+        cells.append([f"{below + 1:,} to {bound:,}", f"{count / total:.1%}", f"{bar}{mark}"])
+        below = bound
+    return Table(["tokens", "share", ""], cells, "tokens of the training examples")
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count:,} ({count / of:.1%})" if count else "0"

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from albertkit.data.features import Features
 from albertkit.data.given import Data, as_files
 from albertkit.errors import DataError
 from albertkit.tasks.answers import QuestionExample
+from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 
 _SHARED = 0.75  # with fewer different first texts than that share of the pairs, whole texts are held out
@@ -24,23 +25,15 @@ _SPLIT_SEED = 0  # which examples are held out does not change with the seed of 
 
 @dataclass(frozen=True)
 class TaskData:
-    """What a fine-tuning reads.
+    """What a fine-tuning reads."""
 
-    Attributes:
-        task: Fitted to the training examples.
-        train: Examples to train on.
-        dev: Examples that choose the best model.
-        calibration: Examples kept from training for a decision such as the threshold for "no answer"; mostly none.
-        notes: A line for each thing that a person should know.
-        dev_file: Name of the dev file, or what the dev examples are a share of.
-    """
-
-    task: Task
-    train: list[Any]
-    dev: list[Any]
+    task: Task  # fitted to the training examples
+    train: list[Any]  # examples to train on
+    dev: list[Any]  # examples that choose the best model
+    # examples kept from training for a decision such as the threshold for "no answer"; mostly none
     calibration: list[Any]
-    notes: list[str]
-    dev_file: str = "dev"
+    notes: list[str]  # a line for each thing that a person should know
+    dev_file: str = "dev"  # name of the dev file, or what the dev examples are a share of
 
 
 def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
@@ -59,7 +52,7 @@ def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
 
 
 def read_split(task: Task, file: Path, split: str, bad_rows: BadRows, labelled: bool = True) -> list[Any]:
-    """All examples of a file."""
+    """Read all examples of a file."""
     before = len(bad_rows.found)
     examples = list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows))
     if examples:
@@ -120,9 +113,22 @@ def read_data(
 
 
 def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, bad_rows: BadRows) -> TaskData:
-    """As `read_data`, of data that may be at an address or in memory; see `as_files`."""
+    """Read data that may be at an address or in memory, see `as_files`, as `read_data` does."""
     with as_files(data) as given, nullcontext() if dev is None else as_files(dev) as dev_file:
         return read_data(task, given, dev_file, held_out, calibrate, bad_rows)
+
+
+def configured(task: Task, settings: FinetuneSettings) -> Task:
+    """Return the task with what the settings name about its sequences; what they leave open stays as it is."""
+    named = {
+        "length": settings.length,
+        "long_texts": settings.long_texts,
+        "stride": settings.stride,
+        "head_kind": settings.qa_head,
+        "threshold_from": settings.threshold_from,
+    }
+    own = {f.name for f in fields(task)}
+    return task.with_changes(**{name: value for name, value in named.items() if name in own and value is not None})
 
 
 def left_out_line(found: Sequence[BadRow]) -> str:
@@ -131,7 +137,7 @@ def left_out_line(found: Sequence[BadRow]) -> str:
 
 
 def fingerprint(features: Features) -> str:
-    """SHA-256 of what the model is trained on: a run is only resumed on the same."""
+    """Return the SHA-256 of what the model is trained on: a run is only resumed on the same."""
     digest = hashlib.sha256()
     arrays = (features.input_ids, features.offsets, *features.per_sequence.values(), *features.per_token.values())
     for array in arrays:
@@ -143,7 +149,7 @@ def _hold_out(train: Sequence[Any], share: float, data: Path) -> tuple[list[Any]
     """Keep a share as dev: of questions whole articles, or whole texts if there is one article; else see `_held_out`.
 
     Pairs whose first text stands in many of them, as a premise of NLI in one of each class, are held out text by text: a
-    model could else find the label as the one that the text was not seen with. Counting pieces was right 12.7 % of the time on a
+    model could else find the label as the one that the text was not seen with. Counting tokens was right 12.7 % of the time on a
     third of KLUE-NLI held out pair by pair.
     """
     count = round(share * len(train))

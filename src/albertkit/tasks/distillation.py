@@ -19,6 +19,7 @@ from albertkit.data.features import LabelledBatch
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,
     AlbertForSequenceClassification,
@@ -33,45 +34,32 @@ from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.loop import LossPart
 
-_TEACHABLE = (
-    AlbertForSequenceClassification,
-    AlbertForTokenClassification,
-    AlbertForMultipleChoice,
-    AlbertForQuestionAnswering,
-)
-
 
 def load_teacher(
     folder: str | Path, student: PretrainedAlbert, tokenizer: AlbertTokenizer, length: int
 ) -> PretrainedAlbert:
     """Return a teacher that reads the student's ids and means the same by each output."""
-    path = local_folder(folder)
+    path, hint = local_folder(folder), "fine-tune a teacher on the same data, from a model with the student's tokenizer"
     try:
         teacher = type(student).from_pretrained(path, strict=True)
     except CheckpointError as error:
         if error.slug != "weights-mismatch":
             raise
-        raise CheckpointError(
-            "wrong-model",
-            f"`{folder}` holds no {type(student).__name__}: it was not fine-tuned on this kind of task",
-            "fine-tune a teacher with `albertkit finetune` on the same data, from a model with the student's tokenizer",
-        ) from None
+        fact = f"`{folder}` holds no {type(student).__name__}: it was not fine-tuned on this kind of task"
+        raise CheckpointError("wrong-model", fact, hint) from None
     own, found = AlbertTokenizer.from_pretrained(path), []
     if own.fingerprint != tokenizer.fingerprint:
         found.append(
-            f"its tokenizer is another: {own.vocab_size:,} pieces, fingerprint {own.fingerprint[:12]}; the student's "
-            f"has {tokenizer.vocab_size:,} pieces, {tokenizer.fingerprint[:12]}"
+            f"its tokenizer is another: {own.vocab_size:,} tokens, fingerprint {own.fingerprint[:12]}; the student's "
+            f"has {tokenizer.vocab_size:,} tokens, {tokenizer.fingerprint[:12]}"
         )
     if teacher.config.max_position_embeddings < length:
         found.append(f"it reads {teacher.config.max_position_embeddings} tokens at most, the task has {length}")
     if isinstance(student, AlbertForSequenceClassification | AlbertForTokenClassification):
         found += _different_outputs(student.config, teacher.config)
     if found:
-        raise CheckpointError(
-            "wrong-model",
-            f"the teacher `{folder}` cannot teach this student: {'; '.join(found)}",
-            "fine-tune a teacher with `albertkit finetune` on the same data, from a model with the student's tokenizer",
-        )
+        fact = f"the teacher `{folder}` cannot teach this student: {'; '.join(found)}"
+        raise CheckpointError("wrong-model", fact, hint)
     teacher.compute_dtype = student.compute_dtype
     return teacher.to(student.device)
 
@@ -91,25 +79,16 @@ def _different_outputs(student: AlbertConfig, teacher: AlbertConfig) -> list[str
 class DistillationLosses(nn.Module):
     """The losses of a student: (1 - weight) of the task's, `weight` of the teacher's, and that of the hidden states.
 
-    What the teacher's loss is depends on the head, with t the temperature:
+    What the teacher's loss is depends on the head, with t the temperature (higher shows more of unlikely classes):
 
     - classes of sequences and of labelled tokens, the choices of an example, the places where an answer starts and ends (the
       mean of both): t² times the Kullback-Leibler divergence of the student's softmax(logits / t) from the teacher's;
     - several labels: t² times the binary cross-entropy with the teacher's sigmoid(logits / t) for targets;
     - numbers: the squared error against the teacher's.
 
-    Give this module to the training loop as the model: its parameters are the student's and, when hidden sizes differ, a
-    projection, which is thus trained and saved with the state but belongs to no model. The teacher is none of its parts.
-
-    Args:
-        student: What is trained.
-        teacher: Of the same class and the same outputs, see `load_teacher`. Put into evaluation mode, without gradients.
-        task: Of both.
-        weight: Share of the teacher's loss, 0 to 1.
-        temperature: t, above 0; higher shows more of what the teacher thinks of unlikely classes.
-        hidden_weight: Weight of the mean squared error between the student's states after each pass and the teacher's at
-            the same share of its depth, over all tokens. 0: none.
-        class_weights: As in `Task.losses`.
+    `hidden_weight` weighs the mean squared error between the student's states after each layer and the teacher's at the same
+    share of its depth, over all tokens. As the loop's model this module has the student's parameters and, where hidden sizes
+    differ, those of a projection, which is saved with the state but belongs to no model. The teacher is none of its parts.
     """
 
     def __init__(
@@ -124,20 +103,22 @@ class DistillationLosses(nn.Module):
         class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        _check(student, weight, temperature, hidden_weight)
+        if isinstance(student, AlbertForBeamQuestionAnswering):
+            fact = f"a teacher cannot teach {type(student).__name__}"
+            raise ConfigError("bad-value", fact, "use the head with start and end logits: --qa-head spans")
         self.student, self.task, self.class_weights = student, task, class_weights
         self.weight, self.temperature, self.hidden_weight = weight, temperature, hidden_weight
         self._teacher = (teacher.eval().requires_grad_(False),)  # a tuple: no part, so `train()` leaves it alone
-        self._num_passes = student.config.num_hidden_layers * student.config.inner_group_num
+        self._num_layers = student.config.num_hidden_layers * student.config.inner_group_num
         widths = student.config.hidden_size, teacher.config.hidden_size
         self.projection: nn.Linear | None = None
         if hidden_weight and widths[0] != widths[1]:
             self.projection = nn.Linear(*widths, bias=False, device=student.device)
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Targets of each loss: the task's; distillation: one for each of the task's; hidden_states: tokens times passes."""
+        """Count the targets: the task's, as many of distillation, and of hidden states tokens times layers."""
         counts = self.task.counts(batch) | {"distillation": self._num_imitated(batch)}
-        return counts | ({"hidden_states": batch.num_tokens * self._num_passes} if self.hidden_weight else {})
+        return counts | ({"hidden_states": batch.num_tokens * self._num_layers} if self.hidden_weight else {})
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the weighted losses of a batch as sums; the student runs once."""
@@ -189,23 +170,23 @@ class DistillationLosses(nn.Module):
     # --- hidden states ------------------------------------------------------------------------------------------------
 
     def _hidden_distance(self, states_of: list[Tensor], teacher_states_of: list[Tensor]) -> Tensor:
-        """Squared distance of each token's states, mean over their width, summed over tokens and passes."""
+        """Return the squared distance of each token's states, mean over their width, summed over tokens and layers."""
         distances = []
         for number, states in enumerate(states_of[1:], start=1):
-            wanted = teacher_states_of[teacher_pass(number, self._num_passes, len(teacher_states_of) - 1)]
+            wanted = teacher_states_of[teacher_layer(number, self._num_layers, len(teacher_states_of) - 1)]
             if self.projection is not None:
                 states = linear(states.dtype, self.projection)(states)
             distances.append(F.mse_loss(_exact(states), _exact(wanted), reduction="sum") / wanted.shape[1])
         return torch.stack(distances).sum()
 
 
-def teacher_pass(number: int, passes: int, teacher_passes: int) -> int:
-    """Return the teacher's pass at the same share of its depth as the student's pass `number`, both counted from 1."""
-    return max(1, (2 * number * teacher_passes + passes) // (2 * passes))
+def teacher_layer(number: int, layers: int, teacher_layeres: int) -> int:
+    """Return the teacher's layer at the same share of its depth as the student's layer `number`, both counted from 1."""
+    return max(1, (2 * number * teacher_layeres + layers) // (2 * layers))
 
 
 def _soft_places(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:
-    """Log-probabilities [T] over the places of each sequence, of logits [N, longest]."""
+    """Return log-probabilities [T] over the places of each sequence, of logits [N, longest]."""
     places = batch.places()
     real = _exact(logits).flatten().index_select(0, places)
     return ragged_log_softmax(real / temperature, places // batch.longest)
@@ -224,17 +205,3 @@ def answered(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
     answered = copy.copy(model)
     answered.packed_logits = lambda batch: logits  # type: ignore[assignment]
     return answered
-
-
-def _check(student: PretrainedAlbert, weight: float, temperature: float, hidden_weight: float) -> None:
-    found = [f"the teacher's weight must be between 0 and 1, it is {weight}"] * (not 0 <= weight <= 1)
-    found += [f"the temperature must be above 0, it is {temperature}"] * (not temperature > 0)
-    found += [f"the weight of hidden states must be at least 0, it is {hidden_weight}"] * (not hidden_weight >= 0)
-    if found:
-        raise ConfigError("bad-value", "; ".join(found), "leave them out for the defaults")
-    if not isinstance(student, _TEACHABLE):
-        raise ConfigError(
-            "bad-value",
-            f"a teacher cannot teach {type(student).__name__}",
-            "use the head with start and end logits: --qa-head spans",
-        )

@@ -1,46 +1,49 @@
-"""Early exits of a classifier: a head after every pass, learned with the model, and when to believe it.
+"""Early exits of a classifier: a head after every layer, learned with the model; when to believe it, and what it gains.
 
-L passes, N sequences, C classes, H hidden. Sources: Zhou et al. 2020, PABEE, section 3 (patience, the weighted loss);
+L layers, N sequences, C classes, H hidden. Sources: Zhou et al. 2020, PABEE, section 3 (patience, the weighted loss);
 Xin et al. 2020, DeeBERT, section 3 (entropy).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import LabelledBatch
+from albertkit.data.given import as_files
+from albertkit.engines import load_engine, on_engine
 from albertkit.engines.early_exit import encode_until
 from albertkit.engines.engine import Engine
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.files import plain_file
+from albertkit.frame.command import takes
+from albertkit.frame.result import Result
+from albertkit.frame.section import Section, Table
 from albertkit.model import AlbertForSequenceClassification
-from albertkit.model.folder import write_tensors
+from albertkit.model.folder import read_tensor_file, write_tensors
+from albertkit.model.matching import match
 from albertkit.model.padded import Trace
+from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.distillation import answered
+from albertkit.tasks.loading import load_task_model, task_folder
+from albertkit.tasks.options import EarlyExitOptions
+from albertkit.tasks.prediction import run_batches
 from albertkit.tasks.task import Task
 from albertkit.training.loop import LossPart
 
 EXITS = "exits.safetensors"  # beside the weights
+_ALL = "all layers"
 
 
 class ExitHeads(nn.Module):
-    """A linear layer after each pass but the last, on the pooler's output there; the last has the model's own head.
-
-    Args:
-        num_layers: L.
-        hidden_size: H.
-        num_labels: C.
-
-    Attributes:
-        weight: [L-1, C, H].
-        bias: [L-1, C].
-    """
+    """Apply a linear layer after each layer but the last, to the pooler's output there; the last has the model's own head."""
 
     def __init__(self, num_layers: int, hidden_size: int, num_labels: int) -> None:
         super().__init__()
@@ -49,12 +52,12 @@ class ExitHeads(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """L."""
+        """Number of layers, the last included."""
         return len(self.bias) + 1
 
-    def forward(self, pooled: Tensor, passes: Tensor) -> Tensor:
-        """Logits [N, C] of pooled states [N, H] after 1 to L-1 passes each, int64 [N]."""
-        heads = passes - 1
+    def forward(self, pooled: Tensor, layers: Tensor) -> Tensor:
+        """Return logits [N, C] of pooled states [N, H] after 1 to L-1 layers each, int64 [N]."""
+        heads = layers - 1
         return (self.weight[heads] @ pooled[:, :, None].float()).squeeze(2) + self.bias[heads]
 
     def save(self, folder: Path) -> None:
@@ -64,35 +67,24 @@ class ExitHeads(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, model: AlbertForSequenceClassification) -> "ExitHeads":
-        """Those beside the weights of a model."""
+        """Load those beside the weights of a model."""
         if not (folder / EXITS).exists():
             raise CheckpointError(
                 "wrong-model", f"the model in `{folder}` was trained without exits", "fine-tune it with --exits"
             )
-        try:
-            tensors = load_file(plain_file(folder / EXITS))
-        except SafetensorError as error:
-            raise CheckpointError("corrupt", f"`{folder / EXITS}`: {error}", "copy it again") from None
         made = cls(num_layers(model), model.config.hidden_size, model.config.num_labels)
-        wanted = {name: tuple(parameter.shape) for name, parameter in made.named_parameters()}
-        found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        if wanted != found:
-            raise CheckpointError(
-                "weights-mismatch",
-                f"`{folder / EXITS}` holds {found}, the model wants {wanted}",
-                "copy the folder again",
-            )
-        made.load_state_dict(tensors)
+        tensors = read_tensor_file(folder / EXITS)
+        made.load_state_dict(match(made, {}, tensors, (), str(folder / EXITS)).tensors)
         return made.eval()
 
 
 def num_layers(model: AlbertForSequenceClassification) -> int:
-    """L."""
+    """Return the number of layers; a model of several groups has no early exits."""
     config = model.config
     if config.num_hidden_groups * config.inner_group_num != 1 or config.num_hidden_layers < 2:
         raise ConfigError(
             "bad-value",
-            f"{config.num_hidden_layers} passes through {config.num_hidden_groups} groups of {config.inner_group_num} layers "
+            f"{config.num_hidden_layers} layers of {config.num_hidden_groups} groups of {config.inner_group_num} "
             "have no early exits",
             "they are for one layer run at least twice",
         )
@@ -100,14 +92,9 @@ def num_layers(model: AlbertForSequenceClassification) -> int:
 
 
 class ExitLosses(nn.Module):
-    """The loss of a classifier with exits: the mean over the passes, the j-th weighing j.
+    """The loss of a classifier with exits: the mean over the layers, the j-th weighing j.
 
-    Give this module to the training loop as the model: its parameters are the model's and the exits'.
-
-    Args:
-        model: The classifier.
-        task: Its task.
-        class_weights: As in `Task.losses`.
+    As the loop's model this module has the model's parameters and the exits'.
     """
 
     def __init__(self, model: Any, task: Task, class_weights: Tensor | None = None) -> None:
@@ -118,7 +105,7 @@ class ExitLosses(nn.Module):
         self.exits = ExitHeads(num_layers(model), model.config.hidden_size, model.config.num_labels).to(model.device)
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Targets of the task's loss."""
+        """Count the targets of the task's loss."""
         return self.task.counts(batch)
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
@@ -138,8 +125,8 @@ class ExitLosses(nn.Module):
 
     def _logits(self, first: Tensor, number: int) -> Tensor:
         pooled = pool(self.model, first)
-        passes = torch.full((len(first),), number, device=first.device)
-        return self.exits(self.model.dropout(pooled), passes)
+        layers = torch.full((len(first),), number, device=first.device)
+        return self.exits(self.model.dropout(pooled), layers)
 
 
 def pool(model: AlbertForSequenceClassification, first: Tensor) -> Tensor:
@@ -151,20 +138,16 @@ def pool(model: AlbertForSequenceClassification, first: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ExitRule:
-    """When to leave.
+    """When to leave."""
 
-    Attributes:
-        by: patience: after `threshold` passes in a row that said the same as the one before; entropy: as soon as the
-            entropy of the probabilities, in shares of its maximum, is below `threshold`.
-        threshold: Passes, or a share.
-    """
-
+    # patience: after `threshold` layers in a row that said the same as the one before; entropy: as soon as the
+    # entropy of the probabilities, in shares of its maximum, is below `threshold`
     by: Literal["patience", "entropy"]
-    threshold: float
+    threshold: float  # layers, or a share
 
     @classmethod
     def parse(cls, text: str) -> "ExitRule":
-        """`patience:3` or `entropy:0.2`."""
+        """Read `patience:3` or `entropy:0.2`."""
         by, _, number = text.partition(":")
         try:
             threshold = float(number)
@@ -181,14 +164,7 @@ class ExitRule:
 
 
 class EarlyExit:
-    """Classifies with as few passes as a rule asks for.
-
-    Args:
-        model: The classifier.
-        exits: Its exits.
-        engine: Of its encoder.
-        rule: When to leave.
-    """
+    """Classify with as few layers as a rule asks for."""
 
     def __init__(
         self, model: AlbertForSequenceClassification, exits: ExitHeads, engine: Engine, rule: ExitRule
@@ -197,18 +173,18 @@ class EarlyExit:
 
     @torch.inference_mode()
     def logits(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
-        """Logits fp32 [N, C], and passes int64 [N], of a batch on the model's device."""
+        """Return logits fp32 [N, C], and layers int64 [N], of a batch on the model's device."""
         count, packed = batch.packed.num_sequences, batch.packed
         said = torch.full((count,), -1)
         agreed = torch.zeros(count, dtype=torch.int64)
         found = torch.empty(count, self.model.config.num_labels)
 
-        def decide(passes: Tensor, numbers: Tensor, first: Tensor) -> Tensor:
-            own = passes < self.exits.num_layers
-            leaving = torch.zeros(len(passes), dtype=torch.bool)
+        def decide(layers: Tensor, numbers: Tensor, first: Tensor) -> Tensor:
+            own = layers < self.exits.num_layers
+            leaving = torch.zeros(len(layers), dtype=torch.bool)
             if not own.any():
                 return leaving
-            logits = self.exits(pool(self.model, first[own]), passes[own].to(first.device)).cpu()
+            logits = self.exits(pool(self.model, first[own]), layers[own].to(first.device)).cpu()
             here = numbers[own]
             found[here] = logits
             if self.rule.by == "entropy":
@@ -227,12 +203,136 @@ class EarlyExit:
 
 
 def entropy_share(logits: Tensor) -> Tensor:
-    """Entropy of softmax(logits [N, C]) as a share of its maximum, log C: [N]."""
+    """Return the entropy of softmax(logits [N, C]) as a share of its maximum, log C: [N]."""
     log_shares = logits.log_softmax(1)
     return -(log_shares.exp() * log_shares).sum(1) / torch.log(torch.tensor(float(logits.shape[1])))
 
 
-def default_rules(passes: int) -> Sequence[ExitRule]:
-    """Rules worth trying on a model of L passes."""
-    patience = [ExitRule("patience", float(n)) for n in range(1, passes - 1)]
+def default_rules(layers: int) -> Sequence[ExitRule]:
+    """Return rules worth trying on a model of L layers."""
+    patience = [ExitRule("patience", float(n)) for n in range(1, layers - 1)]
     return [*patience, *(ExitRule("entropy", share) for share in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7))]
+
+
+# --- measured ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExitPoint:
+    """A rule, or all layers.
+
+    Attributes:
+        rule: As `ExitRule.parse` reads it; "all layers" for none.
+        value: The task's metric.
+        layers: Mean layers of a text.
+        speed: Examples a second, compared with all layers: median of the ratios within rounds.
+        histogram: Texts that exited after each layer, [L].
+    """
+
+    rule: str
+    value: float
+    layers: float
+    speed: float
+    histogram: list[int]
+
+
+@dataclass(frozen=True)
+class ExitCurve(Result):
+    """All rules on one file.
+
+    Attributes:
+        task: Its name.
+        metric: Name of `value`.
+        examples: Texts.
+        precision: Computed in.
+        points: All layers first.
+        best: The fastest rule that loses at most `allowed`; None if there is none.
+        allowed: In the metric's unit.
+    """
+
+    task: str
+    metric: str
+    examples: int
+    precision: str
+    points: list[ExitPoint]
+    best: str | None
+    allowed: float
+
+    def sections(self) -> list[Section]:
+        """Return a table of the rules and which of them is recommended."""
+        full = self.points[0].value
+        rows = [
+            (
+                point.rule,
+                f"{point.value:.4f}",
+                f"{point.value - full:+.4f}",
+                f"{point.layers:.2f}",
+                f"{point.speed:.2f}x",
+                " ".join(map(str, point.histogram)),
+            )
+            for point in self.points
+        ]
+        best = next((number for number, point in enumerate(self.points) if point.rule == self.best), None)
+        if best is None:
+            note = f"every rule loses more than {self.allowed:g}"
+        elif self.points[best].speed <= 1:
+            note = f"no rule that loses at most {self.allowed:g} is faster than all layers: leave early exit off"
+        else:
+            note = f"fastest that loses at most {self.allowed:g}: {self.best}"
+        columns = ("exit at", self.metric, "change", "layers", "speed", "exited after layer 1, 2, …")
+        title = f"{self.task}, {self.examples:,} examples, {self.precision}"
+        return [Table(columns, rows, title, note, best)]
+
+
+@takes(EarlyExitOptions)
+def exit_curve(options: EarlyExitOptions) -> ExitCurve:
+    """Measure accuracy and speed of early exit; see `EarlyExitOptions`.
+
+    Raises:
+        ConfigError: bad-value for fewer than one round. CheckpointError: wrong-model. DataError: what reading raises.
+    """
+    if options.rounds < 1:
+        raise ConfigError("bad-value", f"rounds is {options.rounds}, it must be at least 1", "leave it out for 3")
+    rules = [ExitRule.parse(text) for text in map(str, options.rule)]
+    task, loaded, tokenizer = load_task_model(options.model)
+    with as_files(options.data) as given:
+        examples = read_split(task, *file_of(task, given, options.split), BadRows())
+    exits = ExitHeads.load(task_folder(options.model), loaded)  # type: ignore[arg-type]
+    features = task.features(examples, tokenizer, labelled=False)
+    engine = load_engine(loaded, options.precision)
+    full = on_engine(loaded, engine)
+    whole = loaded.config.num_hidden_layers
+
+    def all_layers(batch: LabelledBatch) -> list[Any]:
+        return [(logits, whole) for logits in task.outputs(full, batch)]
+
+    runs: dict[str, Callable[[Any], list[Any]]] = {_ALL: all_layers}
+    for rule in rules or default_rules(whole):
+        early = EarlyExit(loaded, exits, engine, rule)  # type: ignore[arg-type]
+        runs[str(rule)] = partial(_run_early, early)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    outputs: dict[str, list[Any]] = {}
+    for number in range(options.rounds + 1):  # round 0 warms up
+        for name, run in runs.items():
+            start = perf_counter()
+            outputs[name] = run_batches(run, features, options.batch_tokens, loaded.device)
+            if number:
+                seconds[name].append(perf_counter() - start)
+
+    def point(name: str) -> ExitPoint:
+        logits, layers = zip(*outputs[name], strict=True)
+        value = task.score(examples, task.predictions(examples, features, logits))[task.metric]
+        ratios = [all_of / own for all_of, own in zip(seconds[_ALL], seconds[name], strict=True)]
+        counts = np.bincount(np.array(layers), minlength=whole + 1)[1:]
+        return ExitPoint(name, value, float(np.mean(layers)), median(ratios), counts.tolist())
+
+    points = [point(name) for name in runs]
+    good = [p for p in points[1:] if p.value >= points[0].value - options.allowed]
+    best = max(good, key=lambda point: point.speed, default=None)
+    rule_name = best.rule if best else None
+    return ExitCurve(task.name, task.metric, len(examples), engine.precision, points, rule_name, options.allowed)
+
+
+def _run_early(early: EarlyExit, batch: LabelledBatch) -> list[Any]:
+    logits, layers = early.logits(batch)
+    return list(zip(logits.numpy(), layers.tolist(), strict=True))

@@ -23,7 +23,7 @@ FEW = 5  # examples of a class that it cannot be learned from
 
 
 def texts_of(kind: str, example: Any) -> tuple[str, ...]:
-    """The texts that make an example what it is; the first is what is read, of a multiple choice the others are short."""
+    """Return the texts that make an example what it is; the first is what is read, of a multiple choice the others are short."""
     if kind == "answers":
         return example.question, example.context
     if kind == "choice":
@@ -142,7 +142,7 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
 
 
 def _length_ratio(pairs: Sequence[tuple[str, str]]) -> float:
-    """Logarithm of how many times longer the first texts are than the second."""
+    """Return the logarithm of how many times longer the first texts are than the second."""
     first, second = (1 + sum(map(len, side)) for side in zip(*pairs, strict=True))
     return float(np.log(first / second))
 

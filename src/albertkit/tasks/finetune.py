@@ -21,13 +21,14 @@ from albertkit.frame.section import Facts, Section
 from albertkit.frame.values import plain
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_folder import local_folder
-from albertkit.tasks.adapters import add_lora, freeze_encoder
-from albertkit.tasks.card import Finetuned, task_card
-from albertkit.tasks.data import TaskData, fingerprint, read_given
+from albertkit.tasks.adapters import add_lora, freeze_encoder, merge_lora
+from albertkit.tasks.card import task_card
+from albertkit.tasks.checking import CheckReport, check_task
+from albertkit.tasks.data import TaskData, configured, fingerprint, read_given
 from albertkit.tasks.distillation import DistillationLosses, load_teacher
 from albertkit.tasks.early_exit import ExitLosses
 from albertkit.tasks.loading import TaskModel, check_not_swapped, load_encoder, load_task_model, save_task_model
-from albertkit.tasks.options import FinetuneOptions
+from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
 from albertkit.tasks.prediction import run_model
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -46,17 +47,11 @@ _MOST, _MOST_ERRORS = 20, 50
 
 @dataclass(frozen=True)
 class EvaluatedData:
-    """What a model was scored on.
+    """What a model was scored on."""
 
-    Attributes:
-        file: Name of the file, or what the examples are a part of.
-        examples: How many.
-        step: Of the training, the update after which the model was saved; None outside of one.
-    """
-
-    file: str
-    examples: int
-    step: int | None = None
+    file: str  # name of the file, or what the examples are a part of
+    examples: int  # how many
+    step: int | None = None  # of the training, the update after which the model was saved; None outside of one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +127,17 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         return run.of_seeds(lambda one: _finetune_once(one, examples, options.model))
 
 
+def run_finetune(options: FinetuneCommandOptions) -> CheckReport | FinetuneResult:
+    """Run `albertkit finetune`: train, or look at the data."""
+    if options.check:
+        return check_task(
+            options.task, options.model, options.data, options.settings, columns=options.columns, dev=options.dev
+        )
+    if options.out is None:
+        raise ConfigError("bad-value", "--out is not given", "name the folder of the run: --out RUN")
+    return finetune(options)
+
+
 def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path) -> FinetuneResult:
     """Fine-tune with one seed."""
     config = AlbertConfig.from_pretrained(local_folder(start))
@@ -147,13 +153,14 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     run.place(model)
     evaluator = Evaluator(task, data, tokenizer, settings.batch_tokens, world)
     class_weights = _class_weights(task, data.train, settings, world)
-    lora = add_lora(model, settings.lora) if settings.lora else None
-    if settings.freeze:
+    if settings.lora:
+        add_lora(model, settings.lora)
+    elif settings.freeze:
         freeze_encoder(model)
     teaching = _teaching(model, tokenizer, task, settings, class_weights)
 
     def save(folder: Path) -> None:
-        save_task_model(folder, lora.merged() if lora else model, tokenizer, evaluator.task)
+        save_task_model(folder, merge_lora(model) if settings.lora else model, tokenizer, evaluator.task)
         if isinstance(teaching, ExitLosses):
             teaching.exits.save(folder)
 
@@ -178,17 +185,10 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     def write(best: TaskModel, result: FinetuneResult) -> None:
         best.task.write(run.folder / "dev", evaluator.last, split="dev")
         save_examples(run.folder / "dev", best.task, data.dev, evaluator.last)
-        described = Finetuned(
-            kind=task.kind,
-            task=task.name,
-            model_class=task.model_class.__name__,
-            parameters=best.model.num_parameters(),
-            start=str(start),
-            train=len(data.train),
-            dev=len(data.dev),
-        )
         intervals = result.details.get("intervals", {})
-        task_card(run.name, described, result.scores, intervals, settings.for_card()).write(run.folder / "best")
+        size, settings_of = best.model.num_parameters(), settings.for_card()
+        card = task_card(run.name, data, str(start), size, result.scores, intervals, settings_of)
+        card.write(run.folder / "best")
 
     parameters = f"parameters: {model.num_parameters():,}"
     if settings.lora or settings.freeze:
@@ -218,18 +218,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
 
 
 class Evaluator:
-    """Predicts and scores the dev examples with a model under training.
-
-    Args:
-        task: With what was calibrated so far.
-        data: Dev, and the examples that a decision is calibrated on.
-        tokenizer: The model's.
-        batch_tokens: Computed at once.
-        world: The processes.
-
-    Attributes:
-        last: The last predictions for dev.
-    """
+    """Predict and score the dev examples with a model under training; `task` has what was calibrated so far."""
 
     def __init__(self, task: Task, data: TaskData, tokenizer: AlbertTokenizer, batch_tokens: int, world: World) -> None:
         self.task = task
@@ -260,14 +249,7 @@ class Evaluator:
 
 
 class FinetuningObjective:
-    """The losses of a task, of a student of a teacher, or of a classifier with early exits.
-
-    Args:
-        model: What is trained.
-        task: Its task.
-        class_weights: fp32 [C], what a target of each class counts.
-        teaching: A student's losses, or those of early exits, in place of the task's own.
-    """
+    """Compute the losses of a task, or in their place those of a student or of early exits (`teaching`)."""
 
     def __init__(
         self,
@@ -279,7 +261,7 @@ class FinetuningObjective:
         self.model, self.task, self.class_weights, self.teaching = model, task, class_weights, teaching
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Targets of each loss."""
+        """Count the targets of each loss."""
         return (self.teaching or self.task).counts(batch)
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
@@ -293,7 +275,7 @@ class FinetuningObjective:
         return {name: LossPart(loss.loss_sum, counts[name], loss.correct) for name, loss in losses.items()}
 
     def flops(self, batch: LabelledBatch) -> float:
-        """Floating-point operations of a training step on this batch's real tokens, heads and teacher left out."""
+        """Count the floating-point operations of a training step on this batch's real tokens, heads and teacher left out."""
         squares = sum(n * n for n in batch.packed.lengths)
         return batch.num_tokens * self.model.config.train_flops_per_token(squares / batch.num_tokens, 0.0)
 
@@ -319,19 +301,6 @@ def _teaching(
         hidden_weight=settings.teacher_hidden,
         class_weights=class_weights,
     )
-
-
-def configured(task: Task, settings: FinetuneSettings) -> Task:
-    """Return the task with what the settings name about its sequences; what they leave open stays as it is."""
-    named = {
-        "length": settings.length,
-        "long_texts": settings.long_texts,
-        "stride": settings.stride,
-        "head_kind": settings.qa_head,
-        "threshold_from": settings.threshold_from,
-    }
-    own = {f.name for f in dataclasses.fields(task)}
-    return task.with_changes(**{name: value for name, value in named.items() if name in own and value is not None})
 
 
 def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings, world: World) -> torch.Tensor | None:

@@ -73,12 +73,10 @@ def choice_outputs(model: PretrainedAlbert, batch: LabelledBatch) -> Tensor:
 
 
 def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
-    """Return the cross-entropy of a softmax within groups of any size. Nothing waits for the device: there are at most N groups.
+    """Return the cross-entropy of logits [N] by a softmax within groups of any size.
 
-    Args:
-        logits: [N].
-        groups: int64 [N]; equal numbers stand together and make a group.
-        right: bool [N], one True in each group that has a label.
+    `groups` int64 [N] has equal numbers for a group, together; `right` bool [N] has one True in each group with a label.
+    Nothing waits for the device: there are at most N groups.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     place = torch.arange(len(logits), device=logits.device)

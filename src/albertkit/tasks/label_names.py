@@ -27,10 +27,22 @@ def named_outputs(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
 
 
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """In the order of their indices: sorted, numbers by size."""
+    """Return labels in the order of their indices: sorted, numbers by size."""
     labels = list(labels)
     numbers = all(map(is_number, labels))
     return tuple(sorted(labels, key=(lambda label: (float(label), label)) if numbers else None))
+
+
+def labels_of(examples: Sequence[Any], name: str = "label", missing: Any = None) -> list[Any]:
+    """Return the labels of examples, or what else is called `name`; an example without any is an error."""
+    labels = [getattr(example, name) for example in examples]
+    if without := [example.id for example, label in zip(examples, labels, strict=True) if label == missing]:
+        raise DataError(
+            "bad-label",
+            f"{len(without):,} of {len(examples):,} examples have no {name}, the first is `{without[0]}`",
+            "score on data with labels",
+        )
+    return labels
 
 
 def named_counts(counts: Mapping[str, int]) -> str:
@@ -41,7 +53,7 @@ def named_counts(counts: Mapping[str, int]) -> str:
 
 
 def label_indices(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """int64, the place of each label."""
+    """Return the place of each label, int64."""
     places = {label: place for place, label in enumerate(known)}
     found = np.array([places.get(label, -1) for label in labels], np.int64)
     if (found < 0).any():

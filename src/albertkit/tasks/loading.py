@@ -28,13 +28,10 @@ class TaskModel(NamedTuple):
 
 
 def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[PretrainedAlbert, AlbertTokenizer, list[str]]:
-    """Return a model for a task from any checkpoint: pretrained, fine-tuned on this task or on another.
+    """Return a model for a task from any checkpoint, on the CPU, its tokenizer, and a note for each thing to know.
 
-    The head is kept if the checkpoint has the same one (same class, same labels); otherwise it starts afresh, as the
-    paper does for RTE, MRPC and STS-B after MNLI.
-
-    Returns:
-        The model in evaluation mode on the CPU, the tokenizer, and a line for each thing that a person should know.
+    The head is kept if the checkpoint has the same one (same class, same labels); otherwise it is initialised, as in the
+    paper for RTE, MRPC and STS-B after MNLI.
     """
     path = local_folder(folder)
     before = AlbertConfig.from_pretrained(path)
@@ -124,17 +121,13 @@ def load_task_model(folder: str | Path) -> TaskModel:
 
 def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
     """Refuse a task that was put beside the weights of another model."""
-    if getattr(task, "labels", None) == () and model.config.num_labels > 1:
-        raise CheckpointError(
-            "bad-file",
-            f"the task of `{path}` names no labels, the model has {model.config.num_labels}",
-            "put the task.json back that belongs to these weights",
-        )
-    named = len(getattr(task, "labels", ()) or model.config.id2label)
-    if named != model.config.num_labels or task.length > model.config.max_position_embeddings:
+    config, labels = model.config, getattr(task, "labels", None)
+    named = config.num_labels if labels is None else len(labels)
+    fits = named == config.num_labels or (labels == () and config.num_labels == 1)
+    if not fits or task.length > config.max_position_embeddings:
         raise CheckpointError(
             "bad-file",
             f"the task of `{path}` has {named} labels and {task.length} tokens, "
-            f"the model {model.config.num_labels} labels and {model.config.max_position_embeddings} positions",
+            f"the model {config.num_labels} labels and {config.max_position_embeddings} positions",
             "put the task.json back that belongs to these weights",
         )

@@ -24,55 +24,33 @@ NO_CANDIDATE = 1e6  # null odds of a question without any candidate; Google's va
 
 
 class TextWindow(NamedTuple):
-    """The part of a text that a sequence shows.
+    """The part of a text that a sequence shows."""
 
-    Attributes:
-        first: Place in the sequence of the first token of the text.
-        starts: int32 [P], first character of each of them.
-        ends: int32 [P], one past the last.
-        is_best: bool [P], whether no other window shows more around the token.
-    """
-
-    first: int
-    starts: np.ndarray
-    ends: np.ndarray
-    is_best: np.ndarray
+    first: int  # place in the sequence of the first token of the text
+    starts: np.ndarray  # int32 [P], first character of each of them
+    ends: np.ndarray  # int32 [P], one past the last
+    is_best: np.ndarray  # bool [P], whether no other window shows more around the token
 
 
 class TopPositions(NamedTuple):
-    """The best starts and ends of a sequence, best first.
+    """The best starts and ends of a sequence, best first."""
 
-    Attributes:
-        starts: int32 [K], places in the sequence.
-        start_scores: fp32 [K], logits; log-probabilities of the beam head.
-        ends: int32: [K], which go with every start; of the beam head [K·M], M of each start.
-        end_scores: fp32, of these.
-        null: Score of "no answer": logit of start and of end at the first token, added; of the beam head its own logit.
-    """
-
-    starts: np.ndarray
-    start_scores: np.ndarray
-    ends: np.ndarray
-    end_scores: np.ndarray
+    starts: np.ndarray  # int32 [K], places in the sequence
+    start_scores: np.ndarray  # fp32 [K], logits; log-probabilities of the beam head
+    ends: np.ndarray  # int32: [K], which go with every start; of the beam head [K·M], M of each start
+    end_scores: np.ndarray  # fp32, of these
+    # score of "no answer": logit of start and of end at the first token, added; of the beam head its own logit
     null: float
 
 
 class Candidate(NamedTuple):
-    """One of the best answers.
+    """One of the best answers."""
 
-    Attributes:
-        text: The answer, cut from the text; "" for none.
-        start: Its first character; -1 if there is none.
-        end: One past its last; -1.
-        start_score: Logit or log-probability of the start.
-        end_score: Of the end.
-    """
-
-    text: str
-    start: int
-    end: int
-    start_score: float
-    end_score: float
+    text: str  # the answer, cut from the text; "" for none
+    start: int  # its first character; -1 if there is none
+    end: int  # one past its last; -1
+    start_score: float  # logit or log-probability of the start
+    end_score: float  # of the end
 
     @property
     def score(self) -> float:
@@ -81,14 +59,11 @@ class Candidate(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The answers of a head to a question.
+    """The answers of a head to a question."""
 
-    Attributes:
-        candidates: The best answers, best first; of SQuAD 2 and the span head "no answer", with an empty text, among them.
-        null_odds: How much rather there is no answer, of any sign; None if that is not asked (SQuAD 1.1).
-    """
-
+    # the best answers, best first; of SQuAD 2 and the span head "no answer", with an empty text, among them
     candidates: list[Candidate]
+    # how much rather there is no answer, of any sign; None if that is not asked (SQuAD 1.1)
     null_odds: float | None = None
 
     @property

@@ -17,12 +17,9 @@ from albertkit.training.distributed import World
 def run_model(
     model: PretrainedAlbert, task: Task, features: Features, batch_tokens: int, world: World | None = None
 ) -> list[Any]:
-    """Return what the model says of every sequence.
+    """Return what the model says of every sequence, in the order of the features.
 
     Sequences are sorted by length: those of one length attend together, and a batch of short ones holds many.
-
-    Returns:
-        M outputs, in the order of the features.
     """
     return run_batches(partial(task.outputs, model), features, batch_tokens, model.device, world)
 

@@ -18,17 +18,11 @@ SAME_FILE = "predict the very file that is scored"
 
 
 class Predicted(NamedTuple):
-    """A prediction as the file has it.
+    """A prediction as the file has it."""
 
-    Attributes:
-        id: Of the example; None if the file has no ids.
-        value: A label, a number, or a list in JSON.
-        line: Of the file.
-    """
-
-    id: str | None
-    value: str
-    line: int
+    id: str | None  # of the example; None if the file has no ids
+    value: str  # a label, a number, or a list in JSON
+    line: int  # of the file
 
 
 def read_predictions(
@@ -80,14 +74,23 @@ def join(names: Sequence[str], given: Sequence[Predicted], file: File) -> list[s
     return values
 
 
-def list_of(value: str, file: File) -> list[str]:
-    """Return the names in a JSON list, or with commas between them."""
-    if not value.startswith("["):
-        return [name for part in value.split(",") if (name := part.strip())]
+def label_list(text: str) -> list[str]:
+    """Return the names in a JSON list, or with commas between them; a list that is no JSON is a ValueError."""
+    names = text.split(",")
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            raise ValueError(f"`{text[:40]}` is no list of labels") from None
+    return [name for part in names if (name := str(part).strip())]
+
+
+def list_of(text: str, file: File) -> list[str]:
+    """Return the predicted names in a text."""
     try:
-        return [str(name) for name in json.loads(value)]
-    except ValueError:
-        raise DataError("predictions-mismatch", f"`{file}`: `{value[:40]}` is no list", "write a JSON list") from None
+        return label_list(text)
+    except ValueError as error:
+        raise DataError("predictions-mismatch", f"`{file}`: {error}", "write a JSON list") from None
 
 
 def wrong_label(file: File, strange: Iterable[str], known: Sequence[str]) -> DataError:

@@ -5,27 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of one task.
+    """Settings of one task."""
 
-    Attributes:
-        lr: Peak learning rate of AdamW, with linear warm-up and linear decay to 0.
-        batch_size: Examples an update.
-        dropout: In the encoder ("ALBERT DR"); the classifier's is 0.1 in all.
-        steps: Updates, with as many training examples as the task has.
-        warmup_steps: Of them.
-        length: Longest sequence.
-        examples: Training examples of the official task; with another number, steps and warm-up are in proportion.
-        from_mnli: The paper starts from a checkpoint that was fine-tuned on MNLI.
-    """
-
-    lr: float
-    batch_size: int
-    dropout: float
-    steps: int
-    warmup_steps: int
-    length: int
-    examples: int
-    from_mnli: bool = False
+    lr: float  # peak learning rate of AdamW, with linear warm-up and linear decay to 0
+    batch_size: int  # examples an update
+    dropout: float  # in the encoder ("ALBERT DR"); the classifier's is 0.1 in all
+    steps: int  # updates, with as many training examples as the task has
+    warmup_steps: int  # of them
+    length: int  # longest sequence
+    examples: int  # training examples of the official task; with another number, steps and warm-up are in proportion
+    from_mnli: bool = False  # the paper starts from a checkpoint that was fine-tuned on MNLI
 
 
 # Lan et al. 2020, table 14; run_glue.sh of google-research/albert has the same (its dropout is the checkpoint's own).

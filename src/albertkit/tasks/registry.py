@@ -60,32 +60,29 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     known = name if name in _OWN else plain.get(_ALIASES.get(asked, asked))
     if known is None:
         raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, (*TASKS, *_OWN)))
-    given: dict[str, Any] = (columns or Columns()).settings()
+    columns = columns or Columns()
     if known in TABLES:
-        if "text" not in given:
+        if columns.text is None:
             raise ConfigError(
                 "missing-column",
                 f"`{known}` reads a table, and no column is named for the text",
                 f"name it, for example: albertkit finetune {known} MODEL DATA --text-column sentence --label-column label",
             )
-        return table_task(TABLES[known], known, **given)
+        return table_task(TABLES[known], known, columns)
     if known in OFFICIAL:
-        return official_task(known, **given)
-    if given:
-        raise ConfigError(
-            "conflicting-options",
-            f"`{known}` has a format of its own; there are no columns to name",
-            f"leave out {named_options(given)}",
-        )
-    if known in _OWN:
-        return _OWN[known]
-    if known in ANSWERS:
-        return AnswerTask(name=known, version=ANSWERS[known], head_kind="spans" if known == "squad1" else "beam")
-    return choice_task(known) if known in CHOICE_TASKS else tagging_task(known)
+        return official_task(known, columns)
+    return with_columns(_OWN.get(known) or _task_of_its_own(known), columns)
+
+
+def _task_of_its_own(name: str) -> Task:
+    """Return a task whose files have a format of their own."""
+    if name in ANSWERS:
+        return AnswerTask(name=name, version=ANSWERS[name], head_kind="spans" if name == "squad1" else "beam")
+    return choice_task(name) if name in CHOICE_TASKS else tagging_task(name)
 
 
 def with_columns(task: Task, columns: Columns | None) -> Task:
-    """Return a task of a fine-tuned model that reads a table with other columns; labels, length and all else stay."""
+    """Return a task that reads a table with other columns; labels, length and all else stay."""
     given = (columns or Columns()).settings()
     if not given:
         return task
@@ -95,19 +92,7 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
             f"`{task.name}` has a format of its own; there are no columns to name",
             f"leave out {named_options(given)}",
         )
-    label = given.pop("label", None)
-    changes = {f"{name}_column" if name in ("text", "pair", "id") else name: value for name, value in given.items()}
-    if isinstance(label, str) and task.kind == "multilabel" and "," in label:
-        changes |= {"label_columns": tuple(part.strip() for part in label.split(",")), "label_column": ""}
-    elif label is not None:
-        changes |= {"label_column": label} | ({"label_columns": ()} if task.kind == "multilabel" else {})
-    if not task.text_column and "text_column" not in changes and {"pair_column", "label_column"} & set(changes):
-        raise ConfigError(
-            "bad-value",
-            f"columns of `{task.name}` are named, but not that of the text",
-            "name them all, --text-column first",
-        )
-    return task.with_changes(**changes)
+    return task.with_columns(columns)
 
 
 def task_from_dict(values: dict[str, Any], source: Path) -> Task:

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from albertkit.data.bad_rows import BadRows, Unusable
-from albertkit.data.columns import IDS
+from albertkit.data.bad_rows import BadRows
+from albertkit.data.columns import IDS, Columns
 from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.layouts import Form
 from albertkit.data.tables import Table
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import check_new_folder
@@ -17,20 +18,14 @@ from albertkit.frame.values import plain
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.answers.scoring import score_answers
 from albertkit.tasks.data import read_split
-from albertkit.tasks.label_names import NO_NUMBER, sorted_labels
+from albertkit.tasks.label_names import sorted_labels
 from albertkit.tasks.options import ScoreOptions
-from albertkit.tasks.prediction_files import File, list_of, wrong_label
-from albertkit.tasks.registry import find_task
+from albertkit.tasks.prediction_files import File, wrong_label
+from albertkit.tasks.registry import TABLES, find_task
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
-from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextExample, TextRegression, TextTask
+from albertkit.tasks.texts import TextExample, TextTask, table_task
 from albertkit.training.results import result_sections, save_results
-
-TABLES: dict[str, type[TextTask]] = {
-    "classify": TextClassification,
-    "regress": TextRegression,
-    "multilabel": MultiLabelClassification,
-}
 
 
 class Scores(dict[str, Any]):
@@ -126,10 +121,10 @@ def _score_table(
     if label is None:
         fact = f"no column is named for the label of `{name}`"
         raise ConfigError("missing-column", fact, "name it with --label-column")
-    examples = list(_labelled_rows(name, gold, label, id, bad_rows))
+    task = table_task(TABLES[name], name, Columns())
+    examples = list(_labelled_rows(task, gold, label, id, bad_rows))
     if not examples:
         raise DataError("too-little-data", f"`{gold}` has no row that can be used", "name the labelled file")
-    task = TABLES[name](name=name)
     records = task.read_predictions(file, examples, label=label, ids=(id, *IDS) if id else IDS)
     if name == "regress":
         return _results(task, examples, records)
@@ -142,27 +137,17 @@ def _score_table(
     return _results(task.with_changes(labels=sorted_labels({*own, *predicted})), examples, records, note)
 
 
-def _labelled_rows(name: str, gold: File, label: str, id: str | None, bad_rows: BadRows) -> Iterator[TextExample]:
+def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_rows: BadRows) -> Iterator[TextExample]:
+    form = Form("", label=label)
     with Table(gold, quoted="look", bad_rows=bad_rows) as table:
         ids = [id] if id else [name for name in IDS if name in table.columns and name != label][:1]
         for row in table.rows([label, *ids]):
             try:
-                value = _label(name, row.values[label].strip(), label, gold)
-            except Unusable as error:
+                value = task.read_label(row.values, form)
+            except ValueError as error:
                 table.add_bad_row(row.line, *error.args)
             else:
                 yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
-
-
-def _label(name: str, text: str, column: str, gold: File) -> str | float | tuple[str, ...]:
-    if name == "multilabel":
-        return tuple(list_of(text, gold))
-    if name == "classify":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise Unusable(f"`{column}` is `{text}`, not a number", NO_NUMBER) from None
 
 
 def _several(labels: Any) -> Sequence[str]:

@@ -32,7 +32,7 @@ class FinetuneSettings(EpochSettings):
         teacher: Folder of a larger model, fine-tuned on the same task, to learn from.
         teacher_weight: Share of the loss that is the teacher's.
         teacher_hidden: Weight of the distance to the teacher's hidden states; 0 for none.
-        exits: Train a classifier after every pass, too, so that easy texts can leave early (PABEE's loss).
+        exits: Train a classifier after every layer, too, so that easy texts can leave early (PABEE's loss).
     """
 
     length: int | None = None
@@ -63,63 +63,43 @@ class FinetuneSettings(EpochSettings):
         return found
 
     def resolve(self, task_name: str, config: AlbertConfig, num_examples: int) -> tuple["FinetuneSettings", list[str]]:
-        """Fill in what was left open.
-
-        Args:
-            task_name: For the preset.
-            config: Of the model.
-            num_examples: Training examples.
-
-        Returns:
-            The settings with every default a number, and a line for each that says where it is from.
-        """
+        """Return the settings with every default a number, and a line for each that says where it is from."""
         self.check()
         preset = presets.PAPER.get(task_name)
         source = "the paper's table 14" if preset else "no published setting for this task"
-        changes: dict[str, Any] = {}
-        reasons = []
         batch_size = self.batch_size or (preset.batch_size if preset else presets.OTHER_BATCH_SIZE)
-        if self.batch_size is None:
-            changes["batch_size"] = batch_size
-            reasons.append(f"batch_size: {batch_size} ({source})")
-        if self.steps is not None:
-            steps = self.steps
-        elif self.epochs is not None or preset is None:
-            epochs = self.epochs or presets.OTHER_EPOCHS
-            steps = max(1, math.ceil(epochs * num_examples / batch_size))
-            reasons.append(f"steps: {steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}")
-        else:
+        if preset and self.epochs is None:
             steps = max(1, round(preset.steps * preset.batch_size / batch_size * num_examples / preset.examples))
-            passes = steps * batch_size / num_examples
-            reasons.append(f"steps: {steps:,} = {passes:.1f} epochs of {num_examples:,} at {batch_size} ({source})")
-        changes["steps"], changes["epochs"] = steps, None
-        if self.lr is None and self.freeze:
-            changes["lr"] = presets.HEAD_LR
-            reasons.append(f"lr: {presets.HEAD_LR:g}, only the head learns")
-        elif self.lr is None and self.lora:
-            changes["lr"] = presets.LORA_LR
-            reasons.append(f"lr: {presets.LORA_LR:g}, LoRA's in its paper's table 9")
-        elif self.lr is None:
-            lr = preset.lr if preset else presets.OTHER_LR
-            if config.hidden_size >= presets.LARGE_HIDDEN_SIZE and lr > presets.LARGE_LR:
-                changes["lr"] = presets.LARGE_LR
-                reasons.append(f"lr: {presets.LARGE_LR:g} in place of {lr:g}: models this wide diverge at more")
-            else:
-                changes["lr"] = lr
-                reasons.append(f"lr: {lr:g} ({source})")
-        if self.warmup is None:
-            changes["warmup"] = round(preset.warmup_steps / preset.steps, 4) if preset else presets.OTHER_WARMUP
-            reasons.append(f"warmup: {changes['warmup']:.1%} of the steps ({source})")
-        if self.dropout is None:
-            changes["dropout"] = preset.dropout if preset else config.hidden_dropout_prob
-            own = f"the model's own is {config.hidden_dropout_prob:g}"
-            reasons.append(f"dropout: {changes['dropout']:g} ({f'{source}; {own}' if preset else own})")
-        if self.length is None:
-            wanted = preset.length if preset else 512
-            changes["length"] = min(wanted, config.max_position_embeddings)
-            reasons.append(
-                f"length: {changes['length']} ({source if preset else 'as long as the model reads, at most 512'})"
-            )
+            epochs, from_preset = f"{steps * batch_size / num_examples:.1f}", f" ({source})"
+        else:
+            steps = max(1, math.ceil((self.epochs or presets.OTHER_EPOCHS) * num_examples / batch_size))
+            epochs, from_preset = f"{self.epochs or presets.OTHER_EPOCHS:g}", ""
+        warmup = round(preset.warmup_steps / preset.steps, 4) if preset else presets.OTHER_WARMUP
+        dropout = preset.dropout if preset else config.hidden_dropout_prob
+        own = f"the model's own is {config.hidden_dropout_prob:g}"
+        length = min(preset.length if preset else 512, config.max_position_embeddings)
+        defaults: dict[str, tuple[float, str]] = {
+            "batch_size": (batch_size, f"{batch_size} ({source})"),
+            "steps": (steps, f"{steps:,} = {epochs} epochs of {num_examples:,} at {batch_size}{from_preset}"),
+            "lr": self._rate(preset, config, source),
+            "warmup": (warmup, f"{warmup:.1%} of the steps ({source})"),
+            "dropout": (dropout, f"{dropout:g} ({f'{source}; {own}' if preset else own})"),
+            "length": (length, f"{length} ({source if preset else 'as long as the model reads, at most 512'})"),
+        }
+        missing = {name: default for name, default in defaults.items() if getattr(self, name) is None}
+        changes: dict[str, Any] = {name: value for name, (value, _) in missing.items()}
         if self.eval_every is None:
-            changes["eval_every"] = max(1, math.ceil(steps / 10))
-        return dataclasses.replace(self, **changes), reasons
+            changes["eval_every"] = max(1, math.ceil((self.steps or steps) / 10))
+        reasons = [f"{name}: {reason}" for name, (_, reason) in missing.items()]
+        return dataclasses.replace(self, **changes, epochs=None), reasons
+
+    def _rate(self, preset: presets.Preset | None, config: AlbertConfig, source: str) -> tuple[float, str]:
+        """Return the learning rate where none is set, and where it is from."""
+        if self.freeze:
+            return presets.HEAD_LR, f"{presets.HEAD_LR:g}, only the head learns"
+        if self.lora:
+            return presets.LORA_LR, f"{presets.LORA_LR:g}, LoRA's in its paper's table 9"
+        lr = preset.lr if preset else presets.OTHER_LR
+        if config.hidden_size >= presets.LARGE_HIDDEN_SIZE and lr > presets.LARGE_LR:
+            return presets.LARGE_LR, f"{presets.LARGE_LR:g} in place of {lr:g}: models this wide diverge at more"
+        return lr, f"{lr:g} ({source})"

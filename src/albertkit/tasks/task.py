@@ -59,14 +59,14 @@ class Task(ABC, Generic[AnyExample]):
         """The class to fine-tune."""
 
     def head(self) -> dict[str, Any]:
-        """Configuration fields of the head: num_labels, id2label, label2id, problem_type."""
+        """Return configuration fields of the head: num_labels, id2label, label2id, problem_type."""
         return {}
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def files(self, data: Path) -> dict[str, Path]:
-        """The files of a folder in the task's layout: split ("train", "dev", "test", or such as "dev_mismatched") to path.
+        """Return the files of a folder in the task's layout: split ("train", "dev", "test", or such as "dev_mismatched") to path.
 
         Args:
             data: The folder; or one file, which is then "train".
@@ -84,7 +84,7 @@ class Task(ABC, Generic[AnyExample]):
         """
 
     def fitted(self, train: Sequence[AnyExample]) -> Self:
-        """This task with what only the training examples say, for example the names of the labels."""
+        """Return this task with what only the training examples say, for example the names of the labels."""
         return self
 
     def label_counts(self, examples: Sequence[AnyExample]) -> list[int] | None:
@@ -96,7 +96,7 @@ class Task(ABC, Generic[AnyExample]):
         return list(train), []
 
     def calibrated(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction], source: str) -> Self:
-        """This task with what is decided by looking at predictions, such as the threshold for "no answer".
+        """Return this task with what is decided by looking at predictions, such as the threshold for "no answer".
 
         Args:
             examples: Labelled.
@@ -131,7 +131,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
-        """Targets of each loss of `losses`, known before anything is computed."""
+        """Count the targets of each loss of `losses`, known before anything is computed."""
 
     @abstractmethod
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
@@ -146,7 +146,7 @@ class Task(ABC, Generic[AnyExample]):
     def predictions(
         self, examples: Sequence[AnyExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
-        """One record an example, in their order.
+        """Return a record an example, in their order.
 
         Args:
             examples: E of them.
@@ -159,11 +159,11 @@ class Task(ABC, Generic[AnyExample]):
         """Return the task's metrics. NaN where one is not defined, such as a correlation with constant predictions."""
 
     def details(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """More than one number: per-class table, confusion matrix, bootstrap intervals; plain values for JSON."""
+        """Return more than one number: per-class table, confusion matrix, bootstrap intervals; plain values for JSON."""
         return {}
 
     def collapsed(self, examples: Sequence[AnyExample], predictions: Sequence[Prediction]) -> str | None:
-        """What to say if the model has learned nothing, for example that all predictions are the same; None if it has."""
+        """Return a note if the model has learned nothing, for example that all predictions are the same."""
         return None
 
     @abstractmethod
@@ -191,7 +191,7 @@ class Task(ABC, Generic[AnyExample]):
     # --- files --------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for `task.json`."""
+        """Return plain values for `task.json`."""
         return {"kind": self.kind, **asdict(self)}
 
     @classmethod

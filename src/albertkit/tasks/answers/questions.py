@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from albertkit.data.bad_rows import BadRows, Unusable, counted
 from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, not_json, not_utf8
 from albertkit.errors import DataError
 from albertkit.tokenizer.rules import encodable
@@ -57,36 +58,28 @@ class QuestionExample:
 
 def find_files(data: Path, version: int) -> dict[str, Path]:
     """Return the files with "train", "dev" (or "validation") and "test" in their names, such as `train-v1.1.json.gz`."""
-    if data.is_file():
-        return {"train": data}
-    if not data.is_dir():
-        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
     foreign = _VERSION_SIGNS[3 - version]
-    names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
-    found: dict[str, Path] = {}
-    for split, words in _SPLIT_NAMES.items():
-        fitting = [n for n in names if any(word in n.lower() for word in words) and foreign not in n]
-        if len(fitting) > 1:
-            raise DataError(
-                "missing-file",
-                f"`{data}` has several files for `{split}`: {', '.join(fitting)}",
-                "leave one of them there, or name the file itself",
-            )
-        if fitting:
-            found[split] = data / fitting[0]
-    if not found:
-        raise DataError(
-            "missing-file",
-            f"`{data}` has no file for SQuAD {version}: {', '.join(names[:10]) or 'no .json or .jsonl at all'}",
-            "name the file, or a folder with train-v1.1.json and dev-v1.1.json, or their v2.0 (may be .gz)",
-        )
-    return found
+
+    def find(data: Path) -> dict[str, Path]:
+        names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
+        found: dict[str, Path] = {}
+        for split, words in _SPLIT_NAMES.items():
+            fitting = [n for n in names if any(word in n.lower() for word in words) and foreign not in n]
+            if len(fitting) > 1:
+                fact = f"`{data}` has several files for `{split}`: {', '.join(fitting)}"
+                raise DataError("missing-file", fact, "leave one of them there, or name the file itself")
+            if fitting:
+                found[split] = data / fitting[0]
+        return found
+
+    hint = "name the file, or a folder with train-v1.1.json and dev-v1.1.json, or their v2.0 (may be .gz)"
+    return split_files(data, find, f"no file for SQuAD {version}", hint)
 
 
 def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
     """Read questions in the order of the file.
 
-    The file may be compressed, and in any form that `forms.records` knows. Answers are `[{"text", "answer_start"}]` or
+    The file may be compressed, and in any form that `records` knows. Answers are `[{"text", "answer_start"}]` or
     transformers' `{"text": […], "answer_start": […]}`.
     """
     seen: set[str] = set()
@@ -96,8 +89,8 @@ def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRow
             example = _example(record.content, record.number, version, labelled)
             if example.id in seen:
                 raise Unusable(f"a second question with the id `{example.id}`")
-        except Unusable as bad_row:
-            reason, hint = bad_row.args
+        except Unusable as error:
+            reason, hint = error.args
             hint = not_utf8(str(file)) if reason == NOT_UTF8 else hint
             bad_rows.add(file, record.number, reason, hint, record.where)
             continue
@@ -110,8 +103,8 @@ def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRow
 
 
 def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
-    if isinstance(record, Broken):
-        raise Unusable(record.reason)
+    if isinstance(record, ValueError | RecursionError):
+        raise Unusable(not_json(record))
     if not isinstance(record, dict):
         raise Unusable("this is no question: an object with `question` and `context` is wanted")
     question, context = _text(record, "question"), _text(record, "context")
@@ -183,33 +176,12 @@ def _nearest(context: str, text: str, start: int | None) -> int:
     return before if wanted - before <= after - wanted else after
 
 
-class Broken(NamedTuple):
-    """A text that is no JSON: why, as a line and as a whole file."""
-
-    reason: str
-    whole: str
-
-
 class Record(NamedTuple):
-    """Question as a file has it.
+    """A question as a file has it."""
 
-    Attributes:
-        number: Of the line, or of the question in the file, from 1.
-        content: A dictionary if all is well. What the official form says of a paragraph is part of it.
-        is_line: Whether it is a line of its own.
-    """
-
-    number: int
-    content: Any
-    is_line: bool
-
-    @property
-    def where(self) -> str:
-        """How a person finds it."""
-        if self.is_line:
-            return f"line {self.number:,}"
-        name = self.content.get("id") if isinstance(self.content, dict) else None
-        return f"question {self.number:,}" if name is None else f"question `{name}`"
+    number: int  # of the line, or of the question in the file, from 1
+    where: str  # how an error calls it
+    content: Any  # a dictionary if all is well; the error of a line that is no JSON
 
 
 def records(file: Path) -> Iterator[Record]:
@@ -227,16 +199,15 @@ def records(file: Path) -> Iterator[Record]:
             whole = [first, *lines]
             document = head if len(whole) == 1 else _parsed(b"\n".join(whole))
             # The first line may be the broken one of a file of lines.
-            if not (isinstance(document, Broken) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
-                yield from (
-                    Record(number, item, False) for number, item in enumerate(_of_document(file, document, first), 1)
-                )
+            if not (isinstance(document, Exception) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
+                for number, item in enumerate(_of_document(file, document, first), 1):
+                    name = item.get("id") if isinstance(item, dict) else None
+                    yield Record(number, f"question {number:,}" if name is None else f"question `{name}`", item)
                 return
             lines = iter(whole[1:])
-        yield Record(1, head, True)
-        for number, line in enumerate(lines, 2):
+        for number, line in enumerate(chain([first], lines), 1):
             if line.strip():
-                yield Record(number, _parsed(line), True)
+                yield Record(number, f"line {number:,}", _parsed(line))
 
 
 def _lines(stream: ByteStream) -> Iterator[bytes]:
@@ -253,21 +224,19 @@ def _lines(stream: ByteStream) -> Iterator[bytes]:
 
 
 def _parsed(text: bytes) -> Any:
+    """Return the value of a JSON text, or the error."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Broken(not_json(error), f"not JSON: {error}")
-
-
-def _hint(file: Path, start: bytes, reason: str) -> str:
-    if not start.lstrip().startswith((b"{", b"[")):
-        return "SQuAD is JSON, or JSONL records of question, context and answers"
-    return not_utf8(str(file)) if reason == NOT_UTF8 else "restore it, or fetch it again"
+        return error
 
 
 def _of_document(file: Path, document: Any, start: bytes) -> Iterator[Any]:
-    if isinstance(document, Broken):
-        raise DataError("bad-file", f"`{file}` is {document.whole}", _hint(file, start, document.reason))
+    if isinstance(document, Exception):
+        hint = not_utf8(str(file)) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
+        if not start.lstrip().startswith((b"{", b"[")):
+            hint = "SQuAD is JSON, or JSONL records of question, context and answers"
+        raise DataError("bad-file", f"`{file}` is not JSON: {document}", hint)
     articles = document.get("data") if isinstance(document, dict) else document
     if not isinstance(articles, list):
         raise DataError(

@@ -85,15 +85,11 @@ def collapsed_answers(examples: Sequence[QuestionExample], predictions: Sequence
 
 
 class BestThreshold(NamedTuple):
-    """The best threshold for a score.
+    """The best threshold for a score."""
 
-    Attributes:
-        threshold: Null odds up to which questions are to be answered; below all odds if it is best to answer none.
-        score: The mean score that it reaches, 0 to 1.
-    """
-
+    # null odds up to which questions are to be answered; below all odds if it is best to answer none
     threshold: float
-    score: float
+    score: float  # the mean score that it reaches, 0 to 1
 
 
 def best_threshold(scores: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]) -> BestThreshold:
@@ -119,8 +115,7 @@ def hold_out_articles(
 ) -> tuple[list[QuestionExample], list[QuestionExample]]:
     """Part questions by whole articles: what is chosen on the second part must not have been trained on.
 
-    Returns:
-        The larger and the smaller part, each in order; the smaller is empty if there is one article only.
+    The second, smaller part is empty if there is one article only.
     """
     sizes = Counter(example.article for example in examples)
     articles = list(sizes)
@@ -185,7 +180,7 @@ def score_answers(
 
 
 def _read_answers(file: File) -> dict[str, str]:
-    """Question id to answer: SQuAD's `predictions.json`, or records with `id` and `answer`."""
+    """Read answers by question id: SQuAD's `predictions.json`, or records with `id` and `answer`."""
     content = read_object(file)
     if not isinstance(content, dict) or ("answer" in content and "id" in content):
         return by_id(read_predictions(file, ("answer", "prediction_text", "prediction"), ("id",)), file)

@@ -144,7 +144,7 @@ class AnswerTask(Task[QuestionExample]):
     def predictions(
         self, examples: Sequence[QuestionExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
-        """One record a question.
+        """Return a record a question.
 
         Returns:
             `id`; `answer`, "" for none; `score`, its probability among the n-best (of "no answer" by the beam head: the
@@ -179,7 +179,7 @@ class AnswerTask(Task[QuestionExample]):
         return squad_scores(texts, gold_pairs(examples), official_version(self.version))
 
     def details(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Bootstrap intervals; in version 2 also the threshold, what it was chosen on, and what the best one would reach."""
+        """Return bootstrap intervals; in version 2 also the threshold, where it is from, and what the best one would reach."""
         found = answer_details(examples, predictions, self.version)
         if self.version == 2:
             found |= self._decision()
@@ -190,7 +190,7 @@ class AnswerTask(Task[QuestionExample]):
         return collapsed_answers(examples, predictions)
 
     def shown(self, example: QuestionExample) -> dict[str, Any]:
-        """Context and question, and the right answers."""
+        """Return context and question, and the right answers."""
         answers = dict.fromkeys(answer.text for answer in example.answers)
         return {"texts": [example.context, example.question], "gold": " / ".join(answers) or "no answer"}
 

@@ -1,10 +1,10 @@
-"""Features of questions: windows over the pieces of a text, with where each piece stands in it.
+"""Features of questions: windows over the tokens of a text, with where each token stands in it.
 
 A sequence is `[CLS] question [SEP] window [SEP]`. Source: `convert_examples_to_features` of google-research/albert
-`squad_utils.py`; the pieces' places come from the tokenizer, not from a search for the longest common subsequence, so no
+`squad_utils.py`; the tokens' places come from the tokenizer, not from a search for the longest common subsequence, so no
 question is dropped and every place is exact.
 
-E questions, M windows of T tokens in all, P pieces of a paragraph.
+E questions, M windows of T tokens in all, P tokens of a paragraph.
 """
 
 from __future__ import annotations
@@ -24,21 +24,15 @@ if TYPE_CHECKING:
 
 SPECIAL_TOKENS = 3
 UNHELD = "no window holds the answer"
-SMALLEST_ROOM = 16  # pieces of the text that a window holds at least, however long the question
+SMALLEST_ROOM = 16  # tokens of the text that a window holds at least, however long the question
 
 
 class Paragraph(NamedTuple):
-    """The pieces of a text, and the characters that each stands for.
+    """The tokens of a text, and the characters that each stands for."""
 
-    Attributes:
-        ids: int32 [P].
-        starts: int32 [P], first character.
-        ends: int32 [P], one past the last.
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+    ids: np.ndarray  # int32 [P]
+    starts: np.ndarray  # int32 [P], first character
+    ends: np.ndarray  # int32 [P], one past the last
 
     @classmethod
     def of(cls, text: str, tokenizer: AlbertTokenizer) -> Paragraph:
@@ -48,23 +42,18 @@ class Paragraph(NamedTuple):
         return cls(np.array(ids, np.int32), np.ascontiguousarray(places[:, 0]), np.ascontiguousarray(places[:, 1]))
 
     def pieces_of(self, start: int, end: int) -> tuple[int, int] | None:
-        """First and last piece of the characters `start:end`; None if no piece stands for any of them."""
+        """Return the first and the last token of the characters `start:end`; None if no token stands for any of them."""
         first = int(np.searchsorted(self.ends, start, "right"))
         last = int(np.searchsorted(self.starts, end, "left")) - 1
         return (first, last) if first <= last else None
 
 
 class Window(NamedTuple):
-    """A part of a paragraph.
+    """A part of a paragraph."""
 
-    Attributes:
-        start: Its first piece.
-        stop: One past its last.
-        is_best: bool [stop - start]; whether no other window shows more of what stands around the piece ("max context").
-    """
-
-    start: int
-    stop: int
+    start: int  # its first token
+    stop: int  # one past its last
+    # bool [stop - start]; whether no other window shows more of what stands around the token ("max context")
     is_best: np.ndarray
 
 
@@ -90,7 +79,7 @@ def windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ...]:
 
 
 def question_limit(length: int, max_query_length: int) -> int:
-    """Pieces of a question that are kept: the first, so many that a window has room for some of the text."""
+    """Return how many tokens of a question are kept, the first, so that a window has room for some of the text."""
     return min(max_query_length, length - SPECIAL_TOKENS - SMALLEST_ROOM)
 
 
@@ -103,7 +92,7 @@ def answer_features(
     max_query_length: int,
     labelled: bool,
 ) -> Features:
-    """Windows of all questions. Each text is tokenized once, however many questions there are about it.
+    """Return windows of all questions. Each text is tokenized once, however many questions there are about it.
 
     Returns:
         Features. Per token: `char_starts` and `char_ends`, int32, the characters of the text that the token stands for, -1
@@ -164,19 +153,12 @@ def _answer_pieces(example: QuestionExample, paragraph: Paragraph) -> tuple[int,
 
 
 class Unrecoverable(NamedTuple):
-    """A question whose answer does not come back whole from its labels.
+    """A question whose answer does not come back whole from its labels."""
 
-    Attributes:
-        id: Of the question.
-        answer: What should come back.
-        found: What comes back; "" if nothing.
-        reason: Why.
-    """
-
-    id: str
-    answer: str
-    found: str
-    reason: str
+    id: str  # of the question
+    answer: str  # what should come back
+    found: str  # what comes back; "" if nothing
+    reason: str  # why
 
 
 def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> Iterator[Unrecoverable]:
@@ -206,10 +188,10 @@ def _reason(wanted: str, found: str) -> str:
         return UNHELD
     before, inside, after = found.partition(wanted)
     if not inside:
-        return "a piece stands for other characters"
+        return "a token stands for other characters"
     if before and after:
-        return "starts and ends inside a piece"
-    return "starts inside a piece" if before else "ends inside a piece"
+        return "starts and ends inside a token"
+    return "starts inside a token" if before else "ends inside a token"
 
 
 def count_reasons(found: Sequence[Unrecoverable]) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """A question with choices, however it is written down."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json
 from albertkit.data.tables import Table
 from albertkit.errors import DataError, near_miss
@@ -87,21 +89,14 @@ _LABEL = re.compile("[A-E1-5]")
 
 @dataclass(frozen=True)
 class Form:
-    """The columns of one form in which questions are found.
+    """The columns of one form in which questions are found."""
 
-    Attributes:
-        question: Column of the question.
-        choices: Columns of the choices, in order; one alone holds a list, of texts or of objects with `text` and `label`.
-        labels: Columns that may hold the label.
-        names: Column of a list of the choices' names; "" for none.
-        first: What the numbers of labels begin with.
-    """
-
-    question: str
+    question: str  # column of the question
+    # columns of the choices, in order; one alone holds a list, of texts or of objects with `text` and `label`
     choices: tuple[str, ...]
-    labels: tuple[str, ...]
-    names: str = ""
-    first: int = 0
+    labels: tuple[str, ...]  # columns that may hold the label
+    names: str = ""  # column of a list of the choices' names; "" for none
+    first: int = 0  # what the numbers of labels begin with
 
 
 FORMS = (
@@ -113,8 +108,9 @@ FORMS = (
 
 
 def read_choices(file: Path, *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
-    """The questions of a table: SocialIQA's, ARC's, or one with `question`, `choices` or `choice1`, `choice2`, …, `label`, and
-    perhaps `context` and `id`.
+    """Read the questions of a table.
+
+    It is SocialIQA's, ARC's, or has `question`, `choices` or `choice1`, `choice2`, …, `label`, and perhaps `context` and `id`.
 
     A label is the name of a choice (A, B, …) or its number: from 0; SocialIQA's and ARC's own from 1. A CSV without header
     is question, choices, label. SocialIQA's labels may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
@@ -174,22 +170,15 @@ def _example(name: str, values: dict[str, str], form: Form, label: str | None) -
             names, choices = [str(c["label"]) for c in choices], [c["text"] for c in choices]
     if form.names:
         names = [str(name) for name in _list(values[form.names], form.names)]
-    return checked_example(
-        name,
-        values.get("context", ""),
-        values[form.question],
-        choices,
-        label,
-        first=form.first,
-        names=names,
-    )
+    context, question = values.get("context", ""), values[form.question]
+    return checked_example(name, context, question, choices, label, first=form.first, names=names)
 
 
-def _list(text: str, name: str) -> list[Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
+def _list(value: Any, name: str) -> list[Any]:
+    """Return a list, as it is or as the JSON text that a table holds."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(value)
     if not isinstance(value, list):
         raise ValueError(f"`{name}` is not a list")
     return value
@@ -201,7 +190,6 @@ def _labels_beside(file: Path) -> list[str]:
 
 
 LEVELS = ("middle", "high")  # Google's order
-SPLITS = ("train", "dev", "test")
 _MERGED = "all.txt"
 _LEVEL = re.compile("(middle|high|college)")
 _FIELDS = ("article", "questions", "options", "answers")
@@ -209,22 +197,16 @@ _FIELDS = ("article", "questions", "options", "answers")
 
 def race_files(data: Path) -> dict[str, Path]:
     """Return the folders of the splits."""
-    if data.is_file():
-        return {"train": data}
-    if not data.is_dir():
-        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
-    root = data / "RACE" if (data / "RACE").is_dir() else data
-    found = {split: root / split for split in SPLITS if (root / split).is_dir()}
-    if not found and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
-        found = {"train": data}
-    if not found:
-        there = ", ".join(sorted(path.name for path in data.iterdir())[:8]) or "nothing"
-        raise DataError(
-            "missing-file",
-            f"`{data}` has none of the folders train, dev, test of RACE; it holds {there}",
-            "name the folder that holds them",
-        )
-    return found
+
+    def find(data: Path) -> dict[str, Path]:
+        root = data / "RACE" if (data / "RACE").is_dir() else data
+        found = {split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()}
+        if not found and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
+            return {"train": data}
+        return found
+
+    wanted = "none of the folders train, dev, test of RACE"
+    return split_files(data, find, wanted, "name the folder that holds them")
 
 
 def read_race(path: Path, levels: Sequence[str], *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
@@ -253,11 +235,8 @@ def _passages(path: Path, levels: Sequence[str]) -> list[tuple[Path, str]]:
             )
         found += [(file, folder.name if folder.name in levels else "") for file in names]
     if not found:
-        raise DataError(
-            "too-little-data",
-            f"`{path}` has no passage (*.txt) of {' or '.join(levels)}",
-            "name the folder that holds them",
-        )
+        fact = f"`{path}` has no passage (*.txt) of {' or '.join(levels)}"
+        raise DataError("too-little-data", fact, "name the folder that holds them")
     return found
 
 
@@ -271,16 +250,11 @@ def _questions(
         return
     name = str(passage.get("id") or f"{level or file.parent.name}{file.stem}.txt")
     found = _LEVEL.match(name)
+    part = level or (found[1] if found else "")
     for place, (question, options, answer) in enumerate(rows):
         try:
-            example = checked_example(
-                f"{name}-{place}",
-                passage["article"],
-                question,
-                _listed(options, "options"),
-                answer,
-                level=level or (found[1] if found else ""),
-            )
+            choices = _list(options, "options")
+            example = checked_example(f"{name}-{place}", passage["article"], question, choices, answer, level=part)
         except ValueError as error:
             bad_rows.add(file, number, f"question {place} of {name}: {error}")
         else:
@@ -292,24 +266,17 @@ def _passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any,
     try:
         passage = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(
-            not_json(error), "a passage of RACE is one line, an object of JSON; tables are for `choice`"
-        ) from None
+        hint = "a passage of RACE is one line, an object of JSON; tables are for `choice`"
+        raise ValueError(not_json(error), hint) from None
     if not isinstance(passage, dict):
         raise ValueError("not an object of JSON")
     fields = _FIELDS if labelled else _FIELDS[:3]
     if missing := [field for field in fields if field not in passage]:
         raise ValueError(f"no field `{missing[0]}`")
-    columns = [_listed(passage[field], field) for field in fields[1:]]
+    columns = [_list(passage[field], field) for field in fields[1:]]
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(f"{len(column)} {field}" for field, column in zip(fields[1:], columns, strict=True))
         raise ValueError(f"not as many of each: {counts}")
     if not labelled:
         columns.append([None] * len(columns[0]))
     return passage, list(zip(*columns, strict=True))
-
-
-def _listed(value: Any, name: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"`{name}` is not a list")
-    return value

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.features import Features, LabelledBatch, room_of
 from albertkit.data.layouts import TABLE_FILES, find_files
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError
 from albertkit.files import atomic_file, write_json
 from albertkit.tasks.choices.reading import LEVELS, ChoiceExample, race_files, read_choices, read_race
+from albertkit.tasks.label_names import labels_of
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.prediction_files import Predicted, join, read_object, read_predictions, wrong_label
 from albertkit.tasks.task import Prediction, Task
@@ -131,7 +132,7 @@ class ChoiceTask(Task[ChoiceExample]):
         return records
 
     def score(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """accuracy."""
+        """Return the accuracy."""
         return {"accuracy": float(_right(examples, predictions).mean()) if examples else float("nan")}
 
     def details(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class ChoiceTask(Task[ChoiceExample]):
         return 0.0 if prediction["index"] == example.label else max(prediction["probabilities"].values())
 
     def shown(self, example: ChoiceExample) -> dict[str, Any]:
-        """Context, question and choices, and the right one's name."""
+        """Return context, question and choices, and the right one's name."""
         choices = [f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)]
         texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
         return {"texts": texts, "gold": "" if example.label is None else example.names[example.label]}
@@ -215,13 +216,7 @@ def choice_task(name: str, **settings: Any) -> ChoiceTask:
 
 
 def _labels(examples: Sequence[ChoiceExample]) -> np.ndarray:
-    if missing := [example.id for example in examples if example.label is None]:
-        raise DataError(
-            "bad-label",
-            f"{len(missing):,} of {len(examples):,} examples have no label, the first is `{missing[0]}`",
-            "score on data with labels",
-        )
-    return np.array([example.label for example in examples], np.int64)
+    return np.array(labels_of(examples), np.int64)
 
 
 def _right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> np.ndarray:
@@ -241,9 +236,10 @@ def _accuracies(right: np.ndarray, parts: Mapping[str, np.ndarray]) -> Callable[
 def choice_features(
     examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, length: int, max_qa_length: int, cloze: bool
 ) -> Features:
-    """`[CLS] context [SEP] question choice [SEP]`, as Google has RACE; without context `[CLS] question [SEP] choice [SEP]`.
+    """Return `[CLS] context [SEP] question choice [SEP]`, as Google has RACE.
 
-    The second segment keeps its last `max_qa_length` pieces, the context loses what is too long at its end. A question that
+    Without context it is `[CLS] question [SEP] choice [SEP]`.
+    The second segment keeps its last `max_qa_length` tokens, the context loses what is too long at its end. A question that
     stands alone in the first segment loses it at its start: what is asked stands at the end.
 
     Returns:
@@ -251,9 +247,7 @@ def choice_features(
 
     Source: google-research/albert, `race_utils.py`, `convert_single_example`.
     """
-    room = length - 3
-    if room < 1:
-        raise ConfigError("bad-value", f"length {length} has no room for a piece", "use --length 64 or more")
+    room = room_of(length, 3)
     texts: dict[str, int] = {}  # every text once: a passage of RACE has five questions of four choices
     firsts, seconds, owners = [], [], []
     for number, example in enumerate(examples):

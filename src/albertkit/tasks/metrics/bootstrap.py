@@ -20,7 +20,7 @@ def bootstrap_intervals(
     share: float = 0.95,
     sizes: Mapping[str, int] | None = None,
 ) -> dict[str, tuple[float, float]]:
-    """Intervals of several scores, all from the same samples.
+    """Return intervals of several scores, all from the same samples.
 
     Args:
         scores: The scores of the examples with these numbers, int64 [E], drawn with replacement.

@@ -11,29 +11,22 @@ from typing import Any
 import numpy as np
 
 Labels = Sequence[int] | np.ndarray
+Rows = np.ndarray | slice  # numbers of examples
 
 
 def class_scores(labels: Labels, predictions: Labels, num_classes: int) -> dict[str, float]:
-    """Return the scores of single classes.
-
-    Returns:
-        accuracy, f1, f1_macro, precision, recall, matthews_correlation and accuracy_and_f1, the mean of the two.
-    """
-    return _scores(np.array(confusion(labels, predictions, num_classes)))
+    """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two."""
+    return class_scores_of(labels, predictions, num_classes)(slice(None))
 
 
-def class_scores_of(labels: Labels, predictions: Labels, num_classes: int) -> Callable[[np.ndarray], dict[str, float]]:
-    """`class_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
+def class_scores_of(labels: Labels, predictions: Labels, num_classes: int) -> Callable[[Rows], dict[str, float]]:
+    """Return `class_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     cells = np.asarray(labels) * num_classes + np.asarray(predictions)
     return lambda rows: _scores(np.bincount(cells[rows], minlength=num_classes**2).reshape(num_classes, num_classes))
 
 
 def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Scores of each class.
-
-    Returns:
-        A row a class, in the order of the names: name, precision, recall, f1, support (how many examples have it).
-    """
+    """Return a row a class: name, precision, recall, f1, support (how many examples have it)."""
     counts = np.array(confusion(labels, predictions, len(names)))
     columns = [column.tolist() for column in (*_each_class(counts), counts.sum(1))]
     keys = ("name", "precision", "recall", "f1", "support")
@@ -47,28 +40,31 @@ def confusion(labels: Labels, predictions: Labels, num_classes: int) -> list[lis
     return confusion_matrix(labels, predictions, labels=range(num_classes)).tolist()
 
 
-def label_scores(labels: Sequence[Sequence[int]] | np.ndarray, predictions: Any) -> dict[str, float]:
-    """Return the scores of label sets.
+def label_scores(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Return the scores of label sets, given as 0 or 1, int64 [E, C].
 
-    Args:
-        labels: 0 or 1 [E, C]: which of the C labels each example has.
-        predictions: 0 or 1 [E, C].
-
-    Returns:
-        f1_micro over all decisions, f1_macro over the labels, subset_accuracy: the share of sets that are right as a whole.
+    f1_micro is over all decisions, f1_macro over the labels, subset_accuracy the share of sets that are right as a whole.
     """
-    from sklearn.metrics import accuracy_score, f1_score
+    return label_scores_of(labels, predictions)(slice(None))
 
-    labels, predictions = np.asarray(labels), np.asarray(predictions)
-    return {
-        "f1_micro": float(f1_score(labels, predictions, average="micro", zero_division=0)),
-        "f1_macro": float(f1_score(labels, predictions, average="macro", zero_division=0)),
-        "subset_accuracy": float(accuracy_score(labels, predictions)),
-    }
+
+def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[Rows], dict[str, float]]:
+    """Return `label_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
+    right, either, whole = labels & predictions, labels + predictions, (labels == predictions).all(1)
+
+    def scores(rows: Rows) -> dict[str, float]:
+        both, any_ = right[rows].sum(0), either[rows].sum(0)
+        return {
+            "f1_micro": float(2 * both.sum() / max(any_.sum(), 1)),
+            "f1_macro": float(np.mean(2 * both / np.maximum(any_, 1))),
+            "subset_accuracy": float(whole[rows].mean()),
+        }
+
+    return scores
 
 
 def _each_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Precision, recall and F1 [C] of counts [C, C]."""
+    """Return precision, recall and F1 [C] of counts [C, C]."""
     right, predicted, labelled = counts.diagonal(), counts.sum(0), counts.sum(1)
     return (
         right / np.maximum(predicted, 1),

@@ -32,7 +32,7 @@ def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]
 
 
 def regression_scores_of(labels: Numbers, predictions: Numbers) -> Callable[[np.ndarray], dict[str, float]]:
-    """`regression_scores` as a function of numbers of examples, for `bootstrap_intervals`.
+    """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`.
 
     Ranks of a sample follow from how often each value was drawn, without sorting it: a thousand samples of 10,000 examples
     take 0.5 s, by scipy's functions 7 s.
@@ -54,7 +54,7 @@ def regression_scores_of(labels: Numbers, predictions: Numbers) -> Callable[[np.
 
 
 def _ranks(places: np.ndarray) -> np.ndarray:
-    """Ranks from 1 of values given by their places in sorted order; equal ones share the mean of theirs."""
+    """Return ranks from 1 of values given by their places in sorted order; equal ones share the mean of theirs."""
     counts = np.bincount(places)
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 

@@ -22,13 +22,16 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case without ASCII punctuation, English articles and repeated spaces."""
+    """Return a text in lower case, without ASCII punctuation, English articles and repeated spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def are_korean(golds: Iterable[str]) -> bool:
-    """Whether most answers hold Hangul. KorQuAD counts the characters that an answer shares with the right one; SQuAD counts
-    words, which in Korean carry particles, so that its F1 of the same answers is lower."""
+    """Return whether most answers hold Hangul.
+
+    KorQuAD counts the characters that an answer shares with the right one; SQuAD counts words, which in Korean carry
+    particles, so that its F1 of the same answers is lower.
+    """
     korean = [bool(_HANGUL.search(gold)) for gold in golds]
     return sum(korean) > 0.5 * len(korean)
 
@@ -156,7 +159,7 @@ def _best_threshold(
 
 
 def _average_precision(scores: Scores, odds: Mapping[str, float], answerable: Mapping[str, bool]) -> float:
-    """Area under the curve of precision over recall as questions are answered in the order of their odds, in per cent."""
+    """Return the area under precision over recall as questions are answered in the order of their odds, in per cent."""
     names = sorted((name for name in odds if name in scores), key=odds.__getitem__)
     right = np.cumsum([scores[name] if answerable[name] else 0.0 for name in names])
     ordered = np.array([odds[name] for name in names])

@@ -15,11 +15,7 @@ Tags = Sequence[str]
 
 
 def spans(tags: Tags) -> list[tuple[str, int, int]]:
-    """Return the entities of a sentence.
-
-    Returns:
-        Type, first word, last word; ascending.
-    """
+    """Return the entities of a sentence: type, first word, last word; ascending."""
     found: list[tuple[str, int, int]] = []
     before, open_type, first = "O", "", 0
     for place, tag in enumerate([*tags, "O"]):
@@ -34,7 +30,7 @@ def spans(tags: Tags) -> list[tuple[str, int, int]]:
 
 
 def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
-    """Entities that are right, predicted, and in the gold data: int64 [sentences, 3]."""
+    """Count entities that are right, predicted, and in the gold data: int64 [sentences, 3]."""
     counts = []
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         wanted, had = set(spans(gold_tags)), set(spans(predicted_tags))
@@ -43,22 +39,18 @@ def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
 
 
 def span_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
-    """Return the scores over all entities.
-
-    Returns:
-        precision, recall, f1; 0 where nothing was predicted or nothing is there.
-    """
+    """Return precision, recall and f1 over all entities; 0 where nothing was predicted or nothing is there."""
     return _scores(*span_counts(gold, predicted).sum(0))
 
 
 def span_scores_of(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Callable[[np.ndarray], dict[str, float]]:
-    """`span_scores` as a function of numbers of sentences, for `bootstrap_intervals`."""
+    """Return `span_scores` as a function of numbers of sentences, for `bootstrap_intervals`."""
     counts = span_counts(gold, predicted)
     return lambda rows: _scores(*counts[rows].sum(0))
 
 
 def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str, Any]]:
-    """Scores of each type: name, precision, recall, f1, support (entities in the gold data); sorted by name."""
+    """Return the scores of each type: name, precision, recall, f1, support (entities in the gold data); sorted by name."""
     right, had, wanted = Counter[str](), Counter[str](), Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))

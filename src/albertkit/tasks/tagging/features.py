@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from albertkit.data import IGNORED
-from albertkit.data.features import Features
-from albertkit.errors import ConfigError, DataError
-from albertkit.tasks.label_names import label_indices
+from albertkit.data.features import Features, room_of
+from albertkit.tasks.label_names import label_indices, labels_of
 from albertkit.tasks.tagging.sentences import TaggedExample
 
 if TYPE_CHECKING:
@@ -22,15 +21,13 @@ if TYPE_CHECKING:
 def tagging_features(
     examples: Sequence[TaggedExample], tokenizer: AlbertTokenizer, length: int, labels: Sequence[str] | None
 ) -> Features:
-    """A sequence a sentence, `[CLS] pieces [SEP]`; of a sentence that is too long several windows, as `windows` cuts them.
+    """Return a sequence a sentence, `[CLS] tokens [SEP]`; of a sentence that is too long several windows, as `windows` cuts them.
 
     Returns:
         Features with, per token, int64: `words`, the word that is tagged there, or -1; `ends`, one more than the last word
-        that its pieces reach; `labels`, its tag, or -100. A word is in one window at most, in training, too.
+        that its tokens reach; `labels`, its tag, or -100. A word is in one window at most, in training, too.
     """
-    size = length - 2
-    if size < 1:
-        raise ConfigError("bad-value", f"length {length} has no room for a piece", "use --length 64 or more")
+    size = room_of(length, 2)
     rows: list[tuple[list[int], int]] = []
     owners: list[int] = []
     tagged = [np.zeros((4, 0), np.int64)]  # token, word, end, label
@@ -46,8 +43,8 @@ def tagging_features(
         for window, start in enumerate(starts.tolist()):
             rows.append(([tokenizer.cls_id, *ids[start : start + size], tokenizer.sep_id], length))
             owners.append(number)
-            here = window_of[places.pieces] == window
-            tokens = num_tokens + 1 + places.pieces[here] - start
+            here = window_of[places.tokens] == window
+            tokens = num_tokens + 1 + places.tokens[here] - start
             tagged.append(np.stack([tokens, places.words[here], places.ends[here], label[here]]))
             num_tokens += len(rows[-1][0])
     tokens, *columns = np.concatenate(tagged, axis=1)
@@ -62,30 +59,18 @@ def tagging_features(
 
 def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
     """Return the tags of labelled examples."""
-    if missing := [example.id for example in examples if not example.tags]:
-        raise DataError(
-            "bad-label",
-            f"{len(missing):,} of {len(examples):,} sentences have no tags, the first is `{missing[0]}`",
-            "score on data with tags",
-        )
-    return [example.tags for example in examples]
+    return labels_of(examples, "tags", missing=())
 
 
 _INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
 
 
 class Places(NamedTuple):
-    """The words that have a piece of their own, ascending.
+    """The words that have a token of their own, ascending."""
 
-    Attributes:
-        pieces: int64, where each of these words is tagged.
-        words: int64, their numbers.
-        ends: int64, one more than the last word that a piece of each reaches.
-    """
-
-    pieces: np.ndarray
-    words: np.ndarray
-    ends: np.ndarray
+    tokens: np.ndarray  # int64, where each of these words is tagged
+    words: np.ndarray  # int64, their numbers
+    ends: np.ndarray  # int64, one more than the last word that a token of each reaches
 
 
 def find_places(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, int]]) -> Places:
@@ -95,21 +80,20 @@ def find_places(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, i
     seen = np.flatnonzero([_visible(character) for character in text])
     word_of_seen = np.repeat(np.arange(len(words)), lengths)[seen]
     bounds = np.searchsorted(seen, np.array(spans, np.int64).reshape(-1, 2))
-    pieces = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
-    owners, last = word_of_seen[bounds[pieces, 0]], word_of_seen[bounds[pieces, 1] - 1]
+    tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
+    owners, last = word_of_seen[bounds[tokens, 0]], word_of_seen[bounds[tokens, 1] - 1]
     tagged, first = np.unique(owners, return_index=True)
     ends = np.zeros(len(words), np.int64)
     np.maximum.at(ends, owners, last + 1)
-    return Places(pieces[first], tagged, ends[tagged])
+    return Places(tokens[first], tagged, ends[tagged])
 
 
 def spread(
     num_words: int, words: np.ndarray, ends: np.ndarray, tags: Sequence[str], probabilities: np.ndarray
 ) -> tuple[list[str], list[float]]:
-    """Return the tag of every word from the tags of those that have a piece of their own.
+    """Return tag and probability of every word from those of the words that have a token of their own.
 
-    Returns:
-        W tags and W probabilities; a word that left no piece has the probability of the word before it, 1 at the start.
+    A word that left no token has the probability of the word before it, 1 at the start.
     """
     spread_tags, known = ["O"] * num_words, np.zeros(num_words, bool)
     spread_probabilities = [1.0] * num_words
@@ -127,15 +111,14 @@ def spread(
 
 
 def windows(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a sentence that is too long into windows that overlap by half; each piece is tagged in one of them.
+    """Cut a sentence that is too long into windows that overlap by half; each token is tagged in one of them.
 
-    Returns:
-        Where each of the K windows starts, int64 [K], and the window of each piece, in which the shorter of its two
-        contexts is longest, int64 [P].
+    Return where each of the K windows starts, int64 [K], and the window of each token, int64 [P]: that in which the shorter
+    of its two contexts is longest.
     """
     last = max(num_pieces - size, 0)
     starts = np.append(np.arange(0, last, max(size // 2, 1)), last)
-    # Up to here a piece is nearer to the centre of one window than to that of the next; twice the place, to stay whole.
+    # Up to here a token is nearer to the centre of one window than to that of the next; twice the place, to stay whole.
     middles = starts[:-1] + starts[1:] + size - 1
     return starts, np.searchsorted(middles, 2 * np.arange(num_pieces))
 

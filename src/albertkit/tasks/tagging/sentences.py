@@ -14,6 +14,7 @@ from typing import Any
 
 from albertkit.data.bad_rows import BadRows, Unusable
 from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, has_half_characters, not_json, not_utf8
 from albertkit.data.lines import lines as lines_of
 from albertkit.data.tables import PACKINGS
@@ -70,17 +71,12 @@ class TaggedExample:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a file is laid out.
+    """How a file is laid out."""
 
-    Attributes:
-        characters: A character a line, spaces as lines of their own, as KLUE-NER has it; else a word a line.
-        word_column: Column of the word, from 0; negative: from the end.
-        tag_column: Column of the tag, likewise.
-    """
-
+    # a character a line, spaces as lines of their own, as KLUE-NER has it; else a word a line
     characters: bool = False
-    word_column: int = 0
-    tag_column: int = -1
+    word_column: int = 0  # column of the word, from 0; negative: from the end
+    tag_column: int = -1  # column of the tag, likewise
 
 
 @dataclass
@@ -96,24 +92,18 @@ class _Sentence:
 
 def find_files(data: Path, name: str) -> dict[str, Path]:
     """See `Task.files`."""
-    if data.is_file():
-        return {"train": data}
-    if not data.is_dir():
-        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
-    found = {}
     wanted = FILES.get(name, FILES["ner"])
-    for split, names in wanted.items():
-        paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
-        if path := next(filter(Path.is_file, paths), None):
-            found[split] = path
-    if not found:
-        there = ", ".join(sorted(path.name for path in data.iterdir())[:8]) or "nothing"
-        raise DataError(
-            "missing-file",
-            f"`{data}` has no file of {name}: it holds {there}",
-            f"call the files {', '.join(names[0] for names in wanted.values())}, or name one file",
-        )
-    return found
+
+    def find(data: Path) -> dict[str, Path]:
+        found = {}
+        for split, names in wanted.items():
+            paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
+            if path := next(filter(Path.is_file, paths), None):
+                found[split] = path
+        return found
+
+    hint = f"call the files {', '.join(names[0] for names in wanted.values())}, or name one file"
+    return split_files(data, find, f"no file of {name}", hint)
 
 
 def read_tagged(file: Path, layout: Layout, *, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
@@ -173,8 +163,8 @@ def _columns(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
                 read += 1
             sentence = _Sentence(str(read))
             continue
-        columns = line.split("\t") if "\t" in line else re.split(" +", line.strip(" ")) if line != " " else [line]
-        if _COMMENT.match(line) and not is_tag(columns[-1]):
+        columns = [line] if line == " " else _fields(line)
+        if _is_comment(line, columns):
             if "\t" in line and not sentence.words:
                 sentence.id = columns[0].lstrip("# ")
             continue
@@ -190,6 +180,14 @@ def _columns(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
                 sentence.tags.append(_tag(_column(columns, layout.tag_column)))
         except Unusable as error:
             sentence.bad_row = sentence.bad_row or (number, *error.args)
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+
+
+def _is_comment(line: str, fields: list[str]) -> bool:
+    return _COMMENT.match(line) is not None and not is_tag(fields[-1])
 
 
 def _column(columns: list[str], number: int) -> str:
@@ -309,9 +307,8 @@ def _last_columns(rows: Sequence[tuple[int, str]], examples: Sequence[TaggedExam
     words = [(example.id, word) for example in examples for word in example.words]
     tags: list[str] = []
     for number, line in rows:
-        fields = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-        comment = _COMMENT.match(line) and not is_tag(fields[-1])
-        if not line.strip() or line.startswith("-DOCSTART-") or comment:
+        fields = _fields(line)
+        if not line.strip() or line.startswith("-DOCSTART-") or _is_comment(line, fields):
             continue
         if len(tags) < len(words) and fields[0] != words[len(tags)][1]:
             sentence, word = words[len(tags)]

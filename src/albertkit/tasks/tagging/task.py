@@ -78,7 +78,7 @@ class TaggingTask(Task[TaggedExample]):
         return read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)
 
     def fitted(self, train: Sequence[TaggedExample]) -> Self:
-        """With the tags of the types in the training examples: `O`, then by type `B-` and `I-`, though only one may occur."""
+        """Return this task with its tags: `O`, then `B-` and `I-` of each type in training, though only one may occur."""
         types = sorted({tag[2:] for example in train for tag in example.tags if tag != "O"})
         if not types:
             raise DataError(
@@ -144,7 +144,7 @@ class TaggingTask(Task[TaggedExample]):
         return records
 
     def score(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
+        """Return precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         if self.labels:
             label_indices([tag for tags in gold for tag in tags], self.labels)
@@ -192,19 +192,6 @@ class TaggingTask(Task[TaggedExample]):
                 stream.write("\n")
         return [records, columns]
 
-    def ceiling(self, examples: Sequence[TaggedExample], features: Features) -> dict[str, float]:
-        """Return what a perfect model would reach: words that share a token cannot have tags of their own.
-
-        Returns:
-            `words_without_piece`: share of the words that follow others; and the scores, among them f1.
-        """
-        labels = features.per_token["labels"]
-        kept = [labels[start:stop] for start, stop in zip(features.offsets[:-1], features.offsets[1:], strict=True)]
-        outputs = [(row[row != IGNORED], np.ones((row != IGNORED).sum())) for row in kept]
-        words = sum(len(example.words) for example in examples)
-        followers = 1 - sum(len(row) for row, _ in outputs) / max(words, 1)
-        return {"words_without_piece": followers, **self.score(examples, self.predictions(examples, features, outputs))}
-
 
 def tagging_task(name: str, **settings: Any) -> TaggingTask:
     """Return a task by name."""
@@ -227,7 +214,7 @@ LABELS = ("O", *(f"{prefix}-{kind}" for kind in TYPES for prefix in "BI"))
 
 
 def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Entity and character macro F1.
+    """Return entity and character macro F1.
 
     Spaces are left out first. Entities are read strictly: an `I-` that continues no entity is none. The mean over characters
     is over all 13 tags, `O` included; a tag that nobody uses counts 1. The baseline also counts its [CLS] and [SEP] as two

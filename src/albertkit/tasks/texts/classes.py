@@ -1,6 +1,5 @@
 """Tasks on texts and pairs of texts: a class or a number for each; several labels are in `multilabel`."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,17 +7,25 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.layouts import Form, is_number
 from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.tasks.label_names import NO_NUMBER, label_indices, named_outputs, sorted_labels
+from albertkit.tasks.label_names import NO_NUMBER, label_indices, labels_of, named_outputs, sorted_labels
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
-from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion, label_scores
+from albertkit.tasks.metrics.classification import (
+    class_scores,
+    class_scores_of,
+    class_table,
+    confusion,
+    label_scores,
+    label_scores_of,
+)
 from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
-from albertkit.tasks.prediction_files import File, list_of, wrong_label
+from albertkit.tasks.prediction_files import File, label_list, list_of, wrong_label
 from albertkit.tasks.task import Prediction
 from albertkit.tasks.texts.official import OFFICIAL
-from albertkit.tasks.texts.task import TextExample, TextTask, labels_of
+from albertkit.tasks.texts.task import TextExample, TextTask
 
 _CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
 
@@ -41,7 +48,7 @@ class TextClassification(TextTask):
     def _known_labels(self) -> tuple[str, ...]:
         return self.labels if self.layout else ()
 
-    def _label(self, values: dict[str, str], form: Form) -> str:
+    def read_label(self, values: dict[str, str], form: Form) -> str:
         label = values[form.label].strip()
         if not label:
             raise ValueError(f"`{form.label}` is empty")
@@ -52,7 +59,7 @@ class TextClassification(TextTask):
         return label
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
-        """With the labels of the training examples, sorted, numbers by size; official tasks keep theirs."""
+        """Return this task with the labels of the training examples, sorted, numbers by size; official tasks keep theirs."""
         found = Counter(labels_of(train))
         if len(found) < 2:
             raise DataError(
@@ -88,7 +95,7 @@ class TextClassification(TextTask):
         ]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """accuracy, f1, f1_macro, precision, recall, matthews_correlation, accuracy_and_f1; see `class_scores`."""
+        """Return the scores of `class_scores`."""
         return class_scores(*self._indices(examples, predictions), len(self.labels))
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -136,13 +143,13 @@ class TextRegression(TextTask):
         """Return the configuration of a head with one output."""
         return {"num_labels": 1, "problem_type": "regression"}
 
-    def _label(self, values: dict[str, str], form: Form) -> float:
+    def read_label(self, values: dict[str, str], form: Form) -> float:
         if not is_number(values[form.label]):
             raise ValueError(f"`{form.label}` is `{values[form.label]}`, not a number", NO_NUMBER)
         return float(values[form.label])
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
-        """This task."""
+        """Return this task; labels that are all the same are an error."""
         if len(found := set(labels_of(train))) < 2:
             raise DataError(
                 "too-little-data",
@@ -162,14 +169,12 @@ class TextRegression(TextTask):
         return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """pearson, spearman, pearson_and_spearman, mse, see `regression_scores`; and where the benchmark decides which pairs are
-        similar, the f1 of that.
-        """
+        """Return the scores of `regression_scores`; where the benchmark calls pairs similar, also the f1 of that."""
         scores = self._scores(examples, predictions)(np.arange(len(predictions)))
         return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Pairs of label and prediction, bootstrap intervals."""
+        """Return pairs of label and prediction, bootstrap intervals."""
         pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
         return {"pairs": pairs, "intervals": bootstrap_intervals(self._scores(examples, predictions), len(pairs))}
 
@@ -232,6 +237,13 @@ class MultiLabelClassification(TextTask):
         """Return the configuration of a head with an output for each label."""
         return named_outputs(self.labels, "multi_label_classification")
 
+    def _changes(self, columns: Columns) -> dict[str, Any]:
+        changes = super()._changes(columns)
+        if columns.label is None:
+            return changes
+        names = tuple(name.strip() for name in columns.label.split(","))
+        return changes | ({"label_columns": names, "label_column": ""} if len(names) > 1 else {"label_columns": ()})
+
     @property
     def _has_labels(self) -> bool:
         return bool(self.label_column or self.label_columns)
@@ -239,16 +251,16 @@ class MultiLabelClassification(TextTask):
     def _wanted(self, form: Form, labelled: bool) -> list[str]:
         return [*form.wanted(labelled), *(self.label_columns if labelled else ())]
 
-    def _label(self, values: dict[str, str], form: Form) -> tuple[str, ...]:
+    def read_label(self, values: dict[str, str], form: Form) -> tuple[str, ...]:
         if not self.label_columns:
-            return _label_set(values[form.label])
+            return tuple(dict.fromkeys(label_list(values[form.label])))
         for name in self.label_columns:
             if values[name] not in ("0", "1"):
                 raise ValueError(f"`{name}` is `{values[name]}`, neither 0 nor 1")
         return tuple(name for name in self.label_columns if values[name] == "1")
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
-        """With the labels of the training examples, sorted, numbers by size; or those that have a column."""
+        """Return this task with the labels of the training examples, sorted, numbers by size; or those that have a column."""
         sets = {frozenset(labels) for labels in labels_of(train)}
         if len(sets) < 2:
             alike = ", ".join(sorted(next(iter(sets), ()))) or "no label"
@@ -264,7 +276,7 @@ class MultiLabelClassification(TextTask):
         return self._matrix(sets).astype(np.float32)
 
     def _matrix(self, sets: Sequence[Sequence[str]]) -> np.ndarray:
-        """0 or 1, int64 [E, C]."""
+        """Return 0 or 1, int64 [E, C]."""
         columns = label_indices([label for labels in sets for label in labels], self.labels)
         matrix = np.zeros((len(sets), len(self.labels)), np.int64)
         matrix[np.repeat(np.arange(len(sets)), [len(labels) for labels in sets]), columns] = 1
@@ -286,7 +298,7 @@ class MultiLabelClassification(TextTask):
         ]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """f1_micro, f1_macro, subset_accuracy; see `label_scores`."""
+        """Return the scores of `label_scores`."""
         return label_scores(self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions]))
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -318,77 +330,21 @@ class MultiLabelClassification(TextTask):
         return ",".join(prediction["labels"])
 
 
-def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[np.ndarray], dict[str, float]]:
-    """`label_scores` as a function of numbers of examples, for `bootstrap_intervals`: sums, and scikit-learn's numbers.
-
-    Args:
-        labels: 0 or 1, int64 [E, C].
-        predictions: 0 or 1, int64 [E, C].
-    """
-    right, either, whole = labels & predictions, labels + predictions, (labels == predictions).all(1)
-
-    def scores(rows: np.ndarray) -> dict[str, float]:
-        both, any_ = right[rows].sum(0), either[rows].sum(0)
-        return {
-            "f1_micro": float(2 * both.sum() / max(any_.sum(), 1)),
-            "f1_macro": float(np.mean(2 * both / np.maximum(any_, 1))),
-            "subset_accuracy": float(whole[rows].mean()),
-        }
-
-    return scores
-
-
-def _label_set(text: str) -> tuple[str, ...]:
-    """Return the labels in a text: a JSON list, or names with commas between them; none if it is empty."""
-    if text.startswith("["):
-        try:
-            labels = json.loads(text)
-        except ValueError:
-            raise ValueError(f"`{text[:40]}` is no list of labels") from None
-    else:
-        labels = text.split(",")
-    return tuple(dict.fromkeys(name for label in labels if (name := str(label).strip())))
-
-
 _CLASSES: dict[str, type[TextTask]] = {
     "classification": TextClassification, "regression": TextRegression, "multilabel": MultiLabelClassification,
 }  # fmt: skip
 
 
-def official_task(
-    name: str, *, text: str = "", pair: str = "", label: str = "", id: str = "", **settings: Any
-) -> TextTask:
-    """Return a task whose files are in the official layout."""
+def official_task(name: str, columns: Columns | None = None, **settings: Any) -> TextTask:
+    """Return a task whose files are in the official layout, or have these columns."""
     if name not in OFFICIAL:
         raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, OFFICIAL))
-    if (pair or label) and not text:
-        raise ConfigError(
-            "bad-value",
-            f"columns of `{name}` are named, but not that of the text",
-            "name them all, --text-column first",
-        )
     layout = OFFICIAL[name]
     known = {"labels": layout.labels} if layout.labels else {}
-    return _CLASSES[layout.kind](
-        **{
-            "name": name,
-            "layout": name,
-            "metric": layout.metric,
-            **known,
-            **_columns(text, pair, label, id),
-            **settings,
-        }
-    )
+    settings = {"name": name, "layout": name, "metric": layout.metric, **known, **settings}
+    return _CLASSES[layout.kind](**settings).with_columns(columns)
 
 
-def table_task(
-    kind: str, name: str, *, text: str, pair: str = "", label: str = "", id: str = "", **settings: Any
-) -> TextTask:
+def table_task(kind: str, name: str, columns: Columns, **settings: Any) -> TextTask:
     """Return a task on a table of one's own."""
-    if kind == "multilabel" and "," in label:
-        settings["label_columns"], label = tuple(part.strip() for part in label.split(",")), ""
-    return _CLASSES[kind](**{"name": name, **_columns(text, pair, label, id), **settings})
-
-
-def _columns(text: str, pair: str, label: str, id: str) -> dict[str, str]:
-    return {"text_column": text, "pair_column": pair, "label_column": label, "id_column": id}
+    return _CLASSES[kind](name=name, **settings).with_columns(columns)

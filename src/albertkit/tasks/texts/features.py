@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albertkit.data.features import Features
+from albertkit.data.features import Features, room_of
 from albertkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,36 +28,31 @@ def text_features(
 
     Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert, `classifier_utils.py`.
     """
-    specials = 2 if pairs is None else 3
-    if length <= specials:
-        raise ConfigError("bad-value", f"length {length} has no room for a piece", "use --length 64 or more")
+    room = room_of(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
     lengths, starts = np.diff(first_starts), first_starts[:-1]
     examples = np.arange(len(texts))
     if pairs is None:
-        if stride > length - 2:
-            raise ConfigError(
-                "bad-value",
-                f"a stride of {stride} leaves gaps between windows of {length - 2} pieces",
-                f"use a stride of at most {length - 2}",
-            )
-        left_out = np.maximum(lengths - (length - 2), 0)
+        if stride > room:
+            fact = f"a stride of {stride} leaves gaps between windows of {room} tokens"
+            raise ConfigError("bad-value", fact, f"use a stride of at most {room}")
+        left_out = np.maximum(lengths - room, 0)
         if stride:
             left_out = np.zeros_like(left_out)
-            examples, starts, lengths = _windows(starts, lengths, length - 2, stride)
-        made = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, length - 2))
+            examples, starts, lengths = _windows(starts, lengths, room, stride)
+        made = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, room))
         return replace(made, left_out=left_out)
     second, second_starts = tokenizer.encode_batch(pairs)
     second_lengths = np.diff(second_starts)
-    kept, second_kept = _truncated_pairs(lengths, second_lengths, length - 3)
+    kept, second_kept = _truncated_pairs(lengths, second_lengths, room)
     single = second_lengths == 0
-    kept[single] = np.minimum(lengths[single], length - 2)
+    kept[single] = np.minimum(lengths[single], room + 1)
     made = _assembled(tokenizer, examples, first, starts, kept, second, second_starts[:-1], second_kept)
     return replace(made, left_out=lengths - kept + second_lengths - second_kept)
 
 
 def _truncated_pairs(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return lengths after taking pieces one by one from the longer text, from the second where both are as long.
+    """Return lengths after taking tokens one by one from the longer text, from the second where both are as long.
 
     The longer one shrinks to what the shorter leaves; where the shorter one is more than half of the room, both get half.
     """
@@ -69,7 +64,7 @@ def _truncated_pairs(first: np.ndarray, second: np.ndarray, room: int) -> tuple[
 
 
 def _windows(starts: np.ndarray, lengths: np.ndarray, size: int, stride: int) -> tuple[np.ndarray, ...]:
-    """Example, start and length of each window; the last one of a text is the first that reaches its end."""
+    """Return example, start and length of each window; the last one of a text is the first that reaches its end."""
     further = -(-np.maximum(lengths - size, 0) // stride)
     examples = np.repeat(np.arange(len(lengths)), further + 1)
     number = np.arange(len(examples)) - np.repeat(np.cumsum(further + 1) - further - 1, further + 1)
@@ -102,6 +97,6 @@ def _assembled(
 
 
 def _spread(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """All places of ranges, one after the other."""
+    """Return all places of ranges, one after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())

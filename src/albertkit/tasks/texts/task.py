@@ -9,16 +9,16 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import IDS
+from albertkit.data.columns import IDS, Columns
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.data.layouts import TABLE_FILES, Form, choose_form, find_files
 from albertkit.data.tables import Row, Table
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError
 from albertkit.files import atomic_file
 from albertkit.tasks.prediction_files import File, join, read_predictions
 from albertkit.tasks.task import Prediction, Task
@@ -117,6 +117,22 @@ class TextTask(Task[TextExample]):
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
+    def with_columns(self, columns: Columns | None) -> Self:
+        """Return a task that reads a table with other columns; labels, length and all else stay."""
+        changes = self._changes(columns or Columns())
+        if not (self.text_column or "text_column" in changes) and {"pair_column", "label_column"} & set(changes):
+            raise ConfigError(
+                "bad-value",
+                f"columns of `{self.name}` are named, but not that of the text",
+                "name them all, --text-column first",
+            )
+        return self.with_changes(**changes)
+
+    def _changes(self, columns: Columns) -> dict[str, Any]:
+        """Return what the columns that are given change in this task."""
+        own = ("columns", "quoted")
+        return {name if name in own else f"{name}_column": value for name, value in columns.settings().items()}
+
     @property
     def reads_pairs(self) -> bool | None:
         """Whether the data have pairs of texts; None if nothing says it, as of a converted model without `task.json`."""
@@ -204,10 +220,10 @@ class TextTask(Task[TextExample]):
             raise ValueError(f"`{form.text}` is empty")
         if pair is not None and not pair.strip() and not (self.layout and OFFICIAL[self.layout].empty_pairs):
             raise ValueError(f"`{form.pair}` is empty")
-        return TextExample(name, text, pair, self._label(row.values, form) if labelled else None)
+        return TextExample(name, text, pair, self.read_label(row.values, form) if labelled else None)
 
     @abstractmethod
-    def _label(self, values: dict[str, str], form: Form) -> Label:
+    def read_label(self, values: dict[str, str], form: Form) -> Label:
         """Return the label of a row."""
 
     def _known_labels(self) -> tuple[str, ...]:
@@ -297,17 +313,6 @@ class TextTask(Task[TextExample]):
     @abstractmethod
     def answer_of(self, prediction: Prediction) -> str:
         """Return a prediction as submission files have it."""
-
-
-def labels_of(examples: Sequence[TextExample]) -> list[Any]:
-    """Return the labels of examples."""
-    if missing := [example.id for example in examples if example.label is None]:
-        raise DataError(
-            "bad-label",
-            f"{len(missing):,} of {len(examples):,} examples have no label, the first is `{missing[0]}`",
-            "score on data with labels",
-        )
-    return [example.label for example in examples]
 
 
 def _seem_swapped(text: str, pair: str, known: Sequence[tuple[str, str]]) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.captioning.generation.settings import GenerationSettings
+from albertkit.errors import ConfigError
 from albertkit.frame.command import SEVERAL
 
 Rounding = Literal["floor", "round", "middle"]
@@ -15,8 +16,37 @@ OnError = Literal["stop", "skip"]
 OwnGeneration = Annotated[GenerationSettings | None, Parameter(name="*", group="Generation", negative_bool="no-")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HowToPrepare:
+    """Options of every preparation.
+
+    Attributes:
+        max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours in space.
+        train_backbone: Keep frames for a model of transformers or Video Swin, too: `caption train` then trains it along.
+        batch_size: Clips that go through the backbone at once.
+        workers: Threads that decode. Default: one a core, 8 at most.
+        on_error: Clips that cannot be used: skip, count and name them, or stop at the first.
+        progress: Show progress on stderr.
+    """
+
+    max_tokens: int = 196
+    train_backbone: bool = False
+    batch_size: int = 8
+    workers: int | None = None
+    on_error: OnError = "skip"
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "workers", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(
+                    "bad-value", f"{name} is {value}, it must be at least 1", "leave it out for the default"
+                )
+
+
 @dataclass(frozen=True)
-class PrepareOptions:
+class PrepareOptions(HowToPrepare):
     """Decode the clips of a data set once and keep what a captioner sees of them. Interrupted, the same command goes on.
 
     Attributes:
@@ -30,13 +60,7 @@ class PrepareOptions:
         frames: Frames of a clip.
         size: Their height and width in pixels. Default: what the backbone wants.
         rounding: Which frames: the middles of equal parts, or floor or round of even places from the first to the last.
-        max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours in space.
-        train_backbone: Keep frames for a model of transformers or Video Swin, too: `caption train` then trains it along.
-        batch_size: Clips that go through the backbone at once.
-        workers: Threads that decode. Default: one a core, 8 at most.
-        on_error: Clips that cannot be used: skip, count and name them, or stop at the first.
         device: auto, cpu, cuda or cuda:N.
-        progress: Show progress on stderr.
     """
 
     data: str | Path
@@ -47,13 +71,7 @@ class PrepareOptions:
     frames: int = 8
     size: int | None = None
     rounding: Rounding = "middle"
-    max_tokens: int = 196
-    train_backbone: bool = False
-    batch_size: int = 8
-    workers: int | None = None
-    on_error: OnError = "skip"
     device: str = "auto"
-    progress: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,9 +79,7 @@ class ConvertClipsOptions:
     """Turn a manifest of clips into SwinBERT's files, or any data of clips into a manifest.
 
     Attributes:
-        source: A manifest (.jsonl), a SwinBERT .yaml, captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC publish them, or
-            a folder: of videos with texts beside them, with one of these for train, dev (or val) and test, or with
-            published captions and their videos.
+        source: Data of clips, as `caption prepare` takes it.
         target: NAME.jsonl for a manifest; else a folder for TSVs, their indices and a YAML a split.
         split: Convert this split. Default: all there are.
         frames: Write so many frames of each clip, as JPEGs, instead of the path of its video.
@@ -82,55 +98,56 @@ class ConvertClipsOptions:
     on_error: OnError = "stop"
 
 
-@dataclass(frozen=True)
-class PredictCaptionsOptions:
-    """Say what videos show, and draw what the captioner looked at. A clip that cannot be read is skipped and reported.
+@dataclass(frozen=True, kw_only=True)
+class HowToCaption:
+    """Options of every use of a captioner.
 
     Attributes:
-        model: Captioner: a folder that `albertkit caption train` wrote, or `org/name` of the hub.
-        videos: Files of video, manifests (.jsonl), or folders of videos.
         out: A JSONL file for the captions, a line for each clip.
-        sheets: Folder for the contact sheets (PNG): the frames that were looked at, the caption, and how much each word looked
-            at each frame.
-        no_sheets: Draw none.
         backbone: Where the frozen backbone lies now, for example hf:FOLDER. Default: where it lay when the captioner was made.
         device: auto, cpu, cuda or cuda:N.
         generation: How captions are generated. Default: the captioner's own settings.
     """
 
-    model: Any
-    videos: Annotated[tuple[Path, ...], SEVERAL]
-    _: KW_ONLY
     out: Path | None = None
-    sheets: Path = Path("sheets")
-    no_sheets: bool = False
     backbone: str | None = None
     device: str = "auto"
     generation: OwnGeneration = None
 
 
 @dataclass(frozen=True)
-class EvaluateCaptionerOptions:
+class PredictCaptionsOptions(HowToCaption):
+    """Caption videos, and draw what the captioner looked at. A clip that cannot be read is skipped and reported.
+
+    Attributes:
+        model: Captioner: a folder that `albertkit caption train` wrote, or `org/name` of the hub.
+        videos: Files of video, manifests (.jsonl), or folders of videos.
+        sheets: Folder for the contact sheets (PNG): the frames that were looked at, the caption, and how much each word looked
+            at each frame.
+        no_sheets: Draw none.
+    """
+
+    model: Any
+    videos: Annotated[tuple[Path, ...], SEVERAL]
+    _: KW_ONLY
+    sheets: Path = Path("sheets")
+    no_sheets: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluateCaptionerOptions(HowToCaption):
     """Caption prepared clips and score the captions: BLEU, ROUGE-L, CIDEr-D, exact match.
 
     Attributes:
         model: Captioner: a folder that `albertkit caption train` wrote, or `org/name` of the hub.
         data: Folder that `albertkit caption prepare` wrote.
         split: Which clips.
-        out: A JSONL file for the captions, a line for each clip.
-        backbone: Where the frozen backbone lies now, for example hf:FOLDER. Default: where it lay when the captioner was made.
-        device: auto, cpu, cuda or cuda:N.
-        generation: How captions are generated. Default: the captioner's own settings.
     """
 
     model: Any
     data: str | Path
     _: KW_ONLY
     split: str = "test"
-    out: Path | None = None
-    backbone: str | None = None
-    device: str = "auto"
-    generation: OwnGeneration = None
 
 
 @dataclass(frozen=True)

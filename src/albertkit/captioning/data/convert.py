@@ -5,46 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albertkit.captioning.data.manifest import write_manifest
-from albertkit.captioning.data.reading import read_splits
+from albertkit.captioning.data.reading import ReadClips, read_splits
 from albertkit.captioning.data.swinbert_writing import swinbert_rows, write_swinbert
 from albertkit.captioning.options import ConvertClipsOptions
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.data.bad_rows import BadRows, first_of
+from albertkit.data.bad_rows import BadRows
 from albertkit.errors import ConfigError
 from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Facts, Section
 
 
-@dataclass(frozen=True)
-class ClipConversion(Result):
-    """What `convert_clips` did.
-
-    Attributes:
-        files: The manifests, or the YAMLs.
-        clips: Number of clips by split.
-        captions: Number of captions.
-        left_out: Rows of the source that could not be used.
-        notes: What was passed over in files.
-        seconds: It took.
-    """
+@dataclass(frozen=True, kw_only=True)
+class ClipConversion(ReadClips):
+    """What `convert_clips` did; `files` are the manifests, or the YAMLs."""
 
     files: tuple[Path, ...]
-    clips: dict[str, int]
-    captions: int
-    left_out: tuple[str, ...]
-    notes: tuple[str, ...]
-    seconds: float
-
-    @property
-    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Return the notes, and the first rows that were left out."""
-        return (*self.notes, *first_of([f"left out: {row}" for row in self.left_out], "--json lists all"))
-
-    def sections(self) -> list[Section]:
-        """Return what a person is shown."""
-        splits = [f"{name} {count:,}" for name, count in self.clips.items()]
-        return [Facts({**vars(self), "clips": splits, "left_out": len(self.left_out) or None, "notes": None})]
 
 
 @takes(ConvertClipsOptions)
@@ -68,7 +42,11 @@ def convert_clips(options: ConvertClipsOptions) -> ClipConversion:
         for name, clips in splits.items():  # before the first file is written
             swinbert_rows(clips, names.get(name, name), frames is not None)
         files = [write_swinbert(clips, target, names.get(name, name), frames) for name, clips in splits.items()]
-    captions = sum(len(clip.captions) for clips in splits.values() for clip in clips)
-    counts = {name: len(clips) for name, clips in splits.items()}
-    seconds = round(time.perf_counter() - began, 3)
-    return ClipConversion(tuple(files), counts, captions, bad_rows.lines(), tuple(bad_rows.notes), seconds)
+    return ClipConversion(
+        clips={name: len(clips) for name, clips in splits.items()},
+        captions=sum(len(clip.captions) for clips in splits.values() for clip in clips),
+        left_out=bad_rows.lines(),
+        notes=tuple(bad_rows.notes),
+        seconds=round(time.perf_counter() - began, 3),
+        files=tuple(files),
+    )

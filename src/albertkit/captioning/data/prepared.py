@@ -1,7 +1,7 @@
 """Clips as `prepare` left them: their captions, and what a model sees of each."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,24 +17,17 @@ from albertkit.files import load, plain_file
 PREPARED = "prepared.json"
 FORMAT = 1  # of the folder and of what is hashed; another number makes everything again
 _ITEM = re.compile(r"[0-9a-f]{64}")  # names are hashes, and nothing that leads out of the folder
+_AGAIN = "run the same `albertkit caption prepare` again"
 
 
 def clips_file(split: str) -> str:
-    """Return the list of a split's clips."""
+    """Return the name of the list of a split's clips."""
     return f"clips-{split}.jsonl"
 
 
 @dataclass(frozen=True)
 class PreparedClip:
-    """One clip.
-
-    Attributes:
-        key: Its name.
-        captions: What is said of it.
-        item: Name of its item.
-        origin: `source`, and `start`, `end` or `row` where it has them.
-        notes: What was not as its file says: frames that could not be decoded, an early end.
-    """
+    """One clip: `origin` has `source`, and `start`, `end` or `row`; `notes` say what decoding noticed, such as an early end."""
 
     key: str
     captions: tuple[str, ...]
@@ -43,51 +36,50 @@ class PreparedClip:
     notes: tuple[str, ...] = ()
 
 
-@dataclass
-class SplitCounts:
-    """Counts of a split in `prepared.json`."""
-
-    clips: int
-    captions: int = 0
-    skipped: int = 0
-
-
-@dataclass
-class _Prepared:
-    """`prepared.json`."""
-
-    format: int
-    kind: Literal["features", "frames"]
-    backbone: str
-    backbone_fingerprint: str | None
-    backbone_settings: dict[str, Any]
-    sampling: FrameSampling | None
-    grid: Grid | None
-    splits: dict[str, SplitCounts]
-
-
-@dataclass(frozen=True)
-class PreparedClips:
-    """A folder of prepared clips.
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How clips were prepared.
 
     Attributes:
-        folder: Where they lie.
         kind: "features": of a frozen backbone, or computed elsewhere; "frames": of a backbone that is trained along.
         backbone: Its name, for `load_backbone`; "features" where it is unknown.
         backbone_fingerprint: As `Backbone.fingerprint()`; None where it is unknown.
         backbone_settings: As `Backbone.settings()`.
         sampling: Of the frames; None for features computed elsewhere.
         grid: Of the visual tokens; None where each clip has its own (`grid_of`).
-        splits: Name to its clips.
     """
 
-    folder: Path
     kind: Literal["features", "frames"]
     backbone: str
     backbone_fingerprint: str | None
     backbone_settings: dict[str, Any]
     sampling: FrameSampling | None
     grid: Grid | None
+
+
+@dataclass(frozen=True)
+class _Split:
+    clips: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared(Preparation):
+    """`prepared.json`."""
+
+    format: int
+    splits: dict[str, _Split]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedClips(Preparation):
+    """A folder of prepared clips.
+
+    Attributes:
+        folder: Where they lie.
+        splits: Name to its clips.
+    """
+
+    folder: Path
     splits: dict[str, tuple[PreparedClip, ...]]
 
     @classmethod
@@ -96,32 +88,16 @@ class PreparedClips:
         place = Path(folder)
         if not (place / PREPARED).is_file():
             if (place / "items").is_dir():
-                raise DataError(
-                    "unfinished",
-                    f"`{place}` holds clips that are not all prepared",
-                    "run the same `albertkit caption prepare` again",
-                )
-            raise DataError(
-                "wrong-kind", f"`{place}` holds no prepared clips", "albertkit caption prepare DATA --out FOLDER"
-            )
+                raise DataError("unfinished", f"`{place}` holds clips that are not all prepared", _AGAIN)
+            hint = "albertkit caption prepare DATA --out FOLDER"
+            raise DataError("wrong-kind", f"`{place}` holds no prepared clips", hint)
         facts = load(place / PREPARED, _Prepared, "prepared clips", "delete it and prepare again")
         if facts.format != FORMAT:
-            raise DataError(
-                "changed",
-                f"`{place}` is of format {facts.format}, this albertkit reads {FORMAT}",
-                "prepare it again",
-            )
+            fact = f"`{place}` is of format {facts.format}, this albertkit reads {FORMAT}"
+            raise DataError("changed", fact, "prepare it again")
         splits = {split: _clips(place, split, counts.clips) for split, counts in facts.splits.items()}
-        return cls(
-            place,
-            facts.kind,
-            facts.backbone,
-            facts.backbone_fingerprint,
-            facts.backbone_settings,
-            facts.sampling,
-            facts.grid,
-            splits,
-        )
+        how = {field.name: getattr(facts, field.name) for field in fields(Preparation)}
+        return cls(folder=place, splits=splits, **how)
 
     @property
     def dtype(self) -> str:
@@ -131,17 +107,14 @@ class PreparedClips:
     @property
     def width(self) -> int:
         """Numbers of a visual token (D) of features; 3 of frames."""
-        split = next(iter(self.splits))
-        return self.visual(split, 0).shape[-1]
+        return self.visual(next(iter(self.splits)), 0).shape[-1]
 
     def clips(self, split: str) -> tuple[PreparedClip, ...]:
         """Return the clips of a split."""
         if split not in self.splits:
-            raise DataError(
-                "missing-file",
-                f"`{self.folder}` has no {split}, only {', '.join(self.splits)}",
-                "prepare it too, or name one that is there: --dev-split in training, --split in evaluation",
-            )
+            fact = f"`{self.folder}` has no {split}, only {', '.join(self.splits)}"
+            hint = "prepare it too, or name one that is there: --dev-split in training, --split in evaluation"
+            raise DataError("missing-file", fact, hint)
         return self.splits[split]
 
     def visual(self, split: str, number: int) -> np.ndarray:
@@ -172,9 +145,5 @@ def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     if wrong := [clip.item for clip in clips if not _ITEM.fullmatch(clip.item)]:
         raise DataError("bad-file", f"`{file}`: `{wrong[0]}` is no name of an item", "prepare it again")
     if len(clips) != count:
-        raise DataError(
-            "unfinished",
-            f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}",
-            "run the same `albertkit caption prepare` again",
-        )
+        raise DataError("unfinished", f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}", _AGAIN)
     return clips

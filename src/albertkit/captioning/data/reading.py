@@ -2,22 +2,63 @@
 
 import re
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from albertkit.captioning.data.annotations import is_annotations, read_annotations
 from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_key
 from albertkit.captioning.data.layouts import LAYOUTS
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
-from albertkit.data.bad_rows import BadRows, counted
+from albertkit.data.bad_rows import BadRows, counted, first_of
 from albertkit.errors import DataError
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
 
 SPLITS = {
     "train": ("train", "training"), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test", "testing"),
 }  # fmt: skip
 _ENDINGS = (".jsonl", ".yaml", ".yml")
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadClips(Result):
+    """What became of the clips of a data set.
+
+    Attributes:
+        clips: Number of usable clips by split.
+        captions: Number of their captions.
+        left_out: Rows of the data that are no clips.
+        notes: What was passed over in files.
+        seconds: It took.
+    """
+
+    clips: dict[str, int]
+    captions: int
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return the notes, and the first rows that were left out."""
+        return (*self.notes, *first_of([f"left out: {row}" for row in self.left_out], self.listed))
+
+    @property
+    def listed(self) -> str:
+        """Return where everything that was left out is listed."""
+        return "--json lists all"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a terminal shows."""
+        splits = [f"{name} {count:,}" for name, count in self.clips.items()]
+        return {**vars(self), "clips": splits, "left_out": len(self.left_out) or None, "notes": None}
+
+    def sections(self) -> list[Section]:
+        """Return the counts."""
+        return [Facts(self.facts())]
 
 
 def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> list[Clip]:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFont
 
-import albertkit.captioning.sheet_text as sheet_text
-from albertkit.captioning.contact_sheet import _Sheet, contact_sheet, write_contact_sheet
-from albertkit.captioning.sheet_text import clean, font_for, wrapped
+import albertkit.captioning.contact_sheet as sheet_text
+from albertkit.captioning.contact_sheet import _Sheet, clean, contact_sheet, font_for, wrapped, write_contact_sheet
 
 WORDS = "a young boy in a blue shirt shows how to fold a plane out of red paper at a wooden table".split()
 

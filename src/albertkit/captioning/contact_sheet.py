@@ -1,13 +1,14 @@
 """What a captioner saw and said, as one picture: the sampled frames, the caption, and where each word looked."""
 
 import os
+import unicodedata
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albertkit.captioning.sheet_text import clean, font_for, wrapped
 from albertkit.errors import MissingExtraError
 from albertkit.files import atomic_file
 from albertkit.frame.plots import GRID, INK, MUTED
@@ -23,11 +24,19 @@ _FRAME, _FEW_FRAMES = 144, 224  # width of a frame, and of one of at most four
 _CELL, _CELLS_IN_A_ROW = 36, 32  # of a table beneath several rows of frames
 _WORD = 180  # the widest a column of words gets
 _OWN_LETTERS = "(no caption) score of attention: 0123456789.,%-"
-# Shades 0, 0.5 and 1: blue, and evenly darker when printed in grey.
-_SHADES = np.array([[255, 255, 255], [107, 174, 214], [8, 48, 107]])
+_SHADES = np.array([[255, 255, 255], [107, 174, 214], [8, 48, 107]])  # 0, 0.5 and 1: blue, evenly darker also in grey
 _EVEN_SHADE = 0.25  # of the even share: a table of equal shares is light, not one dark block
 _ALIKE = 0.005  # words whose shares differ by less are drawn with the same percent
 _WHITE_FROM = 0.6  # letters are white on shades darker than this
+
+# Pillow looks for these where the system keeps its fonts; the first that has all letters is taken.
+FONTS = (
+    "DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "NotoSansKR-Regular.otf", "NanumGothic.ttf",
+    "AppleSDGothicNeo.ttc", "malgun.ttf", "segoeui.ttf", "Arial Unicode.ttf",
+)  # fmt: skip
+_NOT_DRAWN = ("Zs", "Zl", "Zp", "Cf", "Mn", "Me")  # kinds of characters that are nothing by themselves
+_MOST = 1000  # letters that are looked at for one line
+_NO_LETTER = "\U0010fffd"  # what a font draws for it, it draws for every letter that it lacks
 
 
 def contact_sheet(
@@ -66,15 +75,14 @@ def contact_sheet(
 
 def write_contact_sheet(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Path:
     """Write a contact sheet as PNG, whole or not at all."""
-    target = Path(path)
     sheet = contact_sheet(*args, **kwargs)
-    with atomic_file(target) as stream:
+    with atomic_file(path) as stream:
         sheet.save(stream, "PNG", optimize=True)
-    return target
+    return Path(path)
 
 
 class _Sheet:
-    """A sheet in the making: its sizes; then strips of its whole width, one for each part, laid under each other."""
+    """The sizes of a sheet, and its parts: strips of its whole width, which are laid under each other."""
 
     def __init__(
         self, frames: np.ndarray, times: np.ndarray, caption: str, words: list[str], shares: np.ndarray | None
@@ -87,7 +95,6 @@ class _Sheet:
         self.columns = -(-total // -(-total // _IN_A_ROW))  # rows of nearly one length
         width = _FEW_FRAMES if total <= 4 else _FRAME
         self.frame_size = width, max(1, round(width * frames.shape[1] / frames.shape[2]))
-        frames_width = self.columns * (width + _GAP) - _GAP
         self.frames_left, table_width = 0, 0
         self.cell, self.cells = _CELL, min(total, _CELLS_IN_A_ROW)
         if shares is not None:
@@ -95,12 +102,11 @@ class _Sheet:
             if total <= _IN_A_ROW:  # the table's columns continue those of the frames
                 self.frames_left, self.cell = self.word_width, width + _GAP
             table_width = self.word_width + self.cells * self.cell
+        frames_width = self.columns * (width + _GAP) - _GAP
         self.width = max(_LEAST_WIDTH, self.frames_left + frames_width, table_width)
 
     def drawn(self, score: float | None) -> "Image.Image":
         """Return the whole sheet."""
-        from PIL import Image
-
         strips = [self._frames(), self._text(self.caption or "(no caption)", self.large, INK)]
         if score is not None:
             strips.append(self._text(f"score {score:.3f}", self.small, MUTED))
@@ -111,37 +117,17 @@ class _Sheet:
             note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
             strips.append(self._text(note, self.small, MUTED))
         if self.shares is not None:
-            even, darkest = self._scale(self.shares)
-            note = (
-                f"Where each word looked: percent of its attention to the frames. White is 0, light blue the even share "
-                f"({100 * even:.0f}), the darkest blue {100 * darkest:.0f} or more."
-            )
-            if len(self.words) > 1 and np.ptp(self.shares, axis=0).max() < _ALIKE:
-                note += " The cells of each column are equal: all words looked alike, so no word depends on a frame of its own."
-            strips.append(self._text(note, self.small, MUTED))
-            strips += [self._table(self.shares, first) for first in range(0, len(self.frames), self.cells)]
-        height = sum(strip.height + _BETWEEN for strip in strips) - _BETWEEN
-        sheet = Image.new("RGB", (self.width + 2 * _MARGIN, height + 2 * _MARGIN), "white")
-        top = _MARGIN
+            strips += self._attention(self.shares)
+        sheet, top = self._strip(sum(strip.height + _BETWEEN for strip in strips) - _BETWEEN, _MARGIN)[0], _MARGIN
         for strip in strips:
             sheet.paste(strip, (_MARGIN, top))
             top += strip.height + _BETWEEN
         return sheet
 
-    def _scale(self, shares: np.ndarray) -> tuple[float, float]:
-        """Return the even share of a frame, and the share that is drawn darkest."""
-        even = 1 / len(self.frames)
-        return even, min(max(float(shares.max()), 2 * even), 1.0)
-
-    def _shade(self, share: float, even: float, darkest: float) -> float:
-        if darkest <= even:  # a single frame
-            return _EVEN_SHADE * share
-        return float(np.interp(share, (0, even, darkest), (0, _EVEN_SHADE, 1)))
-
-    def _strip(self, height: int) -> tuple["Image.Image", Any]:
+    def _strip(self, height: int, margin: int = 0) -> tuple["Image.Image", Any]:
         from PIL import Image, ImageDraw
 
-        strip = Image.new("RGB", (self.width, height), "white")
+        strip = Image.new("RGB", (self.width + 2 * margin, height + 2 * margin), "white")
         return strip, ImageDraw.Draw(strip)
 
     def _text(self, text: str, font: Any, colour: str) -> "Image.Image":
@@ -166,29 +152,45 @@ class _Sheet:
             pen.text((left + self.small.getlength(label) + _GAP, top + height + 2), _clock(time), MUTED, self.small)
         return strip
 
-    def _table(self, shares: np.ndarray, first: int) -> "Image.Image":
+    def _attention(self, shares: np.ndarray) -> list["Image.Image"]:
+        """Return a note on the scale, and a table for each `cells` frames."""
+        even = 1 / len(self.frames)
+        darkest = max(float(shares.max()), 2 * even)
+        note = (
+            f"Where each word looked: percent of its attention to the frames. White is 0, light blue the even share "
+            f"({100 * even:.0f}), the darkest blue {min(100 * darkest, 100):.0f} or more."
+        )
+        if len(self.words) > 1 and np.ptp(shares, axis=0).max() < _ALIKE:
+            note += (
+                " The cells of each column are equal: all words looked alike, so no word depends on a frame of its own."
+            )
+        shades = np.interp(shares, (0, even, darkest), (0, _EVEN_SHADE, 1))
+        tables = [self._table(shares, shades, first) for first in range(0, len(self.frames), self.cells)]
+        return [self._text(note, self.small, MUTED), *tables]
+
+    def _table(self, shares: np.ndarray, shades: np.ndarray, first: int) -> "Image.Image":
         """Return the columns of `cells` frames, from number `first`."""
+        colours = np.stack([np.interp(shades, (0, 0.5, 1), levels) for levels in _SHADES.T], -1).round().astype(int)
         columns = range(first, min(first + self.cells, len(self.frames)))
         labels = [wrapped(word, self.small, self.word_width - _GAP) for word in self.words]
         heights = [self.line * len(label) + _GAP for label in labels]
         strip, pen = self._strip(self.line + sum(heights) + 1)
-        for place, number in enumerate(columns):
-            middle = self.word_width + place * self.cell + self.cell // 2
-            pen.text((middle, 0), f"{number + 1}", MUTED, self.small, anchor="ma")
+        lefts = {number: self.word_width + place * self.cell for place, number in enumerate(columns)}
+        for number, left in lefts.items():
+            pen.text((left + self.cell // 2, 0), f"{number + 1}", MUTED, self.small, anchor="ma")
         top = self.line
-        for label, height, row in zip(labels, heights, shares, strict=True):
-            for number, line in enumerate(label):
-                place = top + height / 2 + (number - (len(label) - 1) / 2) * self.line
-                pen.text((0, place), line, INK, self.small, anchor="lm")
-            for column, number in enumerate(columns):
-                left = self.word_width + column * self.cell
-                shade = self._shade(float(row[number]), *self._scale(shares))
-                colour = tuple(round(float(np.interp(shade, (0, 0.5, 1), levels))) for levels in _SHADES.T)
-                pen.rectangle((left, top, left + self.cell - 1, top + height), fill=colour, outline=GRID)
-                ink = "white" if shade > _WHITE_FROM else INK
-                pen.text(
-                    (left + self.cell // 2, top + height // 2), f"{100 * row[number]:.0f}", ink, self.small, anchor="mm"
+        for row, (label, height) in enumerate(zip(labels, heights, strict=True)):
+            for line, text in enumerate(label):
+                middle = top + height / 2 + (line - (len(label) - 1) / 2) * self.line
+                pen.text((0, middle), text, INK, self.small, anchor="lm")
+            for number, left in lefts.items():
+                box = (left, top, left + self.cell - 1, top + height)
+                pen.rectangle(box, fill=tuple(colours[row, number].tolist()), outline=GRID)
+                ink, centre = (
+                    "white" if shades[row, number] > _WHITE_FROM else INK,
+                    (left + self.cell // 2, top + height // 2),
                 )
+                pen.text(centre, f"{100 * shares[row, number]:.0f}", ink, self.small, anchor="mm")
             top += height
         return strip
 
@@ -202,3 +204,50 @@ def _clock(seconds: float) -> str:
     tenths = round(10 * float(seconds))
     hours, minutes, rest = tenths // 36000, tenths // 600 % 60, tenths % 600 / 10
     return f"{hours}:{minutes:02d}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
+
+
+def clean(text: str) -> str:
+    """Return a text as one line, without what cannot be drawn: control characters, half characters."""
+    return " ".join("".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split())
+
+
+def font_for(text: str) -> tuple[Any, list[str]]:
+    """Return the known font that lacks the fewest letters of a text, and these letters; `font_variant` makes every size."""
+    from PIL import ImageFont
+
+    needed = sorted({c for c in text if unicodedata.category(c) not in _NOT_DRAWN})
+    found = []
+    for name in (*FONTS, None):
+        try:
+            font = ImageFont.load_default(16) if name is None else ImageFont.truetype(name, 16)
+        except OSError:
+            continue  # not on this machine
+        no_letter = _drawn(font, _NO_LETTER)
+        found.append((font, [letter for letter in needed if _drawn(font, letter) == no_letter]))
+        if not found[-1][1]:
+            break
+    return min(found, key=lambda one: len(one[1]))
+
+
+def _drawn(font: Any, letter: str) -> tuple[tuple[int, int], bytes]:
+    mask = font.getmask(letter, mode="L")
+    return mask.size, bytes(mask)
+
+
+def wrapped(text: str, font: Any, width: float) -> list[str]:
+    """Return lines no wider than `width` pixels: broken at spaces, and within what is wider than a line by itself."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(longer) <= width:
+            lines[-1] = longer
+            continue
+        while font.getlength(word) > width and len(word) > 1:
+            lengths = [font.getlength(word[:end]) for end in range(1, min(len(word), _MOST))]
+            end = max(bisect_right(lengths, width), 1)
+            while end > 1 and unicodedata.combining(word[end]):  # marks stay with the letter that they stand on
+                end -= 1
+            lines.append(word[:end])
+            word = word[end:]
+        lines.append(word)
+    return lines

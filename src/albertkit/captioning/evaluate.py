@@ -1,18 +1,102 @@
 """How good a captioner is on prepared clips with references."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albertkit.captioning.captioner import VideoCaptioner, open_captioner
+import torch
+
+from albertkit.captioning.captioner import Caption, VideoCaptioner, open_captioner
 from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import EvaluateCaptionerOptions
-from albertkit.captioning.training.dev import caption_clips, caption_scores, references_of
-from albertkit.errors import CheckpointError
+from albertkit.captioning.training.objective import stack_visual
+from albertkit.errors import CheckpointError, DataError
 from albertkit.files import atomic_file, check_new_file
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
+from albertkit.training.distributed import World
+
+CLIPS_AT_ONCE = 32
+
+
+@torch.inference_mode()
+def caption_clips(
+    captioner: VideoCaptioner,
+    clips: PreparedClips,
+    split: str,
+    settings: GenerationSettings,
+    world: World | None = None,
+) -> list[list[Caption]]:
+    """Return captions of all clips of a split, in their order; several processes share the work and all get the whole."""
+    rank, size = (world.rank, world.size) if world else (0, 1)
+    count = len(clips.clips(split))
+    starts = range(0, count, CLIPS_AT_ONCE)
+    own: dict[int, list[list[Caption]]] = {}
+    for start in starts[rank::size]:
+        numbers = range(start, min(start + CLIPS_AT_ONCE, count))
+        visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
+        grids = None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
+        own[start] = captioner.describe(captioner.context(visual, mask, grids), settings)
+    if world:
+        own = {start: captions for part in world.gather(own) for start, captions in part.items()}
+    return [caption for start in starts for caption in own[start]]
+
+
+def references_of(clips: PreparedClips, split: str) -> dict[str, tuple[str, ...]]:
+    """Return the captions of each clip by its key; every clip must have one."""
+    found = {clip.key: clip.captions for clip in clips.clips(split)}
+    if bare := [key for key, captions in found.items() if not captions]:
+        raise DataError(
+            "bad-label",
+            f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with",
+            f"add captions to it, or leave it out of {split}, and prepare again",
+        )
+    return found
+
+
+class CaptionEvaluator:
+    """Captions and scores the clips of a split, whose captions are the references."""
+
+    def __init__(
+        self, clips: PreparedClips, split: str, settings: GenerationSettings, world: World | None = None
+    ) -> None:
+        self.clips, self.split, self.settings, self.world = clips, split, settings, world
+        self.references = references_of(clips, split)
+
+    def captions(self, captioner: VideoCaptioner) -> dict[str, str]:
+        """Return the best caption of each clip by its key."""
+        found = caption_clips(captioner, self.clips, self.split, self.settings, self.world)
+        return {key: captions[0].text for key, captions in zip(self.references, found, strict=True)}
+
+    def scores(self, captioner: VideoCaptioner) -> dict[str, float]:
+        """Return the scores of `caption_scores`."""
+        return caption_scores(self.references, self.captions(captioner))[0]
+
+
+def caption_scores(
+    references: Mapping[str, Any], captions: Mapping[str, str]
+) -> tuple[dict[str, float], CaptionScores]:
+    """Return scores by the names of `CaptionSettings.metric`, and all there are.
+
+    `exact_match` is the share of captions that are one of their references, letter for letter but for case and outer blanks.
+    """
+    full = score_captions(references, captions)
+    exact = sum(
+        caption.strip().lower() in {reference.strip().lower() for reference in references[key]}
+        for key, caption in captions.items()
+    )
+    named = {
+        "cider": full["CIDEr"],
+        "bleu_4": full["Bleu_4"],
+        "rouge_l": full["ROUGE_L"],
+        "exact_match": exact / len(captions),
+        **full.diversity,
+    }
+    return named, full
 
 
 @dataclass(frozen=True)
@@ -47,15 +131,14 @@ def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
     captioner = open_captioner(options.model, options.backbone, options.device)
     clips = PreparedClips.open(options.data)
     check_fits(captioner, clips)
-    references = references_of(clips, split)
+    evaluator = CaptionEvaluator(clips, split, options.generation or captioner.generation)
     captioner.model.eval()
-    found = caption_clips(captioner, clips, split, options.generation or captioner.generation)
-    captions = {key: of_clip[0].text for key, of_clip in zip(references, found, strict=True)}
+    captions = evaluator.captions(captioner)
     if out is not None:
         with atomic_file(out, "w") as stream:
             for key, text in captions.items():
                 stream.write(json.dumps({"key": key, "caption": text}, ensure_ascii=False) + "\n")
-    scores, full = caption_scores(references, captions)
+    scores, full = caption_scores(evaluator.references, captions)
     bleu = {name.lower(): value for name, value in full.items() if name.startswith("Bleu") and name != "Bleu_4"}
     return CaptionEvaluation({**scores, **bleu}, captions, len(captions))
 

@@ -10,6 +10,56 @@ from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError, DataError
 
 
+class EpochOrder:
+    """Numbers of the examples of one update after the other; every epoch has another random order.
+
+    An update has `batch_size` examples, the last one of an epoch those that are left.
+
+    Args:
+        name: Plural of what is counted, for messages and for the saved state.
+        count: Number of examples.
+        batch_size: Examples of an update, over all processes.
+        seed: Of the orders.
+        world_size: Number of processes.
+    """
+
+    def __init__(self, name: str, count: int, batch_size: int, seed: int, world_size: int) -> None:
+        if batch_size < world_size:
+            fact = f"an update of {batch_size} {name} cannot be shared by {world_size} processes"
+            raise ConfigError("bad-value", fact, f"use --batch-size {world_size} or more")
+        if count < world_size:
+            raise DataError("too-little-data", f"{count} training {name} for {world_size} processes", "add some")
+        self._made_from = {"seed": seed, name: count}
+        self._count, self._batch_size, self._seed = count, batch_size, seed
+        self.epoch = self._cursor = 0
+        self._order: tuple[int, np.ndarray] | None = None
+
+    @property
+    def update(self) -> int:
+        """Number of updates before the next one."""
+        per_epoch = -(-self._count // self._batch_size)
+        return self.epoch * per_epoch + -(-self._cursor // self._batch_size)
+
+    def __next__(self) -> np.ndarray:
+        if self._cursor >= self._count:
+            self.epoch, self._cursor = self.epoch + 1, 0
+        if self._order is None or self._order[0] != self.epoch:
+            generator = np.random.default_rng([self._seed, self.epoch])
+            self._order = self.epoch, generator.permutation(self._count)
+        examples = self._order[1][self._cursor : self._cursor + self._batch_size]
+        self._cursor += len(examples)
+        return examples
+
+    def state(self) -> dict[str, Any]:
+        """Return where the next update starts, and what must be the same on resume."""
+        return {"epoch": self.epoch, "cursor": self._cursor, **self._made_from}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken."""
+        check_same_stream(state, self._made_from)
+        self.epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
+
+
 class ExampleStream:
     """Endless updates, each a list of micro-batches; `training.loop.Stream`.
 
@@ -43,20 +93,8 @@ class ExampleStream:
         bounds = np.append(np.unique(features.examples, return_index=True)[1], features.num_sequences)
         self._features, self._bounds, self._grouped = features, bounds, grouped
         self._lengths = np.diff(features.offsets[bounds])
-        self._batch_size, self._batch_tokens, self._seed = batch_size, batch_tokens, seed
-        self._rank, self._world_size = rank, world_size
-        self._epoch, self._cursor = 0, 0
-        self._order: tuple[int, np.ndarray] | None = None
-        if batch_size < world_size:
-            raise ConfigError(
-                "bad-value",
-                f"an update of {batch_size} examples cannot be shared by {world_size} processes",
-                f"use --batch-size {world_size} or more",
-            )
-        if self.num_examples < world_size:
-            raise DataError(
-                "too-little-data", f"{self.num_examples} training examples for {world_size} processes", "add some"
-            )
+        self._batch_tokens, self._rank, self._world_size = batch_tokens, rank, world_size
+        self._order = EpochOrder("examples", len(self._lengths), batch_size, seed, world_size)
 
     @property
     def num_examples(self) -> int:
@@ -64,10 +102,7 @@ class ExampleStream:
         return len(self._lengths)
 
     def __next__(self) -> list[LabelledBatch]:
-        if self._cursor >= self.num_examples:
-            self._epoch, self._cursor = self._epoch + 1, 0
-        examples = self._epoch_order()[self._cursor : self._cursor + self._batch_size]
-        self._cursor += len(examples)
+        examples = next(self._order)
         update = examples[np.argsort(self._lengths[examples], kind="stable")]
         examples = update[self._rank :: self._world_size]
         if self._grouped:
@@ -84,18 +119,11 @@ class ExampleStream:
 
     def state(self) -> dict[str, Any]:
         """Return where the next update starts, and what must be the same on resume."""
-        return {"epoch": self._epoch, "cursor": self._cursor, "seed": self._seed, "examples": self.num_examples}
+        return self._order.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where `state` was taken."""
-        check_same_stream(state, {"seed": self._seed, "examples": self.num_examples})
-        self._epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
-
-    def _epoch_order(self) -> np.ndarray:
-        if self._order is None or self._order[0] != self._epoch:
-            generator = np.random.default_rng([self._seed, self._epoch])
-            self._order = self._epoch, generator.permutation(self.num_examples)
-        return self._order[1]
+        self._order.restore(state)
 
     def _sequences(self, examples: np.ndarray) -> np.ndarray:
         found = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.model import AlbertForImageCaptioning
@@ -16,31 +17,22 @@ from albertkit.training.loop import LossPart, no_losses
 
 @dataclass(frozen=True, eq=False)
 class CaptionBatch:
-    """B rows, each a clip and a caption of S places.
+    """B rows, each a clip and a caption of S places, of which P are predicted."""
 
-    Attributes:
-        visual: Features fp16 or fp32 [B, M, D], or frames uint8 [B, T, S, S, 3] for a backbone that is trained along.
-        visual_mask: bool [B, M], False at padding; None without any.
-        grid: How visual tokens lie, in all rows or in each; None for frames, whose backbone says it.
-        input_ids: int64 [B, S], as the model reads them.
-        places: int64 [P] into B * S, where tokens are predicted.
-        labels: int64 [P], the tokens.
-        num_tokens: Visual tokens, or frames, and tokens; padding is none.
-        update: Number of updates before this one.
-    """
-
-    visual: Tensor
-    visual_mask: Tensor | None
-    grid: Grid | Sequence[Grid] | None
-    input_ids: Tensor
-    places: Tensor
-    labels: Tensor
-    num_tokens: int
-    update: int
+    visual: (
+        Tensor  # features fp16 or fp32 [B, M, D], or frames uint8 [B, T, S, S, 3] for a backbone that is trained along
+    )
+    visual_mask: Tensor | None  # bool [B, M], False at padding
+    grid: Grid | Sequence[Grid] | None  # of the visual tokens, in all rows or in each; frames have the backbone's
+    input_ids: Tensor  # int64 [B, S], as the model reads them
+    places: Tensor  # int64 [P] into B * S, where tokens are predicted
+    labels: Tensor  # int64 [P], the tokens
+    num_tokens: int  # visual tokens, or frames, and tokens; without padding
+    update: int  # number of updates before this one
 
     @classmethod
     def empty(cls, update: int) -> "CaptionBatch":
-        """No rows."""
+        """Return a batch without rows."""
         none = torch.zeros(0, dtype=torch.int64)
         return cls(torch.zeros(0, 0, 0), None, None, none.view(0, 0), none, none, 0, update)
 
@@ -60,20 +52,10 @@ class CaptionBatch:
 
 
 def stack_visual(items: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
-    """Features [M, D] or frames [T, S, S, 3] of several clips as one tensor; features of unlike M are padded with zeros.
-
-    Returns:
-        [B, M, D] or [B, T, S, S, 3], and the mask bool [B, M] or None.
-    """
-    most = max(len(item) for item in items)
-    if all(len(item) == most for item in items):
-        return torch.from_numpy(np.stack(items)), None
-    values = torch.zeros(len(items), most, *items[0].shape[1:], dtype=torch.from_numpy(items[0][:0]).dtype)
-    mask = torch.zeros(len(items), most, dtype=torch.bool)
-    for row, item in enumerate(items):
-        values[row, : len(item)] = torch.from_numpy(np.ascontiguousarray(item))
-        mask[row, : len(item)] = True
-    return values, mask
+    """Stack features [M, D], padded with zeros, or frames of clips; return a mask bool [B, M], too, if any M is shorter."""
+    values = pad_sequence([torch.from_numpy(np.ascontiguousarray(item)) for item in items], batch_first=True)
+    mask = torch.arange(values.shape[1]) < torch.tensor([len(item) for item in items])[:, None]
+    return values, None if mask.all() else mask
 
 
 class CaptionObjective(nn.Module):
@@ -85,7 +67,7 @@ class CaptionObjective(nn.Module):
         self._sparse = model.caption.learned and sparsity_weight > 0
 
     def counts(self, batch: CaptionBatch) -> dict[str, int]:
-        """Predictions that count. The gate's loss is one for each micro-batch, so accumulated it is their mean."""
+        """Count the predictions; the loss of the gate is one for each micro-batch, so accumulated it is their mean."""
         counts = {"caption": self._num_counted(batch)}
         return counts | {"sparsity": min(1, batch.num_tokens)} if self._sparse else counts
 
@@ -103,7 +85,7 @@ class CaptionObjective(nn.Module):
         return parts
 
     def visual(self, batch: CaptionBatch) -> tuple[Tensor, Grid | Sequence[Grid] | None]:
-        """Visual tokens [B, M, D] of a batch, and how they lie."""
+        """Return the visual tokens [B, M, D] of a batch, and their grid."""
         if batch.visual.dim() == 3:
             return batch.visual, batch.grid
         assert self.backbone is not None
@@ -111,7 +93,7 @@ class CaptionObjective(nn.Module):
         return self.backbone(frames), self.backbone.grid(frames.shape[1], frames.shape[2])
 
     def flops(self, batch: CaptionBatch) -> float:
-        """Floating-point operations of a training step in ALBERT's layers; the backbone and the head are left out."""
+        """Estimate the floating-point operations of a training step in ALBERT's layers, without backbone and head."""
         tokens = batch.num_tokens
         return tokens * self.model.config.train_flops_per_token(tokens / len(batch.input_ids), 0.0)
 

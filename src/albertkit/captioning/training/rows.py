@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.training.objective import CaptionBatch, stack_visual
 from albertkit.captioning.training.settings import CaptionSettings
-from albertkit.data.stream import check_same_stream
-from albertkit.errors import ConfigError, DataError
+from albertkit.data.stream import EpochOrder
+from albertkit.errors import DataError
 from albertkit.files import sha256_bytes
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -18,13 +19,7 @@ _MASKED, _RANDOM = 0.8, 0.1  # of the predicted tokens; the rest stays as it is
 
 
 def num_masked(length: int, mask_prob: float, max_masked: int) -> int:
-    """Return how many tokens are predicted: round(mask_prob * length), to even at .5, from 1 to `max_masked`, and never [CLS].
-
-    Args:
-        length: Of the caption, [CLS] and [SEP] included.
-        mask_prob: Share.
-        max_masked: Most.
-    """
+    """Return how many tokens are predicted: round(mask_prob * length), to even at .5, from 1 to `max_masked`, and never [CLS]."""
     return min(max(round(mask_prob * length), 1), max_masked, length - 1)
 
 
@@ -36,15 +31,9 @@ def mask_caption(
     max_masked: int,
     generator: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Replace tokens and say which are predicted. [SEP] may be one of them, because it ends a caption; [CLS] may not.
+    """Replace tokens of a caption from [CLS] to [SEP]; [SEP] may be predicted, because it ends a caption, [CLS] may not.
 
-    Args:
-        ids: From [CLS] to [SEP], at least 2.
-        mask_id: [MASK].
-        replacements: int64, the tokens that a random one is drawn from. SwinBERT draws from all, and one beyond the last.
-        mask_prob: As `num_masked`.
-        max_masked: As `num_masked`.
-        generator: Draws.
+    SwinBERT draws replacements from all tokens and one beyond the last.
 
     Returns:
         int64 [L] with the replacements; int64 [P] rising, the places to predict.
@@ -82,7 +71,7 @@ class CaptionRows:
         ]
         self.num_cut = int((np.diff(encoded.offsets) > most).sum())
         self.num_unknown = int((encoded.ids == tokenizer.unk_id).sum())
-        self.num_pieces = len(encoded.ids)
+        self.num_tokens = len(encoded.ids)
         self._visual, self._grid_of, self._settings = visual, grid_of, settings
         self._mask_id, self._padding = tokenizer.mask_id, tokenizer.pad_id
         self._replacements = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids())
@@ -96,54 +85,36 @@ class CaptionRows:
         return sha256_bytes(known)
 
     def batch(self, rows: np.ndarray, epoch: int, update: int) -> CaptionBatch:
-        """Collate some rows; masks and shifts depend on (seed, epoch, row) alone.
-
-        Args:
-            rows: int64 [B].
-            epoch: In which they are read.
-            update: For `CaptionBatch.update`.
-        """
+        """Collate rows int64 [B]; masks and shifts depend on (seed, epoch, row) alone."""
         if not len(rows):
             return CaptionBatch.empty(update)
-        draws = [np.random.default_rng([self._settings.seed, epoch, row]) for row in rows.tolist()]
-        read: list[np.ndarray] = []
-        places: list[np.ndarray] = []
-        labels: list[np.ndarray] = []
-        causal = self._settings.objective == "causal"
+        settings = self._settings
+        draws = [np.random.default_rng([settings.seed, epoch, row]) for row in rows.tolist()]
+        read, places, labels = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
         for row, draw in zip(rows.tolist(), draws, strict=True):
             ids = np.array(self.ids[row], np.int64)
-            if causal:
-                read.append(ids[:-1])
-                places.append(np.arange(len(ids) - 1))
-                labels.append(ids[1:])
+            if settings.objective == "causal":
+                given, where, wanted = ids[:-1], np.arange(len(ids) - 1), ids[1:]
             else:
-                masked, where = mask_caption(
-                    ids,
-                    self._mask_id,
-                    self._replacements,
-                    self._settings.mask_prob,
-                    self._settings.max_masked,
-                    draw,
-                )
-                read.append(masked)
-                places.append(where)
-                labels.append(ids[where])
-        longest = max(map(len, read))
-        input_ids = np.full((len(rows), longest), self._padding, np.int64)
-        for row, ids in enumerate(read):
-            input_ids[row, : len(ids)] = ids
+                masking = (self._mask_id, self._replacements, settings.mask_prob, settings.max_masked)
+                given, where = mask_caption(ids, *masking, draw)
+                wanted = ids[where]
+            read.append(given)
+            places.append(where)
+            labels.append(wanted)
+        input_ids = pad_sequence([torch.from_numpy(ids) for ids in read], True, self._padding)
         clips = self.clips[rows].tolist()
         items = [self._visual(clip) for clip in clips]
-        if self._settings.shift and self._grid_of is None:
-            items = [shifted(frames, self._settings.shift, draw) for frames, draw in zip(items, draws, strict=True)]
+        if settings.shift and self._grid_of is None:
+            items = [shifted(frames, settings.shift, draw) for frames, draw in zip(items, draws, strict=True)]
         visual, mask = stack_visual(items)
         grids = None if self._grid_of is None else [self._grid_of(clip) for clip in clips]
         return CaptionBatch(
             visual,
             mask,
             grids,
-            torch.from_numpy(input_ids),
-            torch.from_numpy(np.concatenate([where + row * longest for row, where in enumerate(places)])),
+            input_ids,
+            torch.from_numpy(np.concatenate([where + row * input_ids.shape[1] for row, where in enumerate(places)])),
             torch.from_numpy(np.concatenate(labels)),
             sum(map(len, [*items, *read])),
             update,
@@ -159,45 +130,24 @@ def shifted(frames: np.ndarray, most: int, generator: np.random.Generator) -> np
 
 
 class CaptionStream:
-    """Rows in an order drawn again for each epoch; an update is `batch_size` rows, the last of an epoch what is left.
-
-    If that is less than there are processes, some get an empty batch.
-    """
+    """Endless updates of `batch_size` rows, dealt to the processes in micro-batches; a process may get an empty one."""
 
     def __init__(
         self, rows: CaptionRows, batch_size: int, micro_batch: int, seed: int, rank: int = 0, world_size: int = 1
     ) -> None:
-        if min(batch_size, len(rows)) < world_size:
-            raise ConfigError(
-                "bad-value",
-                f"{min(batch_size, len(rows))} captions an update cannot be shared by {world_size} processes",
-                f"use --batch-size {world_size} or more, and as many captions",
-            )
-        self._rows, self._batch_size, self._micro_batch, self._seed = rows, batch_size, micro_batch, seed
-        self._rank, self._world_size = rank, world_size
-        self._epoch = self._cursor = self._update = 0
-        self._order: tuple[int, np.ndarray] | None = None
+        self._rows, self._micro_batch, self._rank, self._world_size = rows, micro_batch, rank, world_size
+        self._order = EpochOrder("captions", len(rows), batch_size, seed, world_size)
 
     def __next__(self) -> list[CaptionBatch]:
-        if self._cursor >= len(self._rows):
-            self._epoch, self._cursor = self._epoch + 1, 0
-        if self._order is None or self._order[0] != self._epoch:
-            order = np.random.default_rng([self._seed, self._epoch]).permutation(len(self._rows))
-            self._order = self._epoch, order
-        taken = self._order[1][self._cursor : self._cursor + self._batch_size]
-        self._cursor += len(taken)
-        own = taken[self._rank :: self._world_size]
-        pieces = [own[start : start + self._micro_batch] for start in range(0, len(own), self._micro_batch)]
-        batches = [self._rows.batch(piece, self._epoch, self._update) for piece in pieces or [own]]
-        self._update += 1
-        return batches
+        update = self._order.update
+        own = next(self._order)[self._rank :: self._world_size]
+        chunks = [own[start : start + self._micro_batch] for start in range(0, len(own), self._micro_batch)]
+        return [self._rows.batch(chunk, self._order.epoch, update) for chunk in chunks or [own]]
 
     def state(self) -> dict[str, Any]:
-        """Return where the next update starts, and what must be the same again."""
-        place = {"epoch": self._epoch, "cursor": self._cursor, "update": self._update}
-        return {**place, "seed": self._seed, "captions": len(self._rows)}
+        """Return where the next update starts, and what must be the same on resume."""
+        return self._order.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go where `state` was taken."""
-        check_same_stream(state, {"seed": self._seed, "captions": len(self._rows)})
-        self._epoch, self._cursor, self._update = (int(state[name]) for name in ("epoch", "cursor", "update"))
+        """Continue where `state` was taken."""
+        self._order.restore(state)

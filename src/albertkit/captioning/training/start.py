@@ -1,7 +1,12 @@
 """The captioner that a training begins with: any ALBERT checkpoint, and a fresh visual side."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.captioner import VideoCaptioner
@@ -9,7 +14,6 @@ from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.folder import find_backbone, kept_backbone
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
 from albertkit.captioning.model.config import Objective, VideoAttention
-from albertkit.captioning.training.more_frames import for_frames
 from albertkit.captioning.training.settings import CaptionSettings
 from albertkit.config import AlbertConfig
 from albertkit.conversion.own_tokenizer import own_tokenizer
@@ -19,6 +23,7 @@ from albertkit.model.matching import HEADS
 from albertkit.model_folder import local_folder
 
 _PROJECTION, _GATE = "albert.img_embedding.", "albert.video_gate"
+_TIMES = f"{_PROJECTION}time_embeddings"
 
 
 def start_captioner(
@@ -55,15 +60,10 @@ def _method(path: Path, before: AlbertConfig, settings: CaptionSettings) -> tupl
     objective, attention = settings.objective or known.objective, settings.video_attention or known.video_attention
     notes = []
     if "captioning" in before.foreign:
-        for name, was, now in (
-            ("objective", known.objective, objective),
-            ("video_attention", known.video_attention, attention),
-        ):
-            notes.append(
-                f"{name}: {now}, as the captioner in `{path}` was trained"
-                if was == now
-                else f"{name}: {now} as asked; the captioner in `{path}` was trained with {was}"
-            )
+        pairs = {"objective": (known.objective, objective), "video_attention": (known.video_attention, attention)}
+        for name, (was, now) in pairs.items():
+            other = f" as asked; the captioner in `{path}` was trained with {was}"
+            notes.append(f"{name}: {now}" + (f", as the captioner in `{path}` was trained" if was == now else other))
     return objective, attention, notes
 
 
@@ -89,7 +89,7 @@ def _caption(
 
 def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> AlbertForImageCaptioning:
     wanted = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
-    tensors, fitted = for_frames(read_tensors(path), wanted, grid)
+    tensors, fitted = _for_frames(read_tensors(path), wanted, grid)
     notes += fitted
     for start, what in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
         own = [name for name in tensors if name.startswith(start)]
@@ -106,6 +106,30 @@ def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> Al
         notes.append(f"prediction head: fresh, `{path}` has none")
     model.albert.pooler.requires_grad_(False)  # no caption goes through it
     return model
+
+
+def _for_frames(
+    tensors: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], grid: Grid
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Interpolate along time what depends on the number of frames; the gate [M * M, 1] only for as many tokens a frame."""
+    fitted, notes = dict(tensors), list[str]()
+    times = tensors.get(_TIMES)
+    if times is not None and _TIMES in wanted and times.shape != wanted[_TIMES] and times.shape[1] == wanted[_TIMES][1]:
+        frames = wanted[_TIMES][0]
+        fitted[_TIMES] = F.interpolate(times.t()[None], size=frames, mode="linear", align_corners=False)[0].t()
+        notes.append(f"places in time: {len(times)} interpolated to {frames}")
+    gate, place = tensors.get(_GATE), grid.height * grid.width
+    if gate is not None and _GATE in wanted and gate.shape != wanted[_GATE]:
+        before, rest = divmod(round(len(gate) ** 0.5), place)
+        if not rest and before:
+            pairs = (
+                gate.view(before, place, before, place).permute(1, 3, 0, 2).reshape(place * place, 1, before, before)
+            )
+            more = F.interpolate(pairs, size=(grid.frames, grid.frames), mode="bilinear", align_corners=False)
+            more = more.view(place, place, grid.frames, grid.frames).permute(2, 0, 3, 1)
+            fitted[_GATE] = more.reshape(-1, 1).contiguous()
+            notes.append(f"learned gate: {before} frames interpolated to {grid.frames}")
+    return fitted, notes
 
 
 def _backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: list[str]) -> Backbone | None:

@@ -8,10 +8,9 @@ import torch
 
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.swinbert.state import SWINBERT_ARGS, kept_arguments
-from albertkit.captioning.training.card import write_caption_card
-from albertkit.captioning.training.dev import CaptionEvaluator, caption_scores
 from albertkit.captioning.training.objective import CaptionObjective
 from albertkit.captioning.training.rows import CaptionRows, CaptionStream
 from albertkit.captioning.training.settings import CaptionSettings, TrainCaptionerOptions
@@ -19,17 +18,21 @@ from albertkit.captioning.training.start import start_captioner
 from albertkit.data.bad_rows import counted
 from albertkit.errors import DataError
 from albertkit.files import sha256_bytes
+from albertkit.frame.card import Card, code, literal, settings_sections, versions
 from albertkit.frame.command import takes
-from albertkit.frame.section import Facts, Section, Text
+from albertkit.frame.rendering import cell
+from albertkit.frame.section import Facts, Section, Table, Text
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 from albertkit.training.hardware import describe
 from albertkit.training.loop import LoopSettings, Recipe
+from albertkit.training.results import score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.state import TrainingState
 from albertkit.training.stopping import exit_status
 
+_ON_CARD = ("objective", "video_attention", "length", "steps", "batch_size", "lr", "warmup", "weight_decay", "seed")
 _EMPTY = "every caption of dev is empty"
 _NOTHING_LEARNED = f"{_EMPTY}: the model has learned nothing, or a lower --lr is needed"
 
@@ -76,8 +79,8 @@ def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
 
     Raises:
         CheckpointError: exists, missing-file, changed and what loading raises.
-        ConfigError: bad-value, no-device. DataError: too-little-data, bad-label for a clip of dev without a caption, and
-            what `PreparedClips` raises.
+        ConfigError: bad-value, no-device.
+        DataError: too-little-data, bad-label for a clip of dev without a caption, and what `PreparedClips` raises.
         MachineError: not-finite.
     """
     train_split, dev_split = options.train_split, options.dev_split
@@ -93,21 +96,13 @@ def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
 
 @dataclass(frozen=True)
 class CaptionData:
-    """Sources of a captioner.
+    """Sources of a captioner."""
 
-    Attributes:
-        model: ALBERT to start from, as it was given.
-        clips: Prepared.
-        train: Name of the split to learn from.
-        dev: Name of the split that chooses the best model.
-        backbone: Where the backbone of the clips lies now.
-    """
-
-    model: str
+    model: str  # ALBERT to start from, as it was given
     clips: PreparedClips
-    train: str
-    dev: str
-    backbone: str | None
+    train: str  # split to learn from
+    dev: str  # split that chooses the best model
+    backbone: str | None  # where the backbone of the clips lies now
 
     def rows(self, tokenizer: AlbertTokenizer, settings: CaptionSettings) -> CaptionRows:
         """Return the captions to learn from."""
@@ -162,7 +157,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         return best
 
     def score(best: VideoCaptioner, state: TrainingState) -> CaptionResult:
-        captions = {key: caption.text for key, caption in evaluator.captions(best).items()}
+        captions = evaluator.captions(best)
         scores, full = caption_scores(evaluator.references, captions)
         shown = list(captions)[:8]
         examples = [{"key": k, "caption": captions[k], "references": list(evaluator.references[k])} for k in shown]
@@ -171,7 +166,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         return replace(result, examples=examples, full=full.to_dict())
 
     def write(best: VideoCaptioner, result: CaptionResult) -> None:
-        write_caption_card(run.folder / "best", run.name, best, settings, data.model, result.scores, result.examples)
+        _card(best, settings, data.model, result, f"{run.name}/best").write(run.folder / "best")
 
     factors = {} if trained is None or trained.trained_from_scratch else {"backbone.": settings.backbone_lr_factor}
     recipe = Recipe(
@@ -190,6 +185,34 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     return run.fit(recipe, Best(unfinished, load, score, write))
 
 
+def _card(captioner: VideoCaptioner, settings: CaptionSettings, start: str, result: CaptionResult, place: str) -> Card:
+    """Describe how to use a captioner, what it learned from and how well; `start` is the ALBERT that it began with."""
+    sampling, backbone = captioner.sampling, captioner.backbone
+    frames = f", {sampling.num_frames} frames of {sampling.size} pixels" if sampling else ""
+    source = "features computed elsewhere" if backbone is None else f"the backbone `{cell(backbone.name)}`"
+    parameters = f"{captioner.model.num_parameters():,} parameters"
+    sections: list[Section] = [
+        Text(
+            f"Captions of videos by ALBERT: {parameters}, and {source}{frames}.\n"
+            f"Trained with albertkit from `{cell(start)}`.",
+            form="markdown",
+        ),
+        code(
+            "from albertkit import VideoCaptioner\n"
+            f"captioner = VideoCaptioner.from_pretrained({literal(place)})\n"
+            'print(captioner.caption("clip.mp4")[0][0].text)',
+            title="Using it",
+        ),
+        Text("On the dev clips, which also chose the best of the run's models.", "Results"),
+        score_table(result.scores, {}),
+        Table(("caption", "references"), [[one["caption"], one["references"][0]] for one in result.examples[:5]]),
+        *settings_sections({key: getattr(settings, key) for key in _ON_CARD}, versions()),
+    ]
+    tags = ["albert", "video-captioning", "albertkit"]
+    fields = {"library_name": "albertkit", "pipeline_tag": "video-text-to-text", "tags": tags}
+    return Card(place.partition("/")[0], fields, sections)
+
+
 def _most_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
     if clips.grid is not None:
         return clips.grid.num_tokens
@@ -201,7 +224,7 @@ def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str
     if rows.num_cut:
         notes.append(f"{counted(rows.num_cut, 'caption')} cut: longer than --length")
     if rows.num_unknown:
-        notes.append(f"{rows.num_unknown / rows.num_pieces:.1%} of the tokens are unknown to the tokenizer")
+        notes.append(f"{rows.num_unknown / rows.num_tokens:.1%} of the tokens are unknown to the tokenizer")
     return notes
 
 

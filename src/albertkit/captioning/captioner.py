@@ -103,11 +103,9 @@ class VideoCaptioner:
             ConfigError: wrong-model.
         """
         if self.backbone is None or self.sampling is None:
-            raise ConfigError(
-                "wrong-model",
-                "this captioner was trained on features of another backbone",
-                "prepare features of the clips with that backbone, and caption the prepared folder",
-            )
+            fact = "this captioner was trained on features of another backbone"
+            hint = "prepare features of the clips with that backbone, and caption the prepared folder"
+            raise ConfigError("wrong-model", fact, hint)
         return self.backbone, self.sampling
 
     def visual_tokens(self, frames: Tensor) -> Tensor:

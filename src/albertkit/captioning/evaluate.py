@@ -50,11 +50,8 @@ def references_of(clips: PreparedClips, split: str) -> dict[str, tuple[str, ...]
     """Return the captions of each clip by its key; every clip must have one."""
     found = {clip.key: clip.captions for clip in clips.clips(split)}
     if bare := [key for key, captions in found.items() if not captions]:
-        raise DataError(
-            "bad-label",
-            f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with",
-            f"add captions to it, or leave it out of {split}, and prepare again",
-        )
+        fact = f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with"
+        raise DataError("bad-label", fact, f"add captions to it, or leave it out of {split}, and prepare again")
     return found
 
 
@@ -158,8 +155,5 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
         pairs["visual tokens"] = (grids[0], grids[1])
     differing = [f"{name} {own}, not {theirs}" for name, (own, theirs) in pairs.items() if own != theirs]
     if differing:
-        raise CheckpointError(
-            "changed",
-            f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`",
-            "prepare the clips as those that it was trained on",
-        )
+        fact = f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`"
+        raise CheckpointError("changed", fact, "prepare the clips as those that it was trained on")

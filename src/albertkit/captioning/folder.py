@@ -92,11 +92,8 @@ def load_captioner(folder: str | Path, backbone: str | None = None) -> Captioner
         )
     saved = load(path / CAPTIONER, _Saved, "captioner", "copy the folder again")
     if backbone is not None and saved.backbone is None:
-        raise ConfigError(
-            "bad-value",
-            f"the captioner in `{path}` has no backbone that --backbone could name the place of",
-            "leave --backbone out",
-        )
+        fact = f"the captioner in `{path}` has no backbone that --backbone could name the place of"
+        raise ConfigError("bad-value", fact, "leave --backbone out")
     own = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
     model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
     tokenizer = own_tokenizer(path, model.config)
@@ -117,11 +114,8 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
         place, user = elsewhere or _place(path, saved), f"the captioner in `{path}`"
         return find_backbone(place, saved.settings, saved.fingerprint, user).eval()
     if elsewhere is not None:
-        raise ConfigError(
-            "bad-value",
-            f"the captioner in `{path}` keeps the weights of its backbone `{saved.name}` itself",
-            "leave --backbone out",
-        )
+        fact = f"the captioner in `{path}` keeps the weights of its backbone `{saved.name}` itself"
+        raise ConfigError("bad-value", fact, "leave --backbone out")
     try:
         weights = load_file(plain_file(path / BACKBONE_WEIGHTS))
     except (OSError, SafetensorError) as error:
@@ -140,17 +134,13 @@ def find_backbone(name: str, settings: dict[str, Any], fingerprint: str | None, 
     except AlbertKitError as error:
         if error.slug not in ("not-found", "unreachable"):
             raise
-        raise CheckpointError(
-            "not-found",
-            f"{user} needs its backbone `{name}`, which cannot be loaded: {error.message}",
-            f"say where it lies now: --backbone {name.partition(':')[0]}:PLACE",
-        ) from None
+        fact = f"{user} needs its backbone `{name}`, which cannot be loaded: {error.message}"
+        hint = f"say where it lies now: --backbone {name.partition(':')[0]}:PLACE"
+        raise CheckpointError("not-found", fact, hint) from None
     if fingerprint not in (None, backbone.fingerprint()):
-        raise CheckpointError(
-            "changed",
-            f"`{name}` has other weights than {user} was made with",
-            "put the weights back that it had, name their place with --backbone, or train the captioner on these",
-        )
+        fact = f"`{name}` has other weights than {user} was made with"
+        hint = "put the weights back that it had, name their place with --backbone, or train the captioner on these"
+        raise CheckpointError("changed", fact, hint)
     return backbone
 
 

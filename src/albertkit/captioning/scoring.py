@@ -61,17 +61,11 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     for truth in truths:
         if (truth.layout == "lines") != (given.layout == "lines"):
             keyed, bare = (truth, given) if given.layout == "lines" else (given, truth)
-            raise DataError(
-                "predictions-mismatch",
-                f"`{keyed.path}` has keys, `{bare.path}` is plain lines",
-                "give keys to both, or write both as lines in the same order",
-            )
+            fact = f"`{keyed.path}` has keys, `{bare.path}` is plain lines"
+            raise DataError("predictions-mismatch", fact, "give keys to both, or write both as lines in the same order")
         if given.layout == "lines" and len(truth.rows) != len(given.rows):
-            raise DataError(
-                "predictions-mismatch",
-                f"`{predictions}` has {counted(len(given.rows), 'line')}, `{truth.path}` has {len(truth.rows):,}",
-                "line n of one belongs to line n of the other",
-            )
+            fact = f"`{predictions}` has {counted(len(given.rows), 'line')}, `{truth.path}` has {len(truth.rows):,}"
+            raise DataError("predictions-mismatch", fact, "line n of one belongs to line n of the other")
     candidates, gold = _candidates(given), _references(truths)
     scores = score_captions(gold, candidates, java=options.java)
     if details is not None:
@@ -109,11 +103,8 @@ def read_caption_file(file: File) -> CaptionFile:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(
-            "bad-file",
-            f"`{file}` begins as JSON and is not: {error}",
-            "write it again; a JSON object a line, or one for the whole file",
-        ) from None
+        fact = f"`{file}` begins as JSON and is not: {error}"
+        raise DataError("bad-file", fact, "write it again; a JSON object a line, or one for the whole file") from None
     return CaptionFile(file, "json", list(_json_rows(file, content)))
 
 
@@ -128,11 +119,8 @@ def _read(file: File) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(
-            "bad-encoding",
-            f"`{file}` is not UTF-8, at byte {error.start:,}",
-            encoding_advice(content[:SAMPLE_BYTES], str(file)),
-        ) from None
+        fact = f"`{file}` is not UTF-8, at byte {error.start:,}"
+        raise DataError("bad-encoding", fact, encoding_advice(content[:SAMPLE_BYTES], str(file))) from None
 
 
 def _tsv_row(file: File, number: int, line: str) -> CaptionRow:

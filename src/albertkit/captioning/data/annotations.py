@@ -25,11 +25,9 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
         _content(path), lambda number, where, reason: bad_rows.add(path, number, reason, where=where), bad_rows.note
     )
     if found is None:
-        raise DataError(
-            "missing-file",
-            f"`{path}` is not captions of {LAYOUTS}",
-            "write a manifest instead: one JSON object a line with video and captions",
-        )
+        fact = f"`{path}` is not captions of {LAYOUTS}"
+        hint = "write a manifest instead: one JSON object a line with video and captions"
+        raise DataError("missing-file", fact, hint)
     files = _by_name(path.parent)
     splits: dict[str, list[Clip]] = defaultdict(list)
     named: Counter[str] = Counter()

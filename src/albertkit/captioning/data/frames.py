@@ -30,19 +30,13 @@ def read_features(file: Path) -> np.ndarray:
         raise DataError("not-found", f"no such file: `{file}`", "check the path")
     values = _read(file)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
-        raise DataError(
-            "bad-file",
-            f"`{file}` holds {values.dtype} {list(values.shape)}",
-            "features of a clip are floats [tokens, width]",
-        )
+        fact = f"`{file}` holds {values.dtype} {list(values.shape)}"
+        raise DataError("bad-file", fact, "features of a clip are floats [tokens, width]")
     with np.errstate(over="ignore"):
         features = values.astype(np.float16)
     if not np.isfinite(features).all():
-        raise DataError(
-            "not-finite",
-            f"`{file}` holds numbers that are not finite in float16, or above 65,504",
-            "normalise the features, or make them again",
-        )
+        fact = f"`{file}` holds numbers that are not finite in float16, or above 65,504"
+        raise DataError("not-finite", fact, "normalise the features, or make them again")
     return features
 
 
@@ -85,11 +79,9 @@ def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
     pictures = columns[1:] if columns[:1] and columns[0].startswith(b"{") else columns
     where = f"`{clip.source}`, row {clip.row:,} (`{clip.key}`)"
     if 1 < len(pictures) < sampling.num_frames or not pictures:
-        raise DataError(
-            "bad-row",
-            f"{where} holds {len(pictures)} frames, {sampling.num_frames} are wanted",
-            f"take --frames {max(len(pictures), 1)}, or the videos themselves; no frame is shown twice",
-        )
+        fact = f"{where} holds {len(pictures)} frames, {sampling.num_frames} are wanted"
+        hint = f"take --frames {max(len(pictures), 1)}, or the videos themselves; no frame is shown twice"
+        raise DataError("bad-row", fact, hint)
     places = sampling.places(len(pictures)).tolist()
     squares = Squares(sampling.size)
     shown = {

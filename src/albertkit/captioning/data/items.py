@@ -110,11 +110,8 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     except ValueError as error:
         raise DataError("corrupt", f"`{file}` is no array of numbers: {error}", hint) from None
     if found != np.dtype(dtype) or values.size != math.prod(shape):
-        raise DataError(
-            "corrupt",
-            f"`{file}` holds {values.size:,} numbers of {found}, not {math.prod(shape):,} of {dtype}",
-            hint,
-        )
+        fact = f"`{file}` holds {values.size:,} numbers of {found}, not {math.prod(shape):,} of {dtype}"
+        raise DataError("corrupt", fact, hint)
     if checksum != _checksum(values):
         raise DataError("corrupt", f"`{file}` is corrupted: CRC-32C mismatch", hint)
     return values.reshape(shape)

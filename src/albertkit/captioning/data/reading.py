@@ -100,11 +100,8 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
 def _nothing(place: Path, split: str, bad_rows: BadRows) -> DataError:
     first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.found), "")
     counts = f" ({len(bad_rows.found):,} bad rows)" if len(bad_rows.found) > 1 else ""
-    return DataError(
-        "empty",
-        f"`{place}` has no clip that can be used for {split}{counts}{first}",
-        "mend the rows" if first else "name data with clips",
-    )
+    fact = f"`{place}` has no clip that can be used for {split}{counts}{first}"
+    return DataError("empty", fact, "mend the rows" if first else "name data with clips")
 
 
 def _annotations(place: Path) -> list[Path]:
@@ -181,11 +178,8 @@ def _read(place: Path, bad_rows: BadRows) -> list[Clip]:
         return read_manifest(place, bad_rows)
     if place.suffix.lower() in (".yaml", ".yml"):
         return read_swinbert(place, bad_rows)
-    raise DataError(
-        "missing-file",
-        f"`{place}` is no data of clips",
-        f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder",
-    )
+    fact = f"`{place}` is no data of clips"
+    raise DataError("missing-file", fact, f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder")
 
 
 def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:

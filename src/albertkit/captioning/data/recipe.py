@@ -40,11 +40,8 @@ class Recipe:
         if backbone is None:
             return cls("features", None, None, None)
         if sampling is None:
-            raise ConfigError(
-                "bad-value",
-                f"the backbone `{backbone.name}` needs frames, no sampling is given",
-                "give a FrameSampling",
-            )
+            fact = f"the backbone `{backbone.name}` needs frames, no sampling is given"
+            raise ConfigError("bad-value", fact, "give a FrameSampling")
         grid = backbone.grid(sampling.num_frames, sampling.size)
         if backbone.trained_from_scratch or train_backbone:
             return cls("frames", sampling, backbone, grid)
@@ -73,11 +70,9 @@ class Recipe:
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
             what, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
             name = "features" if self.backbone is None else self.backbone.name
-            raise ConfigError(
-                "conflicting-options",
-                f"the clip `{clip.key}` is a file of {what}, the backbone is `{name}`",
-                f"--backbone {say}; clips of features and of videos are prepared into two folders",
-            )
+            fact = f"the clip `{clip.key}` is a file of {what}, the backbone is `{name}`"
+            hint = f"--backbone {say}; clips of features and of videos are prepared into two folders"
+            raise ConfigError("conflicting-options", fact, hint)
 
     def item(self, clip: Clip, settings: dict[str, Any]) -> str:
         """Return the name of a clip's item, by the content of its file."""
@@ -118,9 +113,7 @@ class Recipe:
             grid = self.backbone.grid(self.sampling.num_frames, self.sampling.size)
             half = pool_grid(features, grid, self.grid.num_tokens)[0].to("cpu", torch.float16)
         if not torch.isfinite(half).all():
-            raise MachineError(
-                "not-finite",
-                f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16",
-                "look at its weights; features above 65,504 need a normalisation in the backbone",
-            )
+            fact = f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16"
+            hint = "look at its weights; features above 65,504 need a normalisation in the backbone"
+            raise MachineError("not-finite", fact, hint)
         return list(half.numpy())

@@ -65,22 +65,16 @@ def _settings(path: Path) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
     if not isinstance(settings, dict) or not settings.get("img"):
-        raise DataError(
-            "missing-file",
-            f"`{path}` names no `img` file",
-            "a SwinBERT YAML has img, label, caption, caption_linelist",
-        )
+        fact = f"`{path}` names no `img` file"
+        raise DataError("missing-file", fact, "a SwinBERT YAML has img, label, caption, caption_linelist")
     return settings
 
 
 def _shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
     images, captions = (_named(path, settings.get(name)) for name in ("img", "caption"))
     if (captions and len(captions) != len(images)) or (len(images) > 1 and not settings.get("composite")):
-        raise DataError(
-            "missing-file",
-            f"`{path}` names {len(images)} img and {len(captions)} caption files",
-            "one of each, or `composite: true` and as many of one as of the other",
-        )
+        fact = f"`{path}` names {len(images)} img and {len(captions)} caption files"
+        raise DataError("missing-file", fact, "one of each, or `composite: true` and as many of one as of the other")
     shards = []
     for number, image in enumerate(images):
         caption = TsvFile(_file(path, captions[number])) if captions else None
@@ -101,11 +95,8 @@ def _named(path: Path, value: Any) -> list[str]:
         return []
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) for name in names):
-        raise DataError(
-            "missing-file",
-            f"`{path}`: {reprlib.repr(value)} names no files",
-            "name files from the folder of the YAML",
-        )
+        fact = f"`{path}`: {reprlib.repr(value)} names no files"
+        raise DataError("missing-file", fact, "name files from the folder of the YAML")
     if len(names) == 1 and not names[0].endswith(".tsv"):
         names = [
             line.strip() for line in _file(path, names[0]).read_text(encoding="utf-8").splitlines() if line.strip()
@@ -116,11 +107,8 @@ def _named(path: Path, value: Any) -> list[str]:
 def _file(path: Path, name: str) -> Path:
     file = path.parent / str(name)
     if Path(str(name)).is_absolute() or ".." in Path(str(name)).parts:
-        raise DataError(
-            "missing-file",
-            f"`{path}` names `{name}`, which leaves its folder",
-            "put the files beside the YAML, or links to them",
-        )
+        fact = f"`{path}` names `{name}`, which leaves its folder"
+        raise DataError("missing-file", fact, "put the files beside the YAML, or links to them")
     if "\0" in str(name) or not file.is_file():
         raise DataError(
             "not-found", f"`{path}` names `{name}`: no file `{file}`", "paths begin at the folder of the YAML"

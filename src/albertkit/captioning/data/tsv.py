@@ -39,11 +39,8 @@ class TsvFile:
     def head(self, number: int, most: int) -> tuple[list[bytes], bool]:
         """Return the columns in the first `most` bytes of a row, and whether these are all."""
         if not 0 <= number < len(self):
-            raise DataError(
-                "bad-row",
-                f"`{self.path}` has {len(self):,} rows, there is no row {number:,}",
-                "rows are counted from 0",
-            )
+            fact = f"`{self.path}` has {len(self):,} rows, there is no row {number:,}"
+            raise DataError("bad-row", fact, "rows are counted from 0")
         begin, end = self._ends[number : number + 2].tolist()
         with open(self.path, "rb") as stream:
             stream.seek(begin)
@@ -72,11 +69,8 @@ def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
             columns = [column.encode() if isinstance(column, str) else column for column in row]
             for column in columns:
                 if b"\t" in column or b"\n" in column or b"\r" in column:
-                    raise DataError(
-                        "not-expressible",
-                        f"`{path}`: {column[:80]!r} holds a tab or a line end",
-                        "a TSV cannot hold these: change the name",
-                    )
+                    fact = f"`{path}`: {column[:80]!r} holds a tab or a line end"
+                    raise DataError("not-expressible", fact, "a TSV cannot hold these: change the name")
             line = b"\t".join(columns) + b"\n"
             stream.write(line)
             begins.append(place)
@@ -134,8 +128,5 @@ def _searched(path: Path, size: int) -> np.ndarray:
 
 def _wrong(path: Path, reason: str) -> DataError:
     index, binary = _index_files(path)
-    return DataError(
-        "bad-file",
-        f"the index `{index}` does not fit `{path.name}`: {reason}",
-        f"delete `{index.name}` and `{binary.name}`: without them the file is searched",
-    )
+    fact = f"the index `{index}` does not fit `{path.name}`: {reason}"
+    return DataError("bad-file", fact, f"delete `{index.name}` and `{binary.name}`: without them the file is searched")

@@ -33,11 +33,8 @@ def start_captioner(
     path = local_folder(model)
     before = AlbertConfig.from_pretrained(path)
     if settings.length > before.max_position_embeddings:
-        raise ConfigError(
-            "bad-value",
-            f"length is {settings.length}, the model in `{model}` has {before.max_position_embeddings} positions",
-            f"use --length {before.max_position_embeddings} or less",
-        )
+        fact = f"length is {settings.length}, the model in `{model}` has {before.max_position_embeddings} positions"
+        raise ConfigError("bad-value", fact, f"use --length {before.max_position_embeddings} or less")
     tokenizer = own_tokenizer(path, before, model)
     objective, attention, notes = _method(path, before, settings)
     backbone_of_clips = _backbone(path, clips, backbone, notes)
@@ -137,11 +134,8 @@ def _backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: li
     trained = clips.kind == "frames"
     if clips.backbone == "features":
         if elsewhere is not None:
-            raise ConfigError(
-                "bad-value",
-                f"the clips in `{clips.folder}` are features of no known backbone",
-                "leave --backbone out",
-            )
+            fact = f"the clips in `{clips.folder}` are features of no known backbone"
+            raise ConfigError("bad-value", fact, "leave --backbone out")
         return None
     how = "trained along" if trained else "frozen"
     kept = kept_backbone(path) if elsewhere is None else None

@@ -2,8 +2,6 @@
 
 import importlib.metadata
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,18 +96,14 @@ def test_another_number_of_frames(captioner):
     assert loaded.grid == Grid(4, 4, 4)
 
 
-def test_command(captioner, data, tmp_path):
-    run = [sys.executable, "-m", "albertkit.cli", "caption", "predict", str(captioner)]
-    done = subprocess.run(
-        [*run, str(data / "videos" / "part_0.mp4"), "--num-captions", "2", "--bad-endings", "the", "--json"],
-        capture_output=True, text=True, cwd=tmp_path, check=True,
-    )  # fmt: skip
-    (clip,) = json.loads(done.stdout)["clips"]
+def test_command(captioner, data, tmp_path, monkeypatch, run_command):
+    monkeypatch.chdir(tmp_path)
+    predict, video = ("caption", "predict", captioner), data / "videos" / "part_0.mp4"
+    (clip,) = run_command(*predict, video, "--num-captions", 2, "--bad-endings", "the", "--json").json["clips"]
     assert len(clip["captions"]) == 2
     assert (tmp_path / "sheets" / "part_0.png").exists()
-    done = subprocess.run([*run, "gone.mp4"], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 2
-    assert "error[not-found]" in done.stderr
+    refused = run_command(*predict, "gone.mp4")
+    assert (refused.status, "error[not-found]" in refused.err) == (2, True)
 
 
 def test_a_backbone_with_other_weights_is_noticed(captioner, tmp_path):

@@ -51,15 +51,15 @@ def word_attention(captioner: VideoCaptioner, context: Context, caption: Caption
     to_video = torch.stack([row[:tokens] for row in looked]).view(len(looked), frames, -1).sum(-1).cpu().numpy()
     words, starts = _words(captioner, caption)
     total = np.add.reduceat(to_video, starts, axis=0)
-    pieces = np.diff([*starts, len(looked)])
-    return WordAttention(words, total / total.sum(1, keepdims=True), total.sum(1) / pieces)
+    tokens_of_word = np.diff([*starts, len(looked)])
+    return WordAttention(words, total / total.sum(1, keepdims=True), total.sum(1) / tokens_of_word)
 
 
 def _words(captioner: VideoCaptioner, caption: Caption) -> tuple[tuple[str, ...], list[int]]:
     """Return the words of a caption and the number of the first token of each."""
     tokenizer = captioner.tokenizer
     begins = tokenizer.word_starts()
-    starts = [0, *(n for n, piece in enumerate(caption.ids) if n and begins[piece])]
-    pieces = [tokenizer.id_to_piece(piece) for piece in caption.ids]
+    starts = [0, *(n for n, token in enumerate(caption.ids) if n and begins[token])]
+    pieces = [tokenizer.id_to_piece(token) for token in caption.ids]
     bounds = zip(starts, [*starts[1:], len(pieces)], strict=True)
     return tuple("".join(pieces[a:b]).replace(_SPACE, " ").replace("##", "").strip() for a, b in bounds), starts

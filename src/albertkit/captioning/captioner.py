@@ -109,11 +109,7 @@ class VideoCaptioner:
         return self.backbone, self.sampling
 
     def visual_tokens(self, frames: Tensor) -> Tensor:
-        """Return frames uint8 [B, T, S, S, 3] to visual tokens [B, M, D], pooled to the model's grid.
-
-        Raises:
-            ConfigError: wrong-model.
-        """
+        """Turn frames uint8 [B, T, S, S, 3] into visual tokens [B, M, D], pooled to the model's grid."""
         backbone, _ = self.require_backbone()
         tokens = backbone(frames.to(self.model.device))
         grid = backbone.grid(frames.shape[1], frames.shape[2])
@@ -149,7 +145,7 @@ class VideoCaptioner:
         if settings.max_length is None:
             settings = replace(settings, max_length=self.generation.longest)
         self.model.eval()
-        bad = torch.tensor(self._last_pieces(settings.bad_endings), dtype=torch.int64, device=self.model.device)
+        bad = torch.tensor(self._last_tokens(settings.bad_endings), dtype=torch.int64, device=self.model.device)
         found = generate(self.model, context, settings, self.caption_ids, bad)
         return [
             [
@@ -190,10 +186,10 @@ class VideoCaptioner:
         return captions
 
     def _caption(self, ids: list[int], score: float, total: float) -> Caption:
-        pieces = ids[1 : ids.index(self.tokenizer.sep_id)]
-        return Caption(self.tokenizer.decode(pieces, skip_special_tokens=True).strip(), score, total, tuple(pieces))
+        tokens = ids[1 : ids.index(self.tokenizer.sep_id)]
+        return Caption(self.tokenizer.decode(tokens, skip_special_tokens=True).strip(), score, total, tuple(tokens))
 
-    def _last_pieces(self, words: Sequence[str]) -> list[int]:
+    def _last_tokens(self, words: Sequence[str]) -> list[int]:
         return sorted({self.tokenizer.encode(word)[-1] for word in words if word})
 
 

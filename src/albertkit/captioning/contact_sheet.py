@@ -35,7 +35,6 @@ FONTS = (
     "AppleSDGothicNeo.ttc", "malgun.ttf", "segoeui.ttf", "Arial Unicode.ttf",
 )  # fmt: skip
 _NOT_DRAWN = ("Zs", "Zl", "Zp", "Cf", "Mn", "Me")  # kinds of characters that are nothing by themselves
-_MOST = 1000  # letters that are looked at for one line
 _NO_LETTER = "\U0010fffd"  # what a font draws for it, it draws for every letter that it lacks
 
 
@@ -243,8 +242,8 @@ def wrapped(text: str, font: Any, width: float) -> list[str]:
             lines[-1] = longer
             continue
         while font.getlength(word) > width and len(word) > 1:
-            lengths = [font.getlength(word[:end]) for end in range(1, min(len(word), _MOST))]
-            end = max(bisect_right(lengths, width), 1)
+            ends = range(1, len(word))
+            end = max(bisect_right(ends, width, key=lambda end: font.getlength(word[:end])), 1)
             while end > 1 and unicodedata.combining(word[end]):  # marks stay with the letter that they stand on
                 end -= 1
             lines.append(word[:end])

@@ -57,7 +57,7 @@ class PredictedClip:
 
 @dataclass(frozen=True)
 class PredictReport(Result):
-    """What was captioned.
+    """Captions of clips, and the clips that could not be read.
 
     Attributes:
         clips: In order.
@@ -69,7 +69,7 @@ class PredictReport(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Return name the clips that could not be read."""
+        """Name the clips that could not be read."""
         return tuple(f"skipped: {key}: {error.message}" for key, error in self.skipped)
 
     def to_dict(self) -> dict[str, Any]:

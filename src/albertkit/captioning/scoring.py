@@ -4,7 +4,8 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
 
 from albertkit.captioning.data.clip import as_span, spanned
 from albertkit.captioning.metrics import CaptionScores, score_captions
@@ -24,13 +25,7 @@ _JSON = re.compile(r'\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$))')  # how it begins;
 
 
 class CaptionRow(NamedTuple):
-    """What a file says of a clip.
-
-    Attributes:
-        key: Of the clip; of plain lines the number of the line, from 1.
-        captions: One or more.
-        where: How a person finds it in the file.
-    """
+    """Captions of a clip in a file, where a message places them; the key of a plain line is its number, from 1."""
 
     key: str
     captions: list[str]
@@ -38,16 +33,10 @@ class CaptionRow(NamedTuple):
 
 
 class CaptionFile(NamedTuple):
-    """A file of captions.
-
-    Attributes:
-        path: The file.
-        layout: tsv, json or lines.
-        rows: In its order; a key may come again.
-    """
+    """A file of captions and its rows in their order; a key may come again."""
 
     path: File
-    layout: str
+    layout: Literal["tsv", "json", "lines"]
     rows: list[CaptionRow]
 
 
@@ -183,11 +172,10 @@ def _json(file: File, number: int, text: str) -> Any:
 
 
 def _is_json(text: str) -> bool:
-    try:
+    with suppress(ValueError, RecursionError):
         json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _bad(file: File, where: str, reason: str) -> DataError:

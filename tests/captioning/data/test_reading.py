@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,11 +94,8 @@ def test_bad_lines(folder: Path, record: object, reason: str) -> None:
     manifest = folder / "data.jsonl"
     text = lines({"video": "a.mp4"}) + json.dumps(record) + "\n" + lines({"video": "sub/c d.mp4"})
     manifest.write_text(text)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=rf"\[bad-row\].*`{re.escape(str(manifest))}`, line 2: .*{re.escape(reason)}"):
         read_clips(manifest)
-    assert caught.value.slug == "bad-row"
-    assert f"`{manifest}`, line 2: " in str(caught.value)
-    assert reason in str(caught.value)
     bad_rows = BadRows("skip")
     assert [clip.key for clip in read_clips(manifest, bad_rows=bad_rows)] == ["a.mp4", "sub/c d.mp4"]
     assert len(bad_rows.found) == 1
@@ -110,7 +109,7 @@ def test_lines_that_are_not_json(folder: Path, line: bytes) -> None:
     assert bad_rows.found[0].line == 1
 
 
-def test_splits_of_a_folder(folder: Path) -> None:
+def test_splits_of_a_folder(folder: Path, slug_of: Any) -> None:
     for name in ("train", "val", "test"):
         (folder / f"{name}.jsonl").write_text(lines({"video": "a.mp4", "key": name}))
     assert {split: [c.key for c in clips] for split, clips in read_splits(folder).items()} == {
@@ -121,13 +120,9 @@ def test_splits_of_a_folder(folder: Path) -> None:
     with pytest.raises(DataError, match="has train, dev, test") as caught:
         read_clips(folder)
     assert caught.value.slug == "ambiguous"
-    with pytest.raises(DataError) as caught:
-        read_clips(folder, "extra")
-    assert caught.value.slug == "missing-file"
+    assert slug_of(read_clips, folder, "extra") == "missing-file"
     (folder / "dev.yaml").write_text("img: x")
-    with pytest.raises(DataError) as caught:
-        read_splits(folder)
-    assert caught.value.slug == "ambiguous"
+    assert slug_of(read_splits, folder) == "ambiguous"
 
 
 def test_folder_of_videos(folder: Path) -> None:
@@ -333,14 +328,12 @@ def test_coco(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"videos": 3, "sentences": []}', "null"])
-def test_other_json(folder: Path, text: str) -> None:
+def test_other_json(folder: Path, text: str, slug_of: Any) -> None:
     (folder / "x.json").write_text(text)
-    with pytest.raises(DataError) as caught:
-        read_clips(folder / "x.json")
-    assert caught.value.slug == "missing-file"
+    assert slug_of(read_clips, folder / "x.json") == "missing-file"
 
 
-def test_nothing_there(folder: Path) -> None:
+def test_nothing_there(folder: Path, slug_of: Any) -> None:
     (folder / "empty").mkdir()
     (folder / "empty.jsonl").write_text("\n")
     (folder / "x.gz").write_bytes(gzip.compress(b"x"))
@@ -350,6 +343,4 @@ def test_nothing_there(folder: Path) -> None:
         ("empty.jsonl", "empty"),
         ("x.gz", "missing-file"),
     ):
-        with pytest.raises(DataError) as caught:
-            read_clips(folder / path)
-        assert caught.value.slug == slug
+        assert slug_of(read_clips, folder / path) == slug

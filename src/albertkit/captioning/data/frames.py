@@ -109,7 +109,7 @@ def _picture(column: bytes, squares: Squares, where: str) -> np.ndarray:
 
 
 def content_hash(clip: Clip) -> str:
-    """Return Sha256 over what the visual side of a clip is made from: the bytes of its file, or the pictures of its row."""
+    """Hash what the visual side of a clip is made from: the bytes of its file, or the pictures of its row."""
     if clip.row is None:
         return sha256_file(clip.source)
     columns = TsvFile.opened(clip.source).row(clip.row)[1:]

@@ -25,7 +25,7 @@ PARSING = Lock()
 
 
 def item_name(facts: dict[str, Any]) -> str:
-    """Return Sha256 over everything that decides an item's numbers, 64 hex digits."""
+    """Hash everything that decides an item's numbers to 64 hex digits."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -45,7 +45,7 @@ def write_item(folder: Path, name: str, array: np.ndarray) -> None:
 
 
 def write_notes(folder: Path, name: str, notes: Sequence[str]) -> None:
-    """Keep what was not as it should be with a file, beside the item and before it is there."""
+    """Write what decoding noticed about a file, next to the item and before it."""
     if notes:
         write_json(item_file(folder, name).with_suffix(".json"), {"notes": list(notes), "sha256": _digest(list(notes))})
 
@@ -95,9 +95,9 @@ def is_sound(folder: Path, name: str, dtype: str) -> bool:
 
 def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     """Read an item."""
-    file, hint = item_file(folder, name), _AGAIN
+    file = item_file(folder, name)
     if not file.exists():
-        raise DataError("missing-file", f"`{file}` is not there", hint)
+        raise DataError("missing-file", f"`{file}` is not there", _AGAIN)
     try:
         with open(plain_file(file, "item"), "rb") as stream:
             shape, found = _header(stream)
@@ -108,17 +108,17 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     except DataError:
         raise
     except ValueError as error:
-        raise DataError("corrupt", f"`{file}` is no array of numbers: {error}", hint) from None
+        raise DataError("corrupt", f"`{file}` is no array of numbers: {error}", _AGAIN) from None
     if found != np.dtype(dtype) or values.size != math.prod(shape):
         fact = f"`{file}` holds {values.size:,} numbers of {found}, not {math.prod(shape):,} of {dtype}"
-        raise DataError("corrupt", fact, hint)
+        raise DataError("corrupt", fact, _AGAIN)
     if checksum != _checksum(values):
-        raise DataError("corrupt", f"`{file}` is corrupted: CRC-32C mismatch", hint)
+        raise DataError("corrupt", f"`{file}` is corrupted: CRC-32C mismatch", _AGAIN)
     return values.reshape(shape)
 
 
 def _checksum(values: np.ndarray) -> bytes:
-    """CRC-32C, 1 ms for 5 MB; it stands behind the numbers, where no reader of .npy looks."""
+    """Compute CRC-32C, 1 ms for 5 MB; it stands behind the numbers, where no reader of .npy looks."""
     return google_crc32c.value(values.tobytes()).to_bytes(_CHECKSUM_BYTES, "little")
 
 

@@ -31,17 +31,10 @@ _SHORT = ("format", "kind", "backbone", "sampling", "grid")  # settings that a m
 
 @dataclass(frozen=True)
 class Skipped:
-    """A line of `skipped.jsonl`: a clip, or a row of the data, that could not be used.
+    """A line of `skipped.jsonl`: a clip, or a row of the data, that could not be used."""
 
-    Attributes:
-        split: Where it belongs; "" for a bad row of data with several splits.
-        key: Its name, or the place of the row.
-        slug: Of the error.
-        reason: The error.
-    """
-
-    split: str
-    key: str
+    split: str  # "" for a bad row of data with several splits
+    key: str  # of the clip, or the place of the row
     slug: str
     reason: str
 

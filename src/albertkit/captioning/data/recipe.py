@@ -18,19 +18,12 @@ from albertkit.errors import ConfigError, MachineError
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the visual side of clips becomes items.
-
-    Attributes:
-        kind: "frames", uint8 [T, S, S, 3], for a backbone that is trained along; else "features", float16 [M, D].
-        sampling: Of the frames; None for features computed elsewhere.
-        backbone: None for these.
-        grid: Of the tokens of a clip, after pooling; None for these, each clip then having its own.
-    """
+    """How the visual side of clips becomes items: frames uint8 [T, S, S, 3] to be trained on, or features float16 [M, D]."""
 
     kind: Literal["features", "frames"]
-    sampling: FrameSampling | None
+    sampling: FrameSampling | None  # None for features computed elsewhere, as are the next two
     backbone: Backbone | None
-    grid: Grid | None
+    grid: Grid | None  # of the tokens of a clip, after pooling
 
     @classmethod
     def of(

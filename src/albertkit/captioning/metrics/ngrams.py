@@ -46,40 +46,26 @@ MAX_SIZE = 4  # BLEU-4 and CIDEr count 1-grams to 4-grams
 
 
 class NgramRows(NamedTuple):
-    """Which n-grams of one size stand in which caption, and how often.
+    """Which n-grams of one size stand in which caption, and how often."""
 
-    Attributes:
-        caption: int64 [rows], ascending.
-        ngram: int64 [rows], a number for each different n-gram from 0 to `num_ngrams` - 1.
-        times: int64 [rows], how often: at least 1.
-        num_ngrams: How many different ones there are.
-    """
-
-    caption: np.ndarray
-    ngram: np.ndarray
-    times: np.ndarray
+    caption: np.ndarray  # int64 [rows], ascending
+    ngram: np.ndarray  # int64 [rows], a number for each different n-gram from 0 to `num_ngrams` - 1
+    times: np.ndarray  # int64 [rows], at least 1
     num_ngrams: int
 
 
 @dataclass(frozen=True)
 class NgramCounts:
-    """The n-grams of all candidates and references.
+    """The n-grams of all candidates and references."""
 
-    Attributes:
-        item: int64 [C + R], to which item a caption belongs.
-        lengths: int64 [C + R], words of each caption.
-        num_items: I.
-        sizes: For each size from 1 to `MAX_SIZE` its rows.
-    """
-
-    item: np.ndarray
-    lengths: np.ndarray
-    num_items: int
-    sizes: tuple[NgramRows, ...]
+    item: np.ndarray  # int64 [C + R], to which item a caption belongs
+    lengths: np.ndarray  # int64 [C + R], words of each caption
+    num_items: int  # I
+    sizes: tuple[NgramRows, ...]  # for each size from 1 to `MAX_SIZE`
 
     @classmethod
     def of(cls, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> "NgramCounts":
-        """Count."""
+        """Count the n-grams of captions."""
         captions = [*candidates, *(reference for group in references for reference in group)]
         words = [caption.split() for caption in captions]
         item = np.arange(len(candidates))
@@ -128,7 +114,7 @@ _TINY, _SMALL = 1e-15, 1e-9
 
 
 def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
-    """BLEU of the corpus and of each item."""
+    """Return BLEU of the corpus and of each item."""
     items = counts.num_items
     candidate_lengths = counts.lengths[:items]
     reference_lengths = _closest_lengths(counts)

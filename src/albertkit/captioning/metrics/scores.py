@@ -53,7 +53,7 @@ class CaptionScores(Result, Mapping[str, float]):
 
     @property
     def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Return name the metrics that could not be computed."""
+        """Name the metrics that could not be computed."""
         return tuple(f"{name} is left out: {reason}" for name, reason in self.absent.items())
 
     def sections(self) -> list[Section]:
@@ -122,7 +122,7 @@ def score_captions(
 
 
 def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str]) -> None:
-    """That every clip has one candidate and at least one reference, and that all are texts."""
+    """Make sure that every clip has one candidate and at least one reference, and that all are texts."""
     if not candidates or not references:
         lacking = "references" if candidates else "captions"
         raise DataError("bad-label", f"there are no {lacking} to score", f"name a file that holds {lacking}")

@@ -12,7 +12,7 @@ __all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    """Return the command line reads the settings alone, without torch."""
+    """Import a name when it is used: the command line reads the settings without torch."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_WHERE[name]), name)

@@ -9,10 +9,10 @@ import torch
 
 from albertkit.captioning.captioner import Caption, VideoCaptioner, open_captioner
 from albertkit.captioning.data import PreparedClips
+from albertkit.captioning.data.prepared import stack_visual
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import EvaluateCaptionerOptions
-from albertkit.captioning.training.objective import stack_visual
 from albertkit.errors import CheckpointError, DataError
 from albertkit.files import atomic_file, check_new_file
 from albertkit.frame.command import takes

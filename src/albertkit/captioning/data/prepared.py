@@ -1,12 +1,16 @@
 """Clips as `prepare` left them: their captions, and what a model sees of each."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.data.items import item_shape, read_item
@@ -147,3 +151,10 @@ def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     if len(clips) != count:
         raise DataError("unfinished", f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}", _AGAIN)
     return clips
+
+
+def stack_visual(items: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
+    """Stack features [M, D], padded with zeros, or frames of clips; return a mask bool [B, M], too, if any M is shorter."""
+    values = pad_sequence([torch.from_numpy(np.ascontiguousarray(item)) for item in items], batch_first=True)
+    mask = torch.arange(values.shape[1]) < torch.tensor([len(item) for item in items])[:, None]
+    return values, None if mask.all() else mask

@@ -4,10 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid
 from albertkit.captioning.model import AlbertForImageCaptioning
@@ -49,13 +47,6 @@ class CaptionBatch:
     def _map(self, change: Callable[[Tensor], Tensor]) -> "CaptionBatch":
         tensors: dict[str, Any] = {name: change(v) for name, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **tensors)
-
-
-def stack_visual(items: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
-    """Stack features [M, D], padded with zeros, or frames of clips; return a mask bool [B, M], too, if any M is shorter."""
-    values = pad_sequence([torch.from_numpy(np.ascontiguousarray(item)) for item in items], batch_first=True)
-    mask = torch.arange(values.shape[1]) < torch.tensor([len(item) for item in items])[:, None]
-    return values, None if mask.all() else mask
 
 
 class CaptionObjective(nn.Module):

@@ -8,7 +8,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.captioning.backbones.backbone import Grid
-from albertkit.captioning.training.objective import CaptionBatch, stack_visual
+from albertkit.captioning.data.prepared import stack_visual
+from albertkit.captioning.training.objective import CaptionBatch
 from albertkit.captioning.training.settings import CaptionSettings
 from albertkit.data.stream import EpochOrder
 from albertkit.errors import DataError

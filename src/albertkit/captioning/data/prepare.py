@@ -60,7 +60,7 @@ class PrepareReport(ReadClips):
     skipped: tuple[Skipped, ...]
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the notes, and the first rows and clips that could not be used."""
         clips = [f"skipped: {clip.split} `{clip.key}`: {clip.reason}" for clip in self.skipped]
         return (*super().warnings, *first_of(clips, self.listed))

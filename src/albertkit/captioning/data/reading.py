@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from albertkit.captioning.data.annotations import is_annotations, read_annotations
+from albertkit.captioning.data.annotations import LAYOUTS, is_annotations, read_annotations
 from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_key
-from albertkit.captioning.data.layouts import LAYOUTS
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.data.bad_rows import BadRows, counted, first_of

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from memory_store import MemoryStore
 
-from albertkit.cli import main
 from albertkit.corpus import build_store
 from albertkit.frame.rendering import to_terminal
 from albertkit.pretraining.examples import ExampleSettings
@@ -53,16 +52,15 @@ def test_documents_of_one_sentence_are_counted():
     assert inspect_store(store, 1, examples=ExampleSettings(pair_task="none")).skipped_documents == 0
 
 
-def test_the_command(data, tmp_path, capsys):
+def test_the_command(data, tmp_path, run_command):
     text = "\n\n".join("\n".join(f"Sentence {s} of document {d} is here." for s in range(9)) for d in range(5))
     (tmp_path / "text.txt").write_text(text)
     build_store([str(tmp_path / "text.txt")], tmp_path / "store", data / "albert", workers=1, progress=False)
     arguments = ["corpus", "inspect", str(tmp_path / "store"), "--length", "32", "--pair-task", "nsp"]
     for more, expected in ((["-n", "2"], "example 1 · "), (["--json"], '"documents": 5')):
-        with pytest.raises(SystemExit) as done:
-            main([*arguments, *more])
-        assert done.value.code == 0
-        assert expected in capsys.readouterr().out
+        done = run_command(*arguments, *more)
+        assert done.status == 0
+        assert expected in done.out
 
 
 def test_plain_output_says_everything_and_json_is_plain(found):

@@ -11,7 +11,6 @@ import torch
 from small_store import SETTINGS, write_config
 from torch.nn.functional import cross_entropy
 
-from albertkit.cli import main
 from albertkit.config import AlbertConfig
 from albertkit.conversion.tensorflow.records import (
     begins_with_record,
@@ -364,7 +363,7 @@ def test_records_of_another_vocabulary_are_refused_at_once(exported, store, spec
     assert slug_of(TrainingRecords, exported, Other) == "wrong-tokenizer"
 
 
-def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, store, settings, tmp_path, capfd):
+def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, store, settings, tmp_path, run_command):
     """The loss is that of the original's own numbers: torch's cross-entropy of the logits at the masked places."""
     tokenizer = store.tokenizer()
     torch.manual_seed(1)
@@ -383,10 +382,9 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, 
     masked_lm = AlbertForMaskedLM.from_pretrained(tmp_path / "model", strict=False)
     masked_lm.save_pretrained(tmp_path / "masked_lm", tokenizer)
     for data in (exported, store.folder):
-        with pytest.raises(SystemExit) as ended:
-            main(["evaluate", str(tmp_path / "masked_lm"), str(data), "--json"])
-        assert ended.value.code == 0, capfd.readouterr().err
-        alone = json.loads(capfd.readouterr().out)
+        done = run_command("evaluate", tmp_path / "masked_lm", data, "--json")
+        assert done.status == 0, done.err
+        alone = done.json
         assert alone["sentence_order_loss"] is None
         if data == exported:
             assert alone["masked_lm_loss"] == pytest.approx(found.masked_lm_loss, rel=1e-5)
@@ -394,15 +392,13 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, 
         evaluate(tmp_path / "model", exported, length=64)
 
 
-def test_a_text_file_given_as_data_is_called_neither_records_nor_a_store(tmp_path, capsys):
+def test_a_text_file_given_as_data_is_called_neither_records_nor_a_store(tmp_path, run_command):
     text = tmp_path / "my text.txt"
     text.write_text("One sentence a line.\n")
-    with pytest.raises(SystemExit) as ended:
-        main(["pretrain", str(text), "--out", str(tmp_path / "run"), "--size", "tiny"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "error[wrong-kind]" in said
-    assert f"albertkit corpus build '{text}'" in said
+    done = run_command("pretrain", text, "--out", tmp_path / "run", "--size", "tiny")
+    assert done.status == 2
+    assert "error[wrong-kind]" in done.err
+    assert f"albertkit corpus build '{text}'" in done.err
     assert not (tmp_path / "run").exists()
 
 

@@ -17,7 +17,7 @@ OwnGeneration = Annotated[GenerationSettings | None, Parameter(name="*", group="
 
 
 @dataclass(frozen=True, kw_only=True)
-class HowToPrepare:
+class PreparationOptions:
     """Options of every preparation.
 
     Attributes:
@@ -46,7 +46,7 @@ class HowToPrepare:
 
 
 @dataclass(frozen=True)
-class PrepareOptions(HowToPrepare):
+class PrepareOptions(PreparationOptions):
     """Decode the clips of a data set once and keep what a captioner sees of them. Interrupted, the same command goes on.
 
     Attributes:
@@ -99,7 +99,7 @@ class ConvertClipsOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HowToCaption:
+class CaptioningOptions:
     """Options of every use of a captioner.
 
     Attributes:
@@ -116,7 +116,7 @@ class HowToCaption:
 
 
 @dataclass(frozen=True)
-class PredictCaptionsOptions(HowToCaption):
+class PredictCaptionsOptions(CaptioningOptions):
     """Caption videos, and draw what the captioner looked at. A clip that cannot be read is skipped and reported.
 
     Attributes:
@@ -135,7 +135,7 @@ class PredictCaptionsOptions(HowToCaption):
 
 
 @dataclass(frozen=True)
-class EvaluateCaptionerOptions(HowToCaption):
+class EvaluateCaptionerOptions(CaptioningOptions):
     """Caption prepared clips and score the captions: BLEU, ROUGE-L, CIDEr-D, exact match.
 
     Attributes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a command that scores a file of predictions needs no torch
     from albertkit.data.packing import PackedBatch
 
 
-def room_of(length: int, special_tokens: int) -> int:
+def tokens_for_text(length: int, special_tokens: int) -> int:
     """Return how many tokens of text a sequence has room for."""
     if length <= special_tokens:
         raise ConfigError("bad-value", f"length {length} has no room for a token", "use --length 64 or more")

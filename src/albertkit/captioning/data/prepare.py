@@ -16,7 +16,7 @@ from albertkit.captioning.data.making import make_items, name_items
 from albertkit.captioning.data.prepared import PREPARED, clips_file
 from albertkit.captioning.data.reading import ReadClips, read_splits
 from albertkit.captioning.data.recipe import Recipe
-from albertkit.captioning.options import HowToPrepare, PrepareOptions
+from albertkit.captioning.options import PreparationOptions, PrepareOptions
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.data.bad_rows import BadRow, BadRows, first_of
 from albertkit.errors import ConfigError, DataError
@@ -76,7 +76,7 @@ class PrepareReport(ReadClips):
 
 
 @dataclass(frozen=True)
-class ClipsToPrepare(HowToPrepare):
+class ClipsToPrepare(PreparationOptions):
     """Arguments of `prepare`.
 
     Attributes:
@@ -111,7 +111,7 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
         backbone = load_backbone(options.backbone).to(join_world(options.device).device)
         size = options.size or backbone.frame_size
         sampling = FrameSampling(num_frames=options.frames, size=size, rounding=options.rounding)
-    how = {field.name: getattr(options, field.name) for field in fields(HowToPrepare)}
+    how = {field.name: getattr(options, field.name) for field in fields(PreparationOptions)}
     report = prepare(clips, options.out, backbone, sampling, left_out=bad_rows.found, **how)
     return replace(report, left_out=bad_rows.lines(), notes=tuple(bad_rows.notes))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.features import Features, LabelledBatch, room_of
+from albertkit.data.features import Features, LabelledBatch, tokens_for_text
 from albertkit.data.layouts import TABLE_FILES, find_files
 from albertkit.errors import ConfigError
 from albertkit.files import atomic_file, write_json
@@ -247,7 +247,7 @@ def choice_features(
 
     Source: google-research/albert, `race_utils.py`, `convert_single_example`.
     """
-    room = room_of(length, 3)
+    room = tokens_for_text(length, 3)
     texts: dict[str, int] = {}  # every text once: a passage of RACE has five questions of four choices
     firsts, seconds, owners = [], [], []
     for number, example in enumerate(examples):

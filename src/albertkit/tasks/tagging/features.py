@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from albertkit.data import IGNORED
-from albertkit.data.features import Features, room_of
+from albertkit.data.features import Features, tokens_for_text
 from albertkit.tasks.label_names import label_indices, labels_of
 from albertkit.tasks.tagging.sentences import TaggedExample
 
@@ -27,7 +27,7 @@ def tagging_features(
         Features with, per token, int64: `words`, the word that is tagged there, or -1; `ends`, one more than the last word
         that its tokens reach; `labels`, its tag, or -100. A word is in one window at most, in training, too.
     """
-    size = room_of(length, 2)
+    size = tokens_for_text(length, 2)
     rows: list[tuple[list[int], int]] = []
     owners: list[int] = []
     tagged = [np.zeros((4, 0), np.int64)]  # token, word, end, label

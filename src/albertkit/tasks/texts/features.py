@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albertkit.data.features import Features, room_of
+from albertkit.data.features import Features, tokens_for_text
 from albertkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def text_features(
 
     Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert, `classifier_utils.py`.
     """
-    room = room_of(length, 2 if pairs is None else 3)
+    room = tokens_for_text(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
     lengths, starts = np.diff(first_starts), first_starts[:-1]
     examples = np.arange(len(texts))

@@ -1,4 +1,4 @@
-"""Every command in the order of the README, as a person would type them, on a small corpus; then bad input of each kind."""
+"""The commands of a pretraining in their order, on a small corpus; then bad input of each kind."""
 
 import json
 import os
@@ -8,18 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from albertkit import build_store, train_tokenizer
+
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
-
-
-def albertkit(*arguments, code=0, **environment):
-    """Run a command; return its standard output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "albertkit.cli", *map(str, arguments)],
-        capture_output=True, text=True, timeout=300, env={**os.environ, **environment},
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +21,8 @@ def folder(tmp_path_factory):
     for _ in range(150):
         lines += [" ".join(rng.choice(WORDS, rng.integers(5, 14))) + "." for _ in range(rng.integers(2, 9))] + [""]
     (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
-    albertkit("tokenizer", "train", folder / "text.txt", "--out", folder / "tokenizer", "--vocab-size", 48)
-    albertkit("corpus", "build", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--out", folder / "store")
+    train_tokenizer([folder / "text.txt"], folder / "tokenizer", 48)
+    build_store([str(folder / "text.txt")], folder / "store", folder / "tokenizer")
     config = dict(
         vocab_size=48,
         embedding_size=16,
@@ -48,98 +39,90 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_from_text_to_numbers(folder):
-    line = albertkit(
-        "tokenizer", "encode", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--json"
-    ).splitlines()[0]
-    encoded = json.loads(line)
+@pytest.fixture
+def answer(run_command):
+    """`answer("evaluate", …)`: the JSON object that a command prints."""
+
+    def run(*arguments):
+        ran = run_command(*arguments, "--json")
+        assert ran.status == 0, ran.err
+        return ran.json
+
+    return run
+
+
+@pytest.fixture
+def refused(run_command):
+    """`refused("bad-value", "quickstart", …)`: the message of a command that is refused."""
+
+    def run(slug, *arguments):
+        ran = run_command(*arguments)
+        assert (ran.status, ran.out) == (2, "")
+        assert f"error[{slug}]" in ran.err
+        return ran.err
+
+    return run
+
+
+def test_from_text_to_numbers(folder, run_command, answer, refused):
+    encoding = run_command("tokenizer", "encode", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--json")
+    encoded = json.loads(encoding.out.splitlines()[0])
     assert len(encoded["ids"]) == len(encoded["pieces"])
-    shown = json.loads(albertkit("corpus", "inspect", folder / "store", "--length", 32, "--json"))
-    assert shown
-    dry = json.loads(
-        albertkit(
-            "pretrain",
-            folder / "store",
-            "--out",
-            folder / "run",
-            "--config-file",
-            folder / "run.toml",
-            "--dry-run",
-            "--json",
-        )
-    )
-    assert dry["steps"] == 3
+    assert answer("corpus", "inspect", folder / "store", "--length", 32)
+    run = ("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml")
+    assert answer(*run, "--dry-run")["steps"] == 3
     assert not (folder / "run").exists()
-    # A flag wins over the file.
-    run = ("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml", "--steps", 60)
-    result = json.loads(albertkit(*run, "--json"))
+    run = (*run, "--steps", 60)  # a flag wins over the file
+    result = answer(*run)
     assert result["steps"] == 60
-    evaluated = json.loads(albertkit("evaluate", folder / "run" / "final", folder / "store", "--json"))
+    evaluated = answer("evaluate", folder / "run" / "final", folder / "store")
     assert evaluated["masked_lm_loss"] < evaluated["unigram_loss"] + 0.2
-    assert evaluated["masked_lm_loss"] == pytest.approx(
-        result["masked_lm_loss"], abs=0.02
-    )  # trained in bf16, evaluated in fp32
+    trained_in_bf16 = pytest.approx(result["masked_lm_loss"], abs=0.02)
+    assert evaluated["masked_lm_loss"] == trained_in_bf16
     low, high = evaluated["sentence_order_interval"]
     assert low <= evaluated["sentence_order_accuracy"] <= high
     # A second start must not overwrite; resuming a finished run changes nothing.
-    assert "error[exists]" in albertkit(*run, code=2)
-    again = json.loads(albertkit(*run, "--resume", "--json"))
-    assert again["masked_lm_loss"] == pytest.approx(result["masked_lm_loss"], abs=1e-6)
+    refused("exists", *run)
+    assert answer(*run, "--resume")["masked_lm_loss"] == pytest.approx(result["masked_lm_loss"], abs=1e-6)
     # The recorded settings reproduce the run.
-    resumed = albertkit(
-        "pretrain",
-        folder / "store",
-        "--out",
-        folder / "run",
-        "--config-file",
-        folder / "run" / "run.toml",
-        "--resume",
-        "--json",
-    )
-    assert json.loads(resumed)["steps"] == 60
-    assert "error[changed]" in albertkit(*run, "--lr", 0.1, "--resume", code=2)
+    recorded = ("--config-file", folder / "run" / "run.toml")
+    assert answer("pretrain", folder / "store", "--out", folder / "run", *recorded, "--resume")["steps"] == 60
+    refused("changed", *run, "--lr", 0.1, "--resume")
 
 
-def test_bad_input_is_said_and_leaves_nothing(folder, tmp_path):
+def test_bad_input_is_reported_and_leaves_nothing(folder, tmp_path, run_command, refused):
     tokenizer = ("--tokenizer", folder / "tokenizer")
-    build = ("corpus", "build")
-    missing = albertkit(*build, tmp_path / "no.txt", *tokenizer, "--out", tmp_path / "s1", code=2)
-    assert "error[not-found]" in missing
     (tmp_path / "latin.txt").write_bytes("caf\xe9 au lait\n".encode("latin-1"))
-    assert "error[bad-encoding]" in albertkit(
-        *build, tmp_path / "latin.txt", *tokenizer, "--out", tmp_path / "s2", code=2
-    )
     (tmp_path / "empty.txt").write_text("")
-    assert "error[empty]" in albertkit(*build, tmp_path / "empty.txt", *tokenizer, "--out", tmp_path / "s3", code=2)
-    assert "error[no-tokenizer]" in albertkit(
-        *build, folder / "text.txt", "--tokenizer", tmp_path, "--out", tmp_path / "s4", code=2
-    )
-    assert not any((tmp_path / name).exists() for name in ("s1", "s2", "s3", "s4"))
+    for number, (slug, *arguments) in enumerate(
+        [
+            ("not-found", tmp_path / "no.txt", *tokenizer),
+            ("bad-encoding", tmp_path / "latin.txt", *tokenizer),
+            ("empty", tmp_path / "empty.txt", *tokenizer),
+            ("no-tokenizer", folder / "text.txt", "--tokenizer", tmp_path),
+        ]
+    ):
+        refused(slug, "corpus", "build", *arguments, "--out", tmp_path / f"store-{number}")
+    assert not list(tmp_path.glob("store-*"))
     (tmp_path / "single.txt").write_text("\n\n".join(f"the quick {word}." for word in WORDS))
-    albertkit(*build, tmp_path / "single.txt", *tokenizer, "--out", tmp_path / "single")
-    run = ("pretrain", tmp_path / "single", "--out", tmp_path / "run", "--config-file", folder / "run.toml")
-    assert "error[too-little-data]" in albertkit(*run, code=2)
-    assert not (tmp_path / "run").exists()
-    too_large = albertkit(
-        "tokenizer", "train", folder / "text.txt", "--out", tmp_path / "t", "--vocab-size", 9000, code=2
-    )
-    assert "error[too-little-data]" in too_large
-    assert "--vocab-size" in too_large
+    single = ("corpus", "build", tmp_path / "single.txt", *tokenizer, "--out", tmp_path / "single")
+    assert run_command(*single).status == 0
+    run = ("--out", tmp_path / "run", "--config-file")
+    refused("too-little-data", "pretrain", tmp_path / "single", *run, folder / "run.toml")
+    train = ("tokenizer", "train", folder / "text.txt", "--out", tmp_path / "t", "--vocab-size", 9000)
+    assert "--vocab-size" in refused("too-little-data", *train)
     (tmp_path / "typo.toml").write_text("stepz = 3\n")
-    typo = albertkit(
-        "pretrain", folder / "store", "--out", tmp_path / "run", "--config-file", tmp_path / "typo.toml", code=2
-    )
-    assert "steps" in typo
+    assert "steps" in refused("unknown-name", "pretrain", folder / "store", *run, tmp_path / "typo.toml")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(folder, tmp_path):
+def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(folder, tmp_path, refused):
     start = ("quickstart", "--out", tmp_path / "first", "--corpus")
-    assert "error[not-found]" in albertkit(*start, tmp_path / "no.txt", code=2)
-    assert "error[too-little-data]" in albertkit(*start, folder / "text.txt", code=2)
-    assert "error[bad-value]" in albertkit(*start, folder / "text.txt", "--minutes", "nan", code=2)
+    refused("not-found", *start, tmp_path / "no.txt")
+    refused("too-little-data", *start, folder / "text.txt")
+    refused("bad-value", *start, folder / "text.txt", "--minutes", "nan")
     (tmp_path / "first" / "tokenizer").mkdir()
-    assert "error[changed]" in albertkit(*start, tmp_path / "no.txt", code=2)
+    refused("changed", *start, tmp_path / "no.txt")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell of POSIX")

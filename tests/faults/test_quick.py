@@ -132,14 +132,14 @@ def test_what_the_machine_says_is_explained(error, slug):
 
 
 def test_half_a_tokenizer_is_none(tmp_path, monkeypatch):
-    from albertkit.tokenizer import sentencepiece_tokenizer, train_tokenizer
+    from albertkit.tokenizer import train_tokenizer
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     texts = ["the quick brown fox jumps over a lazy dog"] * 20
     with monkeypatch.context() as patch:
-        patch.setattr(sentencepiece_tokenizer, "write_json", full)  # the last of its three files
+        patch.setattr("albertkit.tokenizer.tokenizer.write_json", full)  # the last of its three files
         with pytest.raises(OSError, match="No space"):
             train_tokenizer(texts, tmp_path / "tokenizer", vocab_size=41)
     assert names(tmp_path) == []

@@ -64,7 +64,7 @@ class Peer:
 
     @property
     def installed(self) -> bool:
-        """Whether the module can be imported here."""
+        """Return whether the module can be imported here."""
         return importlib.util.find_spec(self.module) is not None
 
     @property

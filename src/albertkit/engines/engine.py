@@ -104,7 +104,7 @@ class ModelEngine(Engine):
 
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
-        """As `Engine.encode`."""
+        """See `Engine.encode`."""
         model, dtype = self._model, self._model.compute_dtype
         model.compute_dtype = self._dtype
         try:
@@ -121,7 +121,7 @@ class ModelEngine(Engine):
 
     @torch.inference_mode()
     def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
-        """As `Engine.step`; weights are cast at every pass."""
+        """See `Engine.step`; weights are cast for every layer."""
         with evaluating(self._model):
             layer, weights = self._model.encoder.layers(self._dtype)[0]
             return layer(hidden.to(self._dtype), weights, _of_lengths(lengths, hidden)).float()

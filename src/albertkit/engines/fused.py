@@ -85,7 +85,7 @@ class FusedEngine(Engine):
 
     @torch.inference_mode()
     def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
-        """As `Engine.step`."""
+        """See `Engine.step`."""
         layer = self._layers[0][0]
         chunk = self._chunk(layer, lengths, None)
         chunk.hidden[:, : hidden.shape[1]] = hidden.numpy()

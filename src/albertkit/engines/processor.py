@@ -1,4 +1,4 @@
-"""What the processor multiplies by itself."""
+"""Find out what the processor multiplies in hardware."""
 
 from functools import cache
 from pathlib import Path
@@ -7,14 +7,14 @@ import torch
 
 
 def native_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 is multiplied by the hardware: on a CPU AVX512-BF16 or AMX. Emulated it is slower than fp32."""
+    """Return whether bfloat16 is multiplied by the hardware: on a CPU AVX512-BF16 or AMX. Emulated it is slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(False)
     return device.type == "cpu" and has("avx512_bf16", "amx_bf16")
 
 
 def faster_bf16(device: torch.device) -> bool:
-    """Whether it is also multiplied faster than fp32, which Intel's AVX512-BF16 is not.
+    """Return whether it is also multiplied faster than fp32, which Intel's AVX512-BF16 is not.
 
     Products in GFLOP/s a core, bf16 and fp32: AMD Zen 4 211 and 96, Zen 5 454 and 228; Intel Emerald Rapids whose AMX the
     hypervisor hides 79 and 155.
@@ -23,7 +23,7 @@ def faster_bf16(device: torch.device) -> bool:
 
 
 def has(*names: str) -> bool:
-    """Whether the CPU has one of these instruction sets, by torch's names."""
+    """Return whether the CPU has one of these instruction sets, by torch's names."""
     capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return any(capabilities.get(name) for name in names)
 

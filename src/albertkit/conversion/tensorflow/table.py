@@ -62,7 +62,7 @@ class _Handle(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the block ends with its trailer."""
+        """Return the offset at which the block ends, trailer included."""
         return self.offset + self.size + _TRAILER_SIZE
 
 

@@ -97,7 +97,7 @@ class Comparison:
         return {"models": [dataclasses.asdict(one) for one in self.models], **self.facts}
 
     def print(self) -> None:
-        """Print a table for people."""
+        """Print a table for the terminal."""
         heading, *rows = as_table(self.models, self.task)
         table = Table()
         for number, title in enumerate(heading):

@@ -1,6 +1,6 @@
-"""Row `caption`: captions a second from cached states, beside encoding everything again for each word.
+"""Row `caption`: captions a second from cached states, compared with encoding everything again for each word.
 
-With --train updates a second, beside BERT: an ALBERT that shares nothing and whose embeddings are as wide as the
+With --train updates a second, compared with BERT: an ALBERT that shares nothing and whose embeddings are as wide as the
 network, so both run through the same code; what differs is the architecture. Memory is counted, not read from the
 system: parameters, gradients and the two moments of AdamW, and the bytes that autograd keeps for the backward pass.
 """

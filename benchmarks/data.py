@@ -1,4 +1,4 @@
-"""Row `data`: text to masked training batches beside create_pretraining_data.py, and masking beside transformers' collators."""
+"""Row `data`: text to masked training batches, compared with create_pretraining_data.py and transformers' collators."""
 
 import shutil
 import subprocess
@@ -47,7 +47,7 @@ NOTES = {
     ),
 }
 WARM = (
-    "ours reads the tokenizer, builds the store and opens it anew in every round; imports are excluded on both sides, and "
+    "ours reads the tokenizer, builds the store and opens it again in every round; imports are excluded on both sides, and "
     "our loops are compiled before the clock starts"
 )
 COLLATORS = Peer("transformers DataCollatorForLanguageModeling", "transformers", "pip install transformers")
@@ -68,7 +68,7 @@ def data(
     peer_python: str = sys.executable,
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
-    """Text to masked training batches beside create_pretraining_data.py, and masking beside transformers' collators.
+    """Text to masked training batches, compared with create_pretraining_data.py and transformers' collators.
 
     Args:
         google_albert: Checkout of google-research/albert to measure. Default: the Model Garden's script, if installed.
@@ -233,7 +233,7 @@ def masking_row(inputs: Inputs, rounds: int) -> Row:
         epochs = max(1, round(TOKENS / counts["tokens"]))
 
         def draw() -> None:
-            for epoch in range(epochs):  # each planned and shuffled anew
+            for epoch in range(epochs):  # each planned and shuffled again
                 stream.restore({**stream.state(), "epoch": epoch, "cursor": 0})
                 one_epoch(stream)
 

@@ -1,4 +1,4 @@
-"""Row `embed`: sentences a second of `SentenceEncoder.encode`, beside sentence-transformers and its backends."""
+"""Row `embed`: sentences a second of `SentenceEncoder.encode`, compared with sentence-transformers and its backends."""
 
 import copy
 import json
@@ -36,7 +36,7 @@ PROGRAM = Program("sentences", PYTHON, INSTALL)
 DEFAULT = "default (torch, fp32)"
 SAME = 0.999  # cosine of a vector to the same text's in sentence-transformers' fp32
 NOTE = (
-    "everybody is given the texts as strings and returns a numpy array in their order; batch 32 is sentence-transformers' "
+    "every program gets the texts as strings and returns a numpy array in their order; batch 32 is sentence-transformers' "
     "default, which sorts by length too; exports, calibration (on 300 of the texts, minutes; ours has none) and "
     "loading are done before the clock starts"
 )
@@ -50,7 +50,7 @@ def embed(
     sentences: int = 512,
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
-    """Sentences a second of encoding, beside sentence-transformers in its default setting and with its backends.
+    """Sentences a second of encoding, compared with sentence-transformers in its default setting and with its backends.
 
     Args:
         model: Sentence encoder or checkpoint to measure. Default: base with random weights, mean pooling.

@@ -1,4 +1,4 @@
-"""Row `finetune`: examples a second of whole fine-tuning steps, beside transformers' Trainer as run_glue uses it.
+"""Row `finetune`: examples a second of whole fine-tuning steps, compared with transformers' Trainer as run_glue uses it.
 
 With `--model` the same training with us and with transformers' Trainer, which ends at the same metric: same weights
 (a fresh head too), examples, batches in the same order, number of updates, learning rates, AdamW with bias
@@ -58,7 +58,7 @@ from benchmarks.trainer import FIELDS, TRAINER, Example, TrainerSetting, contend
 TASKS = {"mrpc": "MRPC", "sst2": "SST-2"}
 MAX_LENGTH = 128  # run_glue.py: max_seq_length, and pad_to_max_length by default
 BATCH_SIZE = 32  # the published settings of most of GLUE; run_glue's documented command has the same
-TOLERANCE = 1e-5  # of logits and loss, ours beside transformers', same weights and batch, fp32; without segments 0.07
+TOLERANCE = 1e-5  # of logits and loss against transformers, same weights and batch, fp32; without segments 0.07
 NOTE = (
     "the same examples for all, encoded beforehand by albertkit with their segments (transformers' own tokenizer drops "
     f"them); {BATCH_SIZE} examples an update; the Trainer's time is that of its training loop, without its set-up; ours "
@@ -89,7 +89,7 @@ def finetune(
     steps: int | None = None,
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
-    """Examples a second of fine-tuning steps beside transformers' Trainer; with --model, the dev metric of both instead.
+    """Examples a second of fine-tuning steps compared with transformers' Trainer; with --model, the dev metric of both instead.
 
     Args:
         data: Folder with MRPC/ and SST-2/. Default: sentences of the text, and pairs of them.

@@ -128,7 +128,7 @@ class Row:
         return found
 
     def print(self) -> None:
-        """Print a table for people."""
+        """Print a table for the terminal."""
         console = Console()
         title = escape(f"{self.row}   [{self.unit}, {self.rounds} rounds]")
         table = Table("who", title=title, title_justify="left", title_style="bold")
@@ -163,7 +163,7 @@ def number_text(value: float) -> str:
 def interleave(
     contenders: Sequence[Contender], rounds: int, clock: Callable[[], float] = perf_counter
 ) -> dict[str, list[float]]:
-    """Time everybody once a round, in the order given, after one warm-up of each; return the seconds by name."""
+    """Time every program once a round, in the order given, after one warm-up of each; return the seconds by name."""
     if rounds < 1:
         raise SystemExit(f"--rounds is {rounds}, it must be at least 1")
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
@@ -216,7 +216,7 @@ def measure(
     gflop: float = 1.0,
     **others: Any,
 ) -> tuple[dict[str, Row], dict[str, float]]:
-    """Interleave everybody; return a row for each of ours by name, and the machine's best GFLOP/s by name.
+    """Interleave all programs; return a row for each of ours by name, and the machine's best GFLOP/s by name.
 
     Args:
         title: Of the rows, with `{}` for the name of ours.
@@ -245,8 +245,8 @@ class Timing:
     """Options that every row has.
 
     Attributes:
-        rounds: Timed rounds; each runs everybody once. Default: the row's own.
-        threads: Threads for everybody. Default: all cores.
+        rounds: Timed rounds; each runs every program once. Default: the row's own.
+        threads: Threads for each program. Default: all cores.
         config: Configuration file of a model to measure in place of the row's own.
     """
 
@@ -304,7 +304,7 @@ def matmul_peak(dtype: torch.dtype, device: torch.device = CPU) -> Contender:
 
 
 def describe_peak(precision: str, device: torch.device = CPU) -> str:
-    """Return what `matmul_peak` multiplies, for people."""
+    """Return what `matmul_peak` multiplies, for the terminal."""
     return f"{precision} matmul of {MATMUL[device.type]} x {MATMUL[device.type]}"
 
 

@@ -1,4 +1,4 @@
-"""Rows `latency` and `encode`: our engines beside transformers, ONNX Runtime and OpenVINO; on a GPU beside transformers there."""
+"""Rows `latency` and `encode`: our engines compared with transformers, ONNX Runtime and OpenVINO, on a CPU or a GPU."""
 
 import copy
 import json
@@ -59,7 +59,7 @@ MOST_CALLS = 20
 BATCH = 32
 ORDERS = {"unsorted": False, "sorted": True}
 LATENCY_NOTE = (
-    "base with random weights; everybody returns all tokens' states in fp32, without the pooler. Peers run in a process of "
+    "base with random weights; all return all tokens' states in fp32, without the pooler. Peers run in a process of "
     "their own with as many threads; exports, quantisation, calibration on these lengths (int8 of OpenVINO; ours and ONNX "
     "Runtime's need none) and a trial of their settings for this shape are done before the clock starts. They know the shape "
     f"beforehand and need no mask. A round is the median of several calls; {SETTLE * 1e3:.0f} ms after each contender let "
@@ -104,12 +104,12 @@ class Measurement:
 def latency(
     *, shapes: Words = (), peer_python: str | None = None, device: str = "cpu", timing: Timing = TIMING
 ) -> Iterator[Row]:
-    """Milliseconds of one small batch, beside transformers, ONNX Runtime and OpenVINO in fp32, bf16 and int8.
+    """Milliseconds of one small batch, compared with transformers, ONNX Runtime and OpenVINO in fp32, bf16 and int8.
 
     Args:
         shapes: SEQUENCESxLENGTH of each batch. Default: 1x128 1x16 8x128 1x384.
         peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON names, or this one.
-        device: cpu, or cuda or cuda:N for a GPU, beside transformers there, eager and compiled.
+        device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and compiled.
     """
     config = timing.model_config()
     works = {shape: fixed_work(shape, config) for shape in shapes or SHAPES}
@@ -138,12 +138,12 @@ def encode(
     device: str = "cpu",
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
-    """Sentences a second at natural lengths, beside peers that pad, of batches sorted by length and not.
+    """Sentences a second at natural lengths, compared with peers that pad, of batches sorted by length and not.
 
     Args:
         peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON names, or this one.
         sentences: How many, taken evenly from the text.
-        device: cpu, or cuda or cuda:N for a GPU, beside transformers there, eager and compiled.
+        device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and compiled.
     """
     config, place = timing.model_config(), find_device(device)
     with text.open(1.0) as inputs, using_threads(timing.threads):
@@ -226,7 +226,7 @@ def _closest(row: Row, order: str) -> dict[str, float]:
     return dict([min(ratios.items(), key=lambda item: item[1])]) if ratios else {}
 
 
-# --- everybody's states beside transformers' in fp32 -------------------------------------------------------------------
+# --- states of all programs compared with fp32 of transformers ---------------------------------------------------------
 
 
 def comparison(states: np.ndarray, reference: np.ndarray) -> dict[str, float]:
@@ -251,7 +251,7 @@ def agrees(precision: str, found: dict[str, float]) -> bool:
 
 
 def comparisons(states: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    """Compare everybody with transformers in fp32, the first of several; where it is not there, with our own fp32."""
+    """Compare all programs with transformers in fp32, the first of several; where it is not there, with our own fp32."""
     names = [*(name for name in states if name.startswith(REFERENCE)), "albertkit fp32"]
     reference = next((states[name] for name in names if name in states), None)
     return {} if reference is None else {name: comparison(found, reference) for name, found in states.items()}
@@ -270,7 +270,7 @@ def judged(name: str, precision: str, found: dict[str, dict[str, float]]) -> tup
     return agrees(precision, found[name]), compared
 
 
-# --- a CPU, beside peers in a process of their own ----------------------------------------------------------------------
+# --- a CPU: peers in a process of their own ----------------------------------------------------------------------------
 
 
 @contextmanager
@@ -343,7 +343,7 @@ def _milliseconds(row: Row) -> dict[str, float]:
     return {"ours": 1e3 / row.ours, **{name: 1e3 / rate for name, rate in row.peers.items()}}
 
 
-# --- one device, beside transformers on it ------------------------------------------------------------------------------
+# --- one device, compared with transformers on it ------------------------------------------------------------------------------
 
 
 def _latency_on_device(

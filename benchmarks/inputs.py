@@ -1,4 +1,4 @@
-"""What a benchmark works on: sentences of documents, and a folder with a tokenizer."""
+"""Inputs of benchmarks: sentences of documents, and a folder with a tokenizer."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

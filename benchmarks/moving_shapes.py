@@ -30,7 +30,7 @@ _SETTINGS = "combinations.json"
 
 @dataclass(frozen=True)
 class Motion:
-    """What is seen in a clip: one of 8 colours x 5 shapes x 4 directions x 2 speeds."""
+    """Content of a clip: one of 8 colours x 5 shapes x 4 directions x 2 speeds."""
 
     colour: str
     shape: str

@@ -180,5 +180,5 @@ class IdleMeter:
         self._seconds[who][1] += time.perf_counter() - since
 
     def shares(self) -> dict[str, float]:
-        """Return processor seconds a second; near 0 if nobody disturbs."""
+        """Return processor seconds a second; near 0 on an idle machine."""
         return {who: busy / total for who, (busy, total) in self._seconds.items() if total}

@@ -1,4 +1,4 @@
-"""Row `pretrain`: real tokens a second of whole optimisation steps, beside transformers.
+"""Row `pretrain`: real tokens a second of whole optimisation steps, compared with transformers.
 
 On a CPU the peer is transformers' Trainer. On a GPU it is a plain loop around transformers' model with everything
 torch gives it: bf16 by autocast, SDPA, fused AdamW, padded to the longest of a batch, its batches on the device
@@ -45,14 +45,14 @@ from benchmarks.inputs import TEXT, Inputs, Text
 from benchmarks.trainer import FIELDS, TRAINER, Example, TrainerSetting, best_setting, contender, make_theirs, pad
 
 DOCUMENTED = "transformers Trainer, documented (fp32, padded)"
-TOLERANCE = {"cpu": 1e-4, "cuda": 1e-3}  # of the loss, ours beside transformers', same weights and batch, fp32
+TOLERANCE = {"cpu": 1e-4, "cuda": 1e-3}  # of the loss, ours compared with transformers', same weights and batch, fp32
 MASKED = 0.15
 NOTE = (
     "the same examples for all, made beforehand; real tokens only, padding counts for nothing; the Trainer's time is "
     "that of its training loop, without its set-up. Our step holds all its sequences, a Trainer's step its own batch"
 )
 DEVICE_NOTE = (
-    "batches are on the device beforehand; real tokens only, padding counts for nothing; everybody makes the same number of "
+    "batches are on the device beforehand; real tokens only, padding counts for nothing; all make the same number of "
     "steps over the same sequences, clips the gradient's norm and updates with AdamW"
 )
 
@@ -112,11 +112,11 @@ def works(timing: Timing, device: torch.device) -> list[Work]:
 
 
 def pretrain(*, text: Text = TEXT, steps: int = 1, device: str = "cpu", timing: Timing = TIMING) -> Iterator[Row]:
-    """Real tokens a second of optimisation steps, beside transformers and its Trainer.
+    """Real tokens a second of optimisation steps, compared with transformers and its Trainer.
 
     Args:
-        steps: Our optimisation steps a round; everybody gets the same examples.
-        device: cpu, or cuda or cuda:N for base and xxlarge on a GPU, beside transformers in a plain loop.
+        steps: Our optimisation steps a round; all get the same examples.
+        device: cpu, or cuda or cuda:N for base and xxlarge on a GPU, compared with transformers in a plain loop.
     """
     if steps < 1:
         raise SystemExit(f"--steps is {steps}, it must be at least 1")
@@ -249,7 +249,7 @@ def describe_work(work: Work, batches: list[PackedBatch]) -> tuple[float, dict[s
 
 
 def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path, device: torch.device) -> Iterator[Row]:
-    """Measure us in bf16, where the processor multiplies it faster, and in fp32, beside the Trainer."""
+    """Measure us in bf16, where the processor multiplies it faster, and in fp32, compared with the Trainer."""
     torch.manual_seed(0)
     model, dtypes = AlbertForPreTraining(work.config), precisions()
     gflop, details = describe_work(work, batches)
@@ -284,7 +284,7 @@ def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path, de
 def _rows_on_device(
     work: Work, batches: list[PackedBatch], rounds: int, scratch: Path, device: torch.device
 ) -> Iterator[Row]:
-    """Measure us as `pretrain` runs by default and, if that is compiled, eager, beside transformers in a plain loop."""
+    """Measure us as `pretrain` runs by default and, if that is compiled, eager, compared with transformers in a plain loop."""
     dtype = choose_precision("auto", device)
     torch.manual_seed(0)
     model = AlbertForPreTraining(work.config)

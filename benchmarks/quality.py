@@ -1,4 +1,4 @@
-"""Row `quality`: masked-LM loss over time, a recipe of ours beside transformers' Trainer at its best setting.
+"""Row `quality`: masked-LM loss over time, a recipe of ours compared with transformers' Trainer at its best setting.
 
 Same text, tokenizer, model shape, cores and wall clock. Both are programs of their own that take turns (`turns.py`),
 so that both see the same machine; each has a number of updates that its measured speed lets it make in its time, and
@@ -54,7 +54,7 @@ class Curve:
         return next((s for s, value in zip(self.seconds, self.losses, strict=True) if value <= loss), None)
 
     def rounded(self) -> list[list[float]]:
-        """Return pairs for people and JSON."""
+        """Return pairs for the terminal and JSON."""
         return [[round(s, 1), round(v, 4)] for s, v in zip(self.seconds, self.losses, strict=True)]
 
 
@@ -68,7 +68,7 @@ def quality(
     peer_batch: int = 8,
     peer_lr: float = 1e-3,
 ) -> Iterator[Row]:
-    """Masked-LM loss over time of a pretraining recipe, beside transformers' Trainer in five times the time.
+    """Masked-LM loss over time of a pretraining recipe, compared with transformers' Trainer in five times the time.
 
     Args:
         recipe: TOML file of pretraining settings; the Trainer gets a model of the same configuration.

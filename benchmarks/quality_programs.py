@@ -36,7 +36,7 @@ AT_ONCE = 32  # blocks
 
 @dataclass(frozen=True)
 class PeerSetting:
-    """How the Trainer is run.
+    """Settings of the Trainer.
 
     Attributes:
         batch_size: Blocks an update.
@@ -155,7 +155,7 @@ def blocks(store: TokenStore, included: Sequence[np.ndarray], length: int) -> np
 
 def masked_batches(text: np.ndarray, tokenizer: Any) -> list[PackedBatch]:
     """Draw 15 % of the ordinary tokens of blocks [B, S] one by one: 80 % become [MASK], 10 % a random token, 10 % stay."""
-    draws = np.random.default_rng(0)  # the same masks for everybody
+    draws = np.random.default_rng(0)  # the same masks for all
     chosen = (draws.random(text.shape) < MASKED) & ~np.isin(text, tokenizer.special_ids())
     fate, tokens = draws.random(text.shape), draws.integers(0, tokenizer.vocab_size, text.shape)
     shown = np.where(chosen & (fate < 0.8), tokenizer.mask_id, np.where(chosen & (fate >= 0.9), tokens, text))

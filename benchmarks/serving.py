@@ -1,4 +1,4 @@
-"""Row `serve`: vectors a second over HTTP, beside the same engine on the same texts without a service.
+"""Row `serve`: vectors a second over HTTP, compared with the same engine on the same texts without a service.
 
 With --overload what is answered of more requests than the service can answer: requests come at random moments whose
 mean rate is a multiple of the capacity, and do not wait for each other. The capacity is what a few clients get that
@@ -76,7 +76,7 @@ def serve(
     seconds: float = 60.0,
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
-    """Sentences a second through `albertkit serve` with many clients, beside the same engine without a service.
+    """Sentences a second through `albertkit serve` with many clients, compared with the same engine without a service.
 
     Args:
         model: Sentence encoder or checkpoint to serve. Default: tiny and base with random weights, mean pooling.

@@ -1,4 +1,4 @@
-"""Row `tokenize`: text to ids, beside every tokenizer a user of ALBERT would pick instead."""
+"""Row `tokenize`: text to ids, compared with every tokenizer a user of ALBERT would pick instead."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ class Encoder:
 
 
 def tokenize(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
-    """Text to ids, beside transformers, tokenizers, sentencepiece, kitoken and tokie."""
+    """Text to ids, compared with transformers, tokenizers, sentencepiece, kitoken and tokie."""
     threads = timing.threads or os.cpu_count() or 1
     os.environ["RAYON_NUM_THREADS"] = str(threads)  # tokenizers, kitoken, tokie; read when their pools start
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"

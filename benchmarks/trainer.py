@@ -36,7 +36,7 @@ QUIET: dict[str, Any] = dict(
 
 @dataclass(frozen=True)
 class TrainerSetting:
-    """How a Trainer is run.
+    """Settings of a Trainer.
 
     Attributes:
         name: As it is shown.

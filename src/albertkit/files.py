@@ -280,11 +280,11 @@ def read_json(path: str | os.PathLike[str], what: str = "file") -> Any:
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
         if isinstance(error, DataError):
             raise
-        raise DataError("bad-file", f"`{path}` is not valid JSON: {error}", "restore it or make it anew") from None
+        raise DataError("bad-file", f"`{path}` is not valid JSON: {error}", "restore it or create it again") from None
 
 
 def load(
-    path: str | os.PathLike[str], kind: type[Loaded], what: str = "file", hint: str = "restore it or make it anew"
+    path: str | os.PathLike[str], kind: type[Loaded], what: str = "file", hint: str = "restore it or create it again"
 ) -> Loaded:
     """Read one of our own JSON or TOML files (by its suffix) as a value of a type.
 

@@ -79,7 +79,7 @@ class FilledMask:
 
 @dataclass(frozen=True)
 class QuickstartResult(Result):
-    """What the quickstart made.
+    """Result of the quickstart.
 
     Attributes:
         model: Folder of the model; albertkit and transformers load it.

@@ -15,7 +15,7 @@ from albertkit.frame.result import Result
 
 @dataclass(frozen=True)
 class VerifyReport(Result):
-    """What `verify_files` has found intact.
+    """Files whose checksums `verify_files` has confirmed.
 
     Attributes:
         folder: The folder.

@@ -14,7 +14,7 @@ _SPACE = "▁"
 
 @dataclass(frozen=True)
 class WordAttention:
-    """How much each word of a caption looked at each frame.
+    """Attention of each word of a caption to each frame.
 
     Attributes:
         words: L words.

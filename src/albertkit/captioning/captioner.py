@@ -23,7 +23,7 @@ _CLIPS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Caption:
-    """What a clip is said to show.
+    """A caption of a clip, with its score.
 
     Attributes:
         text: In words.

@@ -1,4 +1,4 @@
-"""What a captioner saw and said, as one picture: the sampled frames, the caption, and where each word looked."""
+"""Draw contact sheets, one picture a clip: the sampled frames, the caption, and where each word looked."""
 
 import os
 import unicodedata

@@ -1,4 +1,4 @@
-"""How good a captioner is on prepared clips with references."""
+"""Evaluate a captioner on prepared clips with references."""
 
 import json
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class Layout(Enum):
-    """How TensorFlow lays out what torch holds as [out, in] or [out]; N heads of width D, H = N·D."""
+    """Layouts of TensorFlow for what torch holds as [out, in] or [out]; N heads of width D, H = N·D."""
 
     AS_IS = auto()  # as torch does
     TRANSPOSED = auto()  # [in, out]

@@ -10,7 +10,7 @@ from albertkit.frame.section import Facts, Section
 
 @dataclass
 class BuildReport(Result):
-    """What a build did.
+    """Counts and facts of a finished build.
 
     Attributes:
         out: The store.

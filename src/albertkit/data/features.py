@@ -1,4 +1,4 @@
-"""What the model sees of examples: sequences of ids in flat arrays, and the labelled batches that are packed from them.
+"""Features of examples: sequences of ids in flat arrays, and the labelled batches that are packed from them.
 
 M sequences of T tokens in all, of E examples. A batch has N sequences.
 """

@@ -1,4 +1,4 @@
-"""Similarity and retrieval of vectors: correlations with people's scores, and how often a text finds its own."""
+"""Similarity and retrieval of vectors: correlations with human scores, and how often a text finds its own."""
 
 import math
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
-    """Return correlations of the similarities of vectors [E, D] with people's scores [E].
+    """Return correlations of the similarities of vectors [E, D] with human scores [E].
 
     They are `pearson_cosine`, `spearman_cosine` and so on for each of `SIMILARITIES`, then `pearson_max` and `spearman_max`; None
     where the vectors, the similarities or the labels are constant; `constants` says which.

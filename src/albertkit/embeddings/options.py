@@ -179,7 +179,7 @@ class AugmentOptions(TableOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions(PromptOptions, TableOptions):
-    """How models are measured.
+    """Settings of an evaluation.
 
     Attributes:
         dimensions: Measure again with only the first so many numbers of the vectors, as Matryoshka training allows. May
@@ -200,7 +200,7 @@ class EvaluateEmbeddingsOptions(MeasureOptions):
 
     Attributes:
         model: Anything that makes vectors: see `EncodeOptions`.
-        files: Name to kind and path. Kinds stsb, korsts, klue-sts and scores (a table) have people's scores: correlations;
+        files: Name to kind and path. Kinds stsb, korsts, klue-sts and scores (a table) have human scores: correlations;
             `pairs` (a table) are texts that mean the same: retrieval both ways.
     """
 
@@ -210,7 +210,7 @@ class EvaluateEmbeddingsOptions(MeasureOptions):
 
 @dataclass(frozen=True)
 class EmbedEvaluateOptions(MeasureOptions):
-    """Measure sentence embeddings: correlation with people's scores, retrieval both ways, beside a bag of tokens.
+    """Measure sentence embeddings: correlation with human scores, retrieval both ways, compared with a bag of tokens.
 
     Attributes:
         models_and_files: One or more models: runs of `embed train`, sentence-transformers folders of any model, ALBERT

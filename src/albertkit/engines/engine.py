@@ -1,4 +1,4 @@
-"""What every engine is, and the one that works everywhere: the model itself."""
+"""Base class of engines, and the engine that works everywhere: the model itself."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ class Engine(ABC):
 
     @abstractmethod
     def begin(self, batch: PackedBatch) -> Tensor:
-        """What the first pass reads: embeddings in the width of the passes, fp32 [T, H]."""
+        """Return the input of the first layer: projected embeddings, fp32 [T, H]."""
 
     @abstractmethod
     def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:

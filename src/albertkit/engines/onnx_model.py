@@ -162,7 +162,7 @@ class OnnxModel(PretrainedAlbert):
                 raise DataError("wrong-tokenizer", fact, hint)
 
     def encode(self, batch: PackedBatch, trace: None = None, positions: Tensor | None = None) -> PackedOutput:
-        """As `AlbertModel.encode`, of a folder of that class."""
+        """See `AlbertModel.encode`; for a folder of that class."""
         if not isinstance(self, AlbertModel):
             fact = f"{type(self).__name__} has its heads' outputs only, no states of the encoder"
             raise ConfigError("bad-value", fact, "export the encoder: albertkit export onnx ENCODER OUT")
@@ -182,7 +182,7 @@ class OnnxModel(PretrainedAlbert):
         return _tokens(found["logits"], batch) if isinstance(self, AlbertForTokenClassification) else found["logits"]
 
     def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
-        """As `AlbertForBeamQuestionAnswering.packed_beams`."""
+        """See `AlbertForBeamQuestionAnswering.packed_beams`."""
         return BeamQuestionAnsweringOutput(self.run(batch, p_mask))
 
 

@@ -1,4 +1,4 @@
-"""How a value reads: one formatter for every place that shows one, with the unit that the value's name ends with."""
+"""Format values: one formatter for every output, with the unit that the value's name ends with."""
 
 import dataclasses
 import math

@@ -25,7 +25,7 @@ _SPLIT_SEED = 0  # which examples are held out does not change with the seed of 
 
 @dataclass(frozen=True)
 class TaskData:
-    """What a fine-tuning reads."""
+    """Examples of a fine-tuning: train, dev and calibration."""
 
     task: Task  # fitted to the training examples
     train: list[Any]  # examples to train on

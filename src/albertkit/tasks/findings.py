@@ -1,4 +1,4 @@
-"""What the check of data needs to know of each kind of task: texts to compare, the label, and what is odd about either."""
+"""Texts, labels and odd values of each kind of task, for the check of data."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -47,7 +47,7 @@ _MOST, _MOST_ERRORS = 20, 50
 
 @dataclass(frozen=True)
 class EvaluatedData:
-    """What a model was scored on."""
+    """Examples that a model was scored on."""
 
     file: str  # name of the file, or what the examples are a part of
     examples: int  # how many
@@ -56,7 +56,7 @@ class EvaluatedData:
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneResult(RunResult):
-    """What a fine-tuning left.
+    """Result of a fine-tuning.
 
     Attributes:
         task: Name of the task.

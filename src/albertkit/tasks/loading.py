@@ -20,7 +20,7 @@ TASK = "task.json"  # beside the weights: how inputs are read and what the outpu
 
 
 class TaskModel(NamedTuple):
-    """What a fine-tuned folder holds."""
+    """Contents of a fine-tuned folder."""
 
     task: Task
     model: PretrainedAlbert

@@ -1,4 +1,4 @@
-"""What a task is: how its examples are read, what the model sees of them, what it predicts, how that is scored."""
+"""Base class of tasks: reading of examples, features, predictions, scores."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ORDINARY, SEPARATOR, REFUSED, LEADING = range(4)  # what a byte is to the kernel
 
 
 class Characters(NamedTuple):
-    """What the kernel makes of characters.
+    """Tables of characters for the kernel.
 
     Attributes:
         bytes: uint8 [256]. ORDINARY, SEPARATOR, REFUSED, or LEADING a character of several bytes.

@@ -1,4 +1,4 @@
-"""What a model takes, from texts: special tokens, truncation, windows, padding, tensors; as transformers' tokenizers do it."""
+"""Make model inputs from texts: special tokens, truncation, windows, padding, tensors; as transformers' tokenizers do it."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ class TokenizedTexts(dict[str, Any]):
 
 @dataclass(frozen=True)
 class InputSettings:
-    """How texts become inputs; see `AlbertTokenizer.__call__`."""
+    """Settings of model inputs; see `AlbertTokenizer.__call__`."""
 
     padding: bool | str | None = None
     truncation: bool | str = False

@@ -1,4 +1,4 @@
-"""Where the morphemes of a Korean text begin and end, by kiwipiepy or python-mecab-ko.
+"""Find the morphemes of a Korean text, by kiwipiepy or python-mecab-ko.
 
 Only the surface is cut. kiwipiepy restores forms that the surface does not show and lets them overlap (예뻤다: 예쁘 at 0 to 2,
 었 at 1 to 2), so morphemes that share characters are one here. A boundary counts only where it touches Hangul: of numbers

@@ -143,7 +143,7 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What decides which tokens a vocabulary gets for text that it does not know.
+    """Options that decide which tokens a vocabulary gets for text that it does not know.
 
     Attributes:
         max_new: Tokens to add at most: missing characters, given words, then as many found ones as there is room for. Those

@@ -29,7 +29,7 @@ _START, _INSIDE = 0, 1  # roots of the trie
 
 
 class Characters(NamedTuple):
-    """What characters become.
+    """Tables of characters.
 
     Attributes:
         counts: uint8 [0x110000]. Number of characters, or `_UNSEEN` or `_REFUSED`.

@@ -12,7 +12,7 @@ from albertkit.errors import CheckpointError, ConfigError
 
 
 class Grid(NamedTuple):
-    """How the M = frames x height x width visual tokens of a clip lie; they are stored in this order."""
+    """Grid of the M = frames x height x width visual tokens of a clip, stored in this order."""
 
     frames: int
     height: int

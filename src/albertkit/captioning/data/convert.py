@@ -16,7 +16,7 @@ from albertkit.frame.command import takes
 
 @dataclass(frozen=True, kw_only=True)
 class ClipConversion(ReadClips):
-    """What `convert_clips` did; `files` are the manifests, or the YAMLs."""
+    """Result of `convert_clips`; `files` are the manifests, or the YAMLs."""
 
     files: tuple[Path, ...]
 

@@ -41,7 +41,7 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareReport(ReadClips):
-    """What `prepare` did.
+    """Result of `prepare`.
 
     Attributes:
         out: The folder.

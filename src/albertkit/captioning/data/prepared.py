@@ -42,7 +42,7 @@ class PreparedClip:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """How clips were prepared.
+    """Settings that clips were prepared with.
 
     Attributes:
         kind: "features": of a frozen backbone, or computed elsewhere; "frames": of a backbone that is trained along.

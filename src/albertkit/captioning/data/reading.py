@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class ReadClips(Result):
-    """What became of the clips of a data set.
+    """Counts of the clips of a data set: used, skipped.
 
     Attributes:
         clips: Number of usable clips by split.

@@ -18,7 +18,7 @@ from albertkit.errors import ConfigError, MachineError
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the visual side of clips becomes items: frames uint8 [T, S, S, 3] to be trained on, or features float16 [M, D]."""
+    """Recipe of a stored item: frames uint8 [T, S, S, 3] to be trained on, or features float16 [M, D]."""
 
     kind: Literal["features", "frames"]
     sampling: FrameSampling | None  # None for features computed elsewhere, as are the next two

@@ -1,4 +1,4 @@
-"""How captions are generated."""
+"""Settings of caption generation."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""How good captions are, by the definitions of the COCO caption scorer."""
+"""Scores of captions, by the definitions of the COCO caption scorer."""
 
 from albertkit.captioning.metrics.scores import CaptionScores, score_captions
 

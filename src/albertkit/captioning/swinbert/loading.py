@@ -1,4 +1,4 @@
-"""What SwinBERT's migrated scripts call: `get_albert_model(args)` and `get_albert_folder(args, train_args)`."""
+"""Functions that SwinBERT's migrated scripts call: `get_albert_model(args)` and `get_albert_folder(args, train_args)`."""
 
 import sys
 from collections.abc import Mapping, MutableMapping

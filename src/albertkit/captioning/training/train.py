@@ -39,7 +39,7 @@ _NOTHING_LEARNED = f"{_EMPTY}: the model has learned nothing, or a lower --lr is
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionResult(RunResult):
-    """What a training left.
+    """Result of a training.
 
     Attributes:
         examples: Key, caption and references of some dev clips.

@@ -53,7 +53,7 @@ Rounding = Literal["floor", "round", "middle"]
 
 @dataclass(frozen=True, kw_only=True)
 class FrameSampling:
-    """How frames are taken from a clip.
+    """Settings for sampling frames from a clip.
 
     Attributes:
         num_frames: Frames of a clip (T).

@@ -81,7 +81,7 @@ MESSAGES = define_messages(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a tensor is and where. `checksum` is masked; `sliced`: only parts of the tensor are stored, under other names."""
+    """Dtype, shape and place of a tensor. `checksum` is masked; `sliced`: only parts of the tensor are stored."""
 
     dtype: int
     shape: tuple[int, ...]

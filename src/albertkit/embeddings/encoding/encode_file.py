@@ -42,7 +42,7 @@ _ROWS = 4096  # rows of a window brought into order at once
 
 @dataclass(frozen=True)
 class EncodeReport(Result):
-    """What `encode_file` did.
+    """Result of `encode_file`.
 
     Attributes:
         out: The file of vectors.

@@ -1,1 +1,1 @@
-"""Evaluation of vectors: correlations with scores, retrieval, anisotropy, beside a bag of tokens."""
+"""Evaluation of vectors: correlations with scores, retrieval, anisotropy, compared with a bag of tokens."""

@@ -1,4 +1,4 @@
-"""`evaluate_embeddings`: how well vectors of texts agree with people, and whether they beat counting tokens."""
+"""`evaluate_embeddings`: compare similarities of vectors with human scores and a bag of tokens."""
 
 import time
 from collections.abc import Mapping, Sequence

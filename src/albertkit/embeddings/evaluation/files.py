@@ -1,4 +1,4 @@
-"""Files that sentence embeddings are measured on: pairs of texts, with people's scores or without."""
+"""Files that sentence embeddings are measured on: pairs of texts, with human scores or without."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +35,7 @@ class PairFile:
 
 
 def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows) -> PairFile:
-    """Read a file of one of `KINDS`: an official layout with people's scores, or a table with a column of scores or of texts that
+    """Read a file of one of `KINDS`: an official layout with human scores, or a table with a column of scores or of texts that
     mean the same. Pairs without named columns are the two columns of a table without a header.
     """
     if kind not in KINDS:

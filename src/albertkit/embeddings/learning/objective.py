@@ -1,4 +1,4 @@
-"""What an encoder learns, in the form the training loop wants it. E examples of an update, K texts each, D numbers a vector."""
+"""Objective of an encoder, for the training loop. E examples of an update, K texts each, D numbers a vector."""
 
 from collections.abc import Sequence
 

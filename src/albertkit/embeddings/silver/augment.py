@@ -46,7 +46,7 @@ _MADE_WITH = ("kind", "gold", "cross_encoder", "bi_encoder", "encoder", "texts",
 
 @dataclass(frozen=True)
 class AugmentReport(Result):
-    """What `augment` made, and how.
+    """Result of `augment`.
 
     Attributes:
         written: The table and its report.

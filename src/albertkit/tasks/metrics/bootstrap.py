@@ -1,4 +1,4 @@
-"""How far a score could be from what more data would give: percentile bootstrap over the examples."""
+"""Confidence intervals of scores: percentile bootstrap over the examples."""
 
 import re
 from collections.abc import Callable, Mapping

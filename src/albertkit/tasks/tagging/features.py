@@ -1,4 +1,4 @@
-"""What the model sees of sentences, and at which of its tokens words are tagged."""
+"""Features of sentences, and the token at which each word is tagged."""
 
 from __future__ import annotations
 

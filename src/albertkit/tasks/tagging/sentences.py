@@ -71,7 +71,7 @@ class TaggedExample:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a file is laid out."""
+    """Layout of a file."""
 
     # a character a line, spaces as lines of their own, as KLUE-NER has it; else a word a line
     characters: bool = False
@@ -81,7 +81,7 @@ class Layout:
 
 @dataclass
 class _Sentence:
-    """What a file says of a sentence: words, tags as they are there, the line of each word; or a bad line, why, and a hint."""
+    """A sentence of a file: words, tags as written, the line of each word; or a bad line with reason and hint."""
 
     id: str
     words: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What all tasks on texts and pairs of texts share: reading rows, making features, running the model."""
+"""Base of all tasks on texts and pairs of texts: rows, features, running the model."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TextTask(Task[TextExample]):
 
     @property
     def reads_pairs(self) -> bool | None:
-        """Whether the data have pairs of texts; None if nothing says it, as of a converted model without `task.json`."""
+        """Return True where the data have pairs of texts; None where it is unknown (a converted model without `task.json`)."""
         named = bool(self.text_column) and bool(self.label_column or self.pair_column)
         return any(form.pair for form in self._forms) if named or self.layout else None
 
@@ -207,7 +207,7 @@ class TextTask(Task[TextExample]):
 
     @property
     def _has_labels(self) -> bool:
-        """Whether it is known where the labels are."""
+        """Return True where the column of the labels is known."""
         return any(form.label for form in self._forms)
 
     def _wanted(self, form: Form, labelled: bool) -> list[str]:

@@ -46,6 +46,7 @@ def answer(run_command):
     def run(*arguments):
         ran = run_command(*arguments, "--json")
         assert ran.status == 0, ran.err
+        assert "Traceback" not in ran.err
         return ran.json
 
     return run
@@ -58,6 +59,7 @@ def refused(run_command):
     def run(slug, *arguments):
         ran = run_command(*arguments)
         assert (ran.status, ran.out) == (2, "")
+        assert "Traceback" not in ran.err
         assert f"error[{slug}]" in ran.err
         return ran.err
 

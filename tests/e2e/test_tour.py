@@ -103,6 +103,7 @@ def computed(committed):
     return executed(committed)
 
 
+@pytest.mark.slow  # it trains for a minute
 def test_numbers_in_the_notebook_are_those_it_computes(committed, computed):
     found = differences(committed, computed, platform.python_version())
     assert not found, "\n\n".join(found)

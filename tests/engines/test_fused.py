@@ -141,6 +141,7 @@ def check(engine: FusedEngine, model: AlbertModel, batch: PackedBatch, numbers: 
             assert worst > {"bf16": 0.9998, "int8": 0.998}[numbers]
 
 
+@pytest.mark.slow  # half a minute to compile what only such processors use
 def test_int8_without_bfloat16(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Intel's Cascade Lake and Ice Lake: attention multiplies fp32 there."""
     if reason := fused.lacking("int8"):

@@ -54,7 +54,7 @@ class Reader:
     read: Callable[[Path], Any]
     files: tuple[str, ...] = ("**/*",)
     twist: Callable[[random.Random, Path], str] | None = None
-    examples: int = 25
+    examples: int = 15
     writes: bool = False
     memory: int = 64 << 20
     streams: bool = False

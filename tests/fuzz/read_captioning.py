@@ -303,12 +303,12 @@ def pickled_command(rng: random.Random, folder: Path) -> str:
 READERS = {
     "videos": Reader(make_videos, see, memory=200 << 20),
     "manifests of clips": Reader(make_manifests, read_manifests, ("*.jsonl", "*.json", "*.txt")),
-    "SwinBERT's data": Reader(make_swinbert, read_swinbert_data, twist=hostile_set, examples=40, memory=300 << 20),
+    "SwinBERT's data": Reader(make_swinbert, read_swinbert_data, twist=hostile_set, examples=25, memory=300 << 20),
     "prepared clips": Reader(make_prepared, read_prepared, ("prepared/*.jsonl", "prepared/items/**/*.npy")),
     "features of clips": Reader(make_features, read_feature_files),
     "captions to score": Reader(make_captions, score_captions),
     "SwinBERT's weights": Reader(
-        make_swinbert_checkpoint, read_swinbert_checkpoint, twist=pickled_command, examples=40
+        make_swinbert_checkpoint, read_swinbert_checkpoint, twist=pickled_command, examples=25
     ),
     "captioner": Reader(make_captioner, read_captioner, ("captioner.json", "config.json", "*.safetensors")),
 }

@@ -96,7 +96,7 @@ def malicious_pickle(rng: random.Random, folder: Path) -> str:
 
 
 READERS = {
-    "checkpoint folder": Reader(make_folder, read_folder, ("config.json", "model.safetensors"), examples=40),
+    "checkpoint folder": Reader(make_folder, read_folder, ("config.json", "model.safetensors"), examples=25),
     "sharded weights": Reader(make_sharded, read_folder, ("*.safetensors", "*.index.json")),
-    "torch weights": Reader(make_torch, read_folder, ("*.bin",), twist=malicious_pickle, examples=40),
+    "torch weights": Reader(make_torch, read_folder, ("*.bin",), twist=malicious_pickle, examples=25),
 }

@@ -234,7 +234,7 @@ READERS = {
     "tagged words": Reader(make_tagged, read_tagged, streams=True),
     "GLUE": Reader(make_glue, read_glue, streams=True),
     "predictions": Reader(
-        make_predictions, score, ("*pred*", "answers.json", "null*", "tags.txt"), streams=True, examples=40
+        make_predictions, score, ("*pred*", "answers.json", "null*", "tags.txt"), streams=True, examples=25
     ),
     "task folder": Reader(make_model, predict_with, ("task.json", "config.json"), writes=True),
     "exit heads": Reader(make_model_with_exits, leave_early_with, ("exits.safetensors",), memory=128 << 20),

@@ -70,7 +70,7 @@ def carry(folder: Path):
 
 READERS = {
     "SentencePiece tokenizer": Reader(
-        make_spiece, use, ("spiece.model", "*config.json", "special*", "added*"), examples=50
+        make_spiece, use, ("spiece.model", "*config.json", "special*", "added*"), examples=25
     ),
     "tokenizer.json": Reader(make_json, use),
     "WordPiece tokenizer": Reader(make_wordpiece, use),

@@ -3,6 +3,7 @@
 Reference numbers and real text are given by the environment; tests that need one are skipped by name without it.
 """
 
+import gc
 import json
 import logging
 import os
@@ -17,6 +18,9 @@ import pytest
 # Before torch is imported: one thread a process, because threads of several processes wait for each other, spinning.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Torch, transformers and the rest are millions of objects that each full collection walks through: a tenth of the suite.
+gc.set_threshold(200_000, 20, 100)
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 KOREAN = "서울 에서 온 마법사 가 강 을 건너 숲 으로 갔다 그 리고 다시".split()

@@ -23,7 +23,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.installed-run
 
 quickstart: $(VENV)/.installed-run ## Install, then train and look at a tiny ALBERT: at most 5 minutes on two cores
-	$(BIN)/albertkit quickstart --out runs/quickstart
+	$(BIN)/albertkit quickstart --out quickstart
 
 test: $(VENV)/.installed-dev ## Install with the dev extra, then run the default test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -77,4 +77,4 @@ wheel: $(VENV)/.installed-dev ## Build the wheel and the source archive into dis
 	$(BIN)/python -m build
 
 clean: ## Remove everything that was made here, the virtual environment too
-	rm -rf $(VENV) build dist runs stores .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist quickstart runs stores .pytest_cache .mypy_cache .ruff_cache

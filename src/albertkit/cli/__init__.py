@@ -31,7 +31,7 @@ app = App(
     # Only settings have a --no-form: they may stand in a file, which flags win over.
     default_parameter=Parameter(negative_bool=(), negative_iterable=()),
 )
-# The jobs that commands are for, in the order of the help page.
+# The jobs that commands are for, in the order of the help page; a command or group that none names is for looking.
 _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
     Group(title, sort_key=place)
     for place, title in enumerate(("Text", "Checkpoints", "Training", "Using a model", "Looking and measuring"), 1)
@@ -55,7 +55,9 @@ _JOB_OF = {
 _GROUPS = {"": app, **{group.name[0]: group for group in (tokenizer, corpus, embed, caption, export, migrate)}}
 for command in COMMANDS:
     first, _, last = command.name.rpartition(" ")
-    job: dict[str, Any] = {} if first else {"group": _JOB_OF[last]}
+    if first not in _GROUPS:
+        app.command(_GROUPS.setdefault(first, App(name=first, group=_LOOKING)))
+    job: dict[str, Any] = {} if first else {"group": _JOB_OF.get(last, _LOOKING)}
     _GROUPS[first].command(f"albertkit.cli.commands:{command.identifier}", name=last, **job)
 
 
@@ -134,8 +136,9 @@ def main(arguments: list[str] | None = None) -> None:
     for log in logs if launch.speaks() else ():
         log.addHandler(printing)
         log.setLevel(logging.INFO)
+    before: Any = None
     with suppress(ValueError):  # not in the main thread: nobody sends it signals
-        signal.signal(signal.SIGTERM, _stopped)
+        before = signal.signal(signal.SIGTERM, _stopped)
     try:
         _use_settings_file(arguments)
         _read_summaries(arguments)
@@ -162,5 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         for log in logs:
             log.removeHandler(printing)
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
         app.config = ()  # a next command in the same process has settings of its own
     sys.exit(result if isinstance(result, int) else 0)

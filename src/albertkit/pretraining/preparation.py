@@ -4,6 +4,7 @@ A dry run does the same, so that nothing fails later which it could have said.
 """
 
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from albertkit.training.distributed import World
 from albertkit.training.hardware import choose_compiled
 from albertkit.training.loop import LoopSettings
 from albertkit.training.run import Run, place
-from albertkit.training.state import check_model
+from albertkit.training.state import check_model, list_checkpoints
 
 FEW_PREDICTIONS = 1_000
 _SPREAD = 2.5  # nats: standard deviation of the loss of one masked token, about, in early and late models
@@ -113,6 +114,8 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     if settings.output_bias == "frequencies":
         with torch.no_grad():  # of a run that is resumed the loop restores it
             model.predictions.bias.copy_(unigram.log_probabilities)
+    if settings.start_embeddings == "cooccurrence" and not (resume and folder and list_checkpoints(folder)):
+        notes.append(_start_embeddings(model, source, world))
     unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
     held_out = source.evaluation(world)
@@ -121,6 +124,19 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     if folder is not None and not resume:
         _check_space(folder, made)
     return made
+
+
+def _start_embeddings(model: AlbertForPreTraining, source: Source, world: World) -> str:
+    """Put vectors from co-occurrence into the rows of the tokens that occur, and return a line about it."""
+    started = time.perf_counter()
+    embeddings = model.get_input_embeddings().weight
+    vectors = world.first(source.cooccurrence(embeddings.shape[1]) if world.is_main else None)
+    assert vectors is not None
+    known = vectors.any(1)
+    with torch.no_grad():
+        embeddings[known.to(embeddings.device)] = vectors[known].to(embeddings.device)
+    seconds = time.perf_counter() - started
+    return f"token embeddings: {int(known.sum()):,} of {len(known):,} from co-occurrence, in {seconds:.1f} s"
 
 
 def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from albertkit.addresses import is_remote
 from albertkit.conversion.tensorflow.records import begins_with_record
@@ -16,6 +17,7 @@ from albertkit.corpus import TokenStore
 from albertkit.corpus.store_format import MANIFEST
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import ConfigError, DataError
+from albertkit.pretraining.cooccurrence import cooccurrence_vectors
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
@@ -71,6 +73,10 @@ class Source(ABC):
     @abstractmethod
     def unigram(self, world: World) -> Unigram:
         """Count the tokens of what is trained on; called in all processes."""
+
+    @abstractmethod
+    def cooccurrence(self, size: int) -> Tensor:
+        """Return token embeddings [V, size] from the co-occurrences of what is trained on."""
 
     @abstractmethod
     def describe(self, stream: EpochStream) -> str:
@@ -150,6 +156,10 @@ class _StoreSource(Source):
     def unigram(self, world: World) -> Unigram:
         return Unigram(self._store, self._held_out, world)
 
+    def cooccurrence(self, size: int) -> Tensor:
+        counts = Unigram(self._store, self._held_out).counts
+        return cooccurrence_vectors(self._store, self._held_out, counts, size, self.settings.seed)
+
     def describe(self, stream: EpochStream) -> str:
         plan = stream.plan(0)
         skipped = plan.skipped_documents
@@ -215,6 +225,13 @@ class _RecordSource(Source):
 
     def unigram(self, world: World) -> Unigram:
         return Unigram.of_counts(self._records.count_tokens(~self._held_out))
+
+    def cooccurrence(self, size: int) -> Tensor:
+        raise ConfigError(
+            "bad-value",
+            f"start_embeddings cooccurrence needs whole text, the records `{self.path}` hold masked sequences",
+            "train on a token store, or leave --start-embeddings out",
+        )
 
     def describe(self, stream: EpochStream) -> str:
         held_out = int(self._held_out.sum())

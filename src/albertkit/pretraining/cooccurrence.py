@@ -1,0 +1,125 @@
+"""Token vectors from co-occurrence: what the text says of its own tokens, in seconds, for the table to start from.
+
+Tokens that occur beside the same others get similar vectors: counts of pairs, positive pointwise mutual information,
+truncated singular value decomposition (Levy and Goldberg 2014; Levy, Goldberg and Dagan 2015).
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from albertkit.corpus import TokenStore
+from albertkit.jit import compiled
+
+WINDOW = 4  # tokens to each side, inside a document
+SCALE = 0.1  # standard deviation of the vectors: 0.05 and 0.2 end 0.08 and 0.02 nats higher, 0.02 above a drawn table
+
+_UNITS = np.array([0, 12, 6, 4, 3], np.uint32)  # 1 / distance in twelfths, so that sums are exact in any order
+_SMOOTHING = 0.75  # power of the context counts: rare contexts would give the largest mutual information
+_TABLE_BYTES = 1 << 30  # of the counts: 30,000 tokens by the 8,947 most frequent ones, which are 97 % of a text
+_OVERSAMPLED = 16
+_POWER_ITERATIONS = 3
+
+
+def cooccurrence_vectors(
+    store: TokenStore, left_out: list[NDArray[np.bool_]], counts: NDArray[np.int64], size: int, seed: int
+) -> Tensor:
+    """Compute a vector for every token of a store that occurs.
+
+    Args:
+        store: The text.
+        left_out: For each shard, bool [documents] that are not counted.
+        counts: int64 [V], how often each token occurs in the counted documents.
+        size: Numbers of a vector, E.
+        seed: Draws the projection of the randomised decomposition.
+
+    Returns:
+        fp32 [V, E] of standard deviation `SCALE` over the rows of tokens that have a neighbour; other rows are 0. Same bits
+        for a seed on one machine with the same number of threads.
+    """
+    contexts = np.argsort(-counts, kind="stable")[: max(1, _TABLE_BYTES // (4 * len(counts)))]
+    contexts = contexts[counts[contexts] > 0]
+    pairs = count_pairs(store, left_out, len(counts), contexts)
+    information = _positive_information(pairs)
+    rank = min(size, *information.shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        most = min(rank + _OVERSAMPLED, *information.shape)
+        left, values, _ = torch.svd_lowrank(information, most, _POWER_ITERATIONS)
+    vectors = torch.zeros(len(counts), size)
+    vectors[:, :rank] = left[:, :rank] * values[:rank].sqrt()
+    known = vectors.any(1)
+    if known.any():
+        vectors *= SCALE / vectors[known].std()
+    return vectors
+
+
+def count_pairs(
+    store: TokenStore, left_out: list[NDArray[np.bool_]], vocab_size: int, contexts: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """Count the tokens within `WINDOW` of each token in twelfths of 1 / distance: uint32 [V, contexts], the same in any order."""
+    pairs = np.zeros((vocab_size, len(contexts)), np.uint32)
+    columns = np.full(vocab_size, -1, np.int64)
+    columns[contexts] = np.arange(len(contexts))
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        for shard, tokens in enumerate(store.tokens):
+            bounds = store.sentence_offsets[shard][store.document_offsets[shard]].astype(np.int64)
+            kept = ~left_out[shard]
+            starts, ends = bounds[:-1][kept], bounds[1:][kept]
+            tasks = [pool.submit(_add_pairs, tokens, starts, ends, columns, pairs, part, threads) for part in range(threads)]
+            for task in tasks:
+                task.result()
+    return pairs
+
+
+@compiled
+def _add_pairs(
+    tokens: NDArray[Any],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    pairs: NDArray[np.uint32],
+    part: int,
+    parts: int,
+) -> None:
+    """Add the neighbours of every `parts`-th token of the vocabulary, so that threads write to rows of their own."""
+    for document in range(len(starts)):
+        start, end = starts[document], ends[document]
+        for place in range(start, end):
+            token = np.int64(tokens[place])
+            if token % parts != part:
+                continue
+            for neighbour in range(max(start, place - WINDOW), min(end, place + WINDOW + 1)):
+                column = columns[np.int64(tokens[neighbour])]
+                if neighbour != place and column >= 0:
+                    pairs[token, column] += _UNITS[abs(neighbour - place)]
+
+
+def _positive_information(pairs: NDArray[np.uint32]) -> Tensor:
+    """Turn counts into positive pointwise mutual information, fp32 [V, contexts], in the same memory."""
+    of_tokens, of_contexts = pairs.sum(1, dtype=np.float64), pairs.sum(0, dtype=np.float64)
+    smoothed = of_contexts**_SMOOTHING
+    information = pairs.view(np.float32)
+    _inform(pairs, information, np.log(np.maximum(of_tokens, 1)), np.log(np.maximum(smoothed / smoothed.sum(), 1e-300)))
+    return torch.from_numpy(information)
+
+
+@compiled
+def _inform(
+    pairs: NDArray[np.uint32],
+    information: NDArray[np.float32],
+    of_tokens: NDArray[np.float64],
+    of_contexts: NDArray[np.float64],
+) -> None:
+    for token in range(pairs.shape[0]):
+        for context in range(pairs.shape[1]):
+            count = pairs[token, context]
+            value = 0.0
+            if count:
+                value = max(0.0, np.log(count) - of_tokens[token] - of_contexts[context])
+            information[token, context] = value

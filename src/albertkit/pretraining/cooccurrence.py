@@ -21,6 +21,8 @@ SCALE = 0.1  # standard deviation of the vectors: 0.05 and 0.2 end 0.08 and 0.02
 _UNITS = np.array([0, 12, 6, 4, 3], np.uint32)  # 1 / distance in twelfths, so that sums are exact in any order
 _SMOOTHING = 0.75  # power of the context counts: rare contexts would give the largest mutual information
 _TABLE_BYTES = 1 << 30  # of the counts: 30,000 tokens by the 8,947 most frequent ones, which are 97 % of a text
+_MOST_TOKENS = 500_000_000  # of a larger store every second, third, … document is counted
+_FULL = np.uint32(4_000_000_000)  # a pair that was counted so often stays there
 _OVERSAMPLED = 16
 _POWER_ITERATIONS = 3
 
@@ -43,19 +45,16 @@ def cooccurrence_vectors(
     """
     contexts = np.argsort(-counts, kind="stable")[: max(1, _TABLE_BYTES // (4 * len(counts)))]
     contexts = contexts[counts[contexts] > 0]
-    pairs = count_pairs(store, left_out, len(counts), contexts)
-    information = _positive_information(pairs)
-    rank = min(size, *information.shape)
+    information = _positive_information(count_pairs(store, left_out, len(counts), contexts))
+    rank = min(size, len(contexts))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        most = min(rank + _OVERSAMPLED, *information.shape)
+        most = min(rank + _OVERSAMPLED, len(contexts))
         left, values, _ = torch.svd_lowrank(information, most, _POWER_ITERATIONS)
     vectors = torch.zeros(len(counts), size)
-    vectors[:, :rank] = left[:, :rank] * values[:rank].sqrt()
-    known = vectors.any(1)
-    if known.any():
-        vectors *= SCALE / vectors[known].std()
-    return vectors
+    known = information.any(1)  # the others' rows are 0 up to rounding
+    vectors[known, :rank] = (left[:, :rank] * values[:rank].sqrt())[known]
+    return vectors * (SCALE / vectors[known].std()) if known.sum() > 1 else torch.zeros_like(vectors)
 
 
 def count_pairs(
@@ -65,13 +64,15 @@ def count_pairs(
     pairs = np.zeros((vocab_size, len(contexts)), np.uint32)
     columns = np.full(vocab_size, -1, np.int64)
     columns[contexts] = np.arange(len(contexts))
-    threads = torch.get_num_threads()
+    every, threads = 1 + store.num_tokens // _MOST_TOKENS, torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
         for shard, tokens in enumerate(store.tokens):
             bounds = store.sentence_offsets[shard][store.document_offsets[shard]].astype(np.int64)
-            kept = ~left_out[shard]
+            kept = ~left_out[shard] & (np.arange(len(left_out[shard])) % every == 0)
             starts, ends = bounds[:-1][kept], bounds[1:][kept]
-            tasks = [pool.submit(_add_pairs, tokens, starts, ends, columns, pairs, part, threads) for part in range(threads)]
+            tasks = [
+                pool.submit(_add_pairs, tokens, starts, ends, columns, pairs, part, threads) for part in range(threads)
+            ]
             for task in tasks:
                 task.result()
     return pairs
@@ -96,7 +97,7 @@ def _add_pairs(
                 continue
             for neighbour in range(max(start, place - WINDOW), min(end, place + WINDOW + 1)):
                 column = columns[np.int64(tokens[neighbour])]
-                if neighbour != place and column >= 0:
+                if neighbour != place and column >= 0 and pairs[token, column] < _FULL:
                     pairs[token, column] += _UNITS[abs(neighbour - place)]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from albertkit.errors import CheckpointError, MachineError
+from albertkit.errors import CheckpointError, ConfigError, MachineError
 from albertkit.files import load
 from albertkit.model import AlbertForPreTraining
 from albertkit.model.folder import NEW_ROWS_FROM, PROVENANCE
@@ -23,6 +23,7 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import HeldOut, Source, open_source
 from albertkit.pretraining.start import START, Start, begin_run, seen_before
 from albertkit.pretraining.stream import EpochStream
+from albertkit.pretraining.text_start import fits, start_from_text, token_dimensions
 from albertkit.training.distributed import World
 from albertkit.training.hardware import choose_compiled
 from albertkit.training.loop import LoopSettings
@@ -114,8 +115,8 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     if settings.output_bias == "frequencies":
         with torch.no_grad():  # of a run that is resumed the loop restores it
             model.predictions.bias.copy_(unigram.log_probabilities)
-    if settings.start_embeddings == "cooccurrence" and not (resume and folder and list_checkpoints(folder)):
-        notes.append(_start_embeddings(model, source, world))
+    if settings.initial_weights == "text" and not (resume and folder and list_checkpoints(folder)):
+        notes.append(_start_from_text(model, source, world))
     unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
     held_out = source.evaluation(world)
@@ -126,17 +127,20 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     return made
 
 
-def _start_embeddings(model: AlbertForPreTraining, source: Source, world: World) -> str:
-    """Put vectors from co-occurrence into the rows of the tokens that occur, and return a line about it."""
+def _start_from_text(model: AlbertForPreTraining, source: Source, world: World) -> str:
+    """Let a new model start from its text, counted once in a launch; return a line about it."""
     started = time.perf_counter()
-    embeddings = model.get_input_embeddings().weight
-    vectors = world.first(source.cooccurrence(embeddings.shape[1]) if world.is_main else None)
+    if reason := fits(model.config):
+        raise ConfigError("bad-value", f"initial_weights text: {reason}", "leave --initial-weights out")
+    size = token_dimensions(model.config)
+    vectors = world.first(source.cooccurrence(size) if world.is_main else None)
     assert vectors is not None
-    known = vectors.any(1)
-    with torch.no_grad():
-        embeddings[known.to(embeddings.device)] = vectors[known].to(embeddings.device)
+    known = int(vectors.any(1).sum())
+    if not known:
+        return "initial weights: random, no two tokens of the text co-occur more often than by chance"
+    start_from_text(model, vectors)
     seconds = time.perf_counter() - started
-    return f"token embeddings: {int(known.sum()):,} of {len(known):,} from co-occurrence, in {seconds:.1f} s"
+    return f"initial weights: from text, {known:,} of {len(vectors):,} tokens co-occur with others, {seconds:.1f} s"
 
 
 def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:

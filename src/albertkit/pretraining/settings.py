@@ -68,8 +68,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         config: A `config.json` to use in place of a size.
         output_bias: Initial value of the masked-LM output bias: zeros, as the original's; or frequencies, the logarithms of those
             of the training text's tokens, which spares the run learning them.
-        start_embeddings: Initial token embeddings: drawn, at random as the original's; or cooccurrence, vectors computed from the
-            store's own text, with which the same loss takes a fraction of the updates.
+        initial_weights: random, as the original's; or text: embeddings from co-occurrences in the store, and heads that look at
+            the tokens beside, so that the model predicts from its neighbours before the first update.
         start_layers: Layers at first, fewer than the model's, which share one set of weights: cheaper updates that teach it most
             of what more layers would. Evaluations and checkpoints always have all layers. Default: all from the start.
         start_share: Share of the updates after which the number of layers doubles, until all are used, each number for an equal
@@ -97,7 +97,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     size: Size | None = None
     config: Path | None = None
     output_bias: Literal["zeros", "frequencies"] = "zeros"
-    start_embeddings: Literal["drawn", "cooccurrence"] = "drawn"
+    initial_weights: Literal["random", "text"] = "random"
     start_layers: int | None = None
     start_share: float = 0.7
     train_only: Literal["all", "new-rows"] = "all"
@@ -198,11 +198,11 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 "output_bias frequencies is for initialised weights, the model that is continued has a bias",
                 "leave --output-bias out, also in a --config-file",
             )
-        if self.start_embeddings == "cooccurrence" and continued:
+        if self.initial_weights == "text" and continued:
             raise ConfigError(
                 "bad-value",
-                "start_embeddings cooccurrence is for initialised weights, the model that is continued has embeddings",
-                "leave --start-embeddings out, also in a --config-file",
+                "initial_weights text is for a new model, the model that is continued has weights",
+                "leave --initial-weights out, also in a --config-file",
             )
         if self.train_only == "new-rows" and not continued:
             raise ConfigError(

@@ -76,7 +76,7 @@ class Source(ABC):
 
     @abstractmethod
     def cooccurrence(self, size: int) -> Tensor:
-        """Return token embeddings [V, size] from the co-occurrences of what is trained on."""
+        """Return vectors of all tokens, [V, size], from co-occurrences in what is trained on; 0 for those that have none."""
 
     @abstractmethod
     def describe(self, stream: EpochStream) -> str:
@@ -229,8 +229,8 @@ class _RecordSource(Source):
     def cooccurrence(self, size: int) -> Tensor:
         raise ConfigError(
             "bad-value",
-            f"start_embeddings cooccurrence needs whole text, the records `{self.path}` hold masked sequences",
-            "train on a token store, or leave --start-embeddings out",
+            f"initial_weights text needs whole text, the records `{self.path}` hold masked sequences",
+            "train on a token store, or leave --initial-weights out",
         )
 
     def describe(self, stream: EpochStream) -> str:

@@ -1,0 +1,120 @@
+"""Initial weights that follow from the text: a model that predicts from its neighbours before the first update.
+
+Drawn weights spend thousands of updates at the loss of a token's frequency, until heads have learned to look at the tokens
+beside a mask. Here they look there from the start:
+
+- token embeddings are vectors of co-occurrence (`cooccurrence`), in the first dimensions of the embedding;
+- position embeddings are sines and cosines, in dimensions of their own, and query and key of each head compare them so that
+  it looks at tokens a fixed distance away;
+- values carry the neighbours' vectors, and the prediction compares their sum with every token's vector.
+
+Everything else keeps its drawn values, made smaller where they are in the way, and everything is trained.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.config import AlbertConfig
+from albertkit.model import AlbertForPreTraining
+from albertkit.model.encoder import AlbertLayer
+
+_OFFSETS = (-1, 1, -2, 2, -3, 3, -4, 4)  # tokens from the query to the key that a head looks for, head by head
+_POSITION_SHARE = 3 / 8  # of the embedding's dimensions
+_FREQUENCIES = (0.02, 2.6)  # radians a token: sines of 2.4 to 300 tokens
+_POSITION = 0.3  # amplitude of the sines, three times the vectors' standard deviation
+_SHARPNESS = 0.5  # of the score at the looked-for distance, before the root of the head's size
+_DRAWN = 0.2  # of the drawn attention weights that is kept
+_NEIGHBOURS = 0.05  # weight of a neighbour's vector beside the token's own state, in every layer
+_PREDICTION = 0.3  # scale of the prediction's states; the layer norm behind it takes out most of it
+_LIFT = 0.5  # bias before the prediction's gelu, which cuts what is below 0
+
+
+def fits(config: AlbertConfig) -> str:
+    """Return why a model of this shape cannot start from text; empty if it can."""
+    if config.hidden_size < config.embedding_size:
+        return f"hidden_size {config.hidden_size} is below embedding_size {config.embedding_size}"
+    return ""
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The dimensions of an embedding: the first are the token's, the last `2 * waves` its position's."""
+
+    size: int
+    waves: int
+
+    @classmethod
+    def of(cls, config: AlbertConfig) -> "_Places":
+        head = config.hidden_size // config.num_attention_heads
+        return cls(config.embedding_size, min(int(_POSITION_SHARE * config.embedding_size), head) // 2)
+
+    @property
+    def tokens(self) -> int:
+        return self.size - 2 * self.waves
+
+    @property
+    def frequencies(self) -> Tensor:
+        least, most = map(math.log10, _FREQUENCIES)
+        return torch.logspace(most, least, self.waves)
+
+
+def token_dimensions(config: AlbertConfig) -> int:
+    """Return how many numbers of an embedding the vector of a token takes."""
+    return _Places.of(config).tokens
+
+
+@torch.no_grad()
+def start_from_text(model: AlbertForPreTraining, vectors: Tensor) -> None:
+    """Give a model that was just initialised weights that follow from its text.
+
+    Args:
+        model: On the CPU or its device; its drawn weights are replaced or made smaller.
+        vectors: fp32 [V, `token_dimensions`]; tokens whose row is 0 keep their drawn embeddings.
+    """
+    places = _Places.of(model.config)
+    embeddings, encoder, head = model.albert.embeddings, model.albert.encoder, model.predictions
+    words = embeddings.word_embeddings.weight
+    vectors = vectors.to(words)
+    known = vectors.any(1)
+    words[known, : places.tokens] = vectors[known]
+    words[known, places.tokens :] *= _DRAWN
+    angles = torch.arange(len(embeddings.position_embeddings.weight))[:, None] * places.frequencies
+    positions = embeddings.position_embeddings.weight
+    positions *= _DRAWN
+    positions[:, places.tokens :] = _POSITION * torch.cat([angles.sin(), angles.cos()], 1).to(positions)
+
+    into_hidden = encoder.embedding_hidden_mapping_in.weight  # [H, E], orthonormal columns
+    nn.init.orthogonal_(into_hidden)
+    for group in encoder.albert_layer_groups:
+        for layer in group.blocks():  # type: ignore[operator]
+            _look_at_neighbours(layer, into_hidden, places)
+    head.dense.weight.copy_(_PREDICTION * into_hidden.T)
+    head.dense.bias.fill_(_LIFT)
+
+
+def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Places) -> None:
+    """Let each head look a fixed distance away and pass on the token vector that it finds; the feed-forward adds nothing yet.
+
+    A head compares sines: sin(f·p) and cos(f·p) of the query with those of the key's position less the offset, so that the
+    score is the sum of cos(f·(p - p' + offset)) over the frequencies f, largest at the offset.
+    """
+    attention = layer.attention
+    size = attention.query.out_features // layer.num_heads
+    token, waves = into_hidden.T[: places.tokens], into_hidden.T[places.tokens :]
+    sines, cosines = waves.chunk(2)
+    scale = math.sqrt(_SHARPNESS)
+    for linear in (attention.query, attention.key, attention.value, attention.dense):
+        linear.weight *= _DRAWN
+    for number in range(layer.num_heads):
+        first = number * size
+        angle = (places.frequencies * _OFFSETS[number % len(_OFFSETS)]).to(into_hidden)[:, None]
+        shifted = torch.cat([angle.cos() * sines - angle.sin() * cosines, angle.cos() * cosines + angle.sin() * sines])
+        attention.query.weight[first : first + len(waves)] += scale * waves
+        attention.key.weight[first : first + len(waves)] += scale * shifted
+        carried = token[:size]
+        attention.value.weight[first : first + len(carried)] += carried
+        attention.dense.weight[:, first : first + len(carried)] += _NEIGHBOURS * carried.T
+    layer.ffn_output.weight.zero_()

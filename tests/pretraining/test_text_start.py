@@ -1,0 +1,140 @@
+"""A start from text: counts as a plain loop finds them, vectors as a full decomposition gives them, heads that look where
+they should, and a first evaluation that is better than token frequencies."""
+
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from small_store import SETTINGS, differing, weights, write_config
+
+from albertkit.corpus import TokenStore
+from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.model.attention import attention_probabilities
+from albertkit.pretraining import cooccurrence
+from albertkit.pretraining.cooccurrence import WINDOW, cooccurrence_vectors, count_pairs
+from albertkit.pretraining.evaluation import Unigram
+from albertkit.pretraining.run import pretrain
+from albertkit.pretraining.text_start import start_from_text, token_dimensions
+
+FROM_TEXT = replace(SETTINGS, initial_weights="text", output_bias="frequencies", optimizer="adamw", held_out=0.2)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory, store):
+    shape = dict(embedding_size=32, hidden_size=64, num_attention_heads=2, intermediate_size=64)
+    return replace(FROM_TEXT, config=write_config(tmp_path_factory.mktemp("text-start"), store.vocab_size, **shape))
+
+
+def expected_pairs(store: TokenStore, left_out: list[np.ndarray], every: int = 1) -> Counter:
+    found: Counter = Counter()
+    number = 0
+    for shard in range(store.num_shards):
+        for place, out in enumerate(left_out[shard]):
+            tokens = np.concatenate(store.document(number)).tolist()
+            number += 1
+            for i, token in enumerate(tokens if not out and place % every == 0 else ()):
+                for distance in range(1, WINDOW + 1):
+                    for j in (i - distance, i + distance):
+                        if 0 <= j < len(tokens):
+                            found[token, tokens[j]] += 12 // distance
+    return found
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_pairs_are_those_of_a_plain_loop_with_any_threads(store, monkeypatch, every):
+    monkeypatch.setattr(cooccurrence, "_MOST_TOKENS", store.num_tokens // every + 1)
+    left_out = store.held_out(0.3, 0)
+    contexts = np.arange(store.vocab_size)[::-1].copy()
+    threads = torch.get_num_threads()
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            pairs = count_pairs(store, left_out, store.vocab_size, contexts)
+            expected = np.zeros_like(pairs)
+            for (token, context), count in expected_pairs(store, left_out, every).items():
+                expected[token, store.vocab_size - 1 - context] = count
+            np.testing.assert_array_equal(pairs, expected)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_vectors_are_those_of_the_whole_decomposition(store):
+    left_out = store.held_out(0.3, 0)
+    counts = Unigram(store, left_out).counts
+    pairs = np.zeros((store.vocab_size, store.vocab_size))
+    for pair, count in expected_pairs(store, left_out).items():
+        pairs[pair] = count
+    share = pairs.sum(0) ** 0.75 / (pairs.sum(0) ** 0.75).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = np.nan_to_num(np.maximum(0, np.log(pairs / pairs.sum(1, keepdims=True) / share)), nan=0, neginf=0)
+    left, values, _ = np.linalg.svd(information)
+    wanted = left[:, :40] * values[:40] ** 0.5  # with so many nothing of the projection is random
+    known = information.any(1)
+    wanted *= 0.1 / wanted[known].std(ddof=1)
+    found = cooccurrence_vectors(store, left_out, counts, 40, seed=0).numpy()
+    np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=2e-3 * (wanted @ wanted.T).max())
+    assert (found[~known] == 0).all()
+    again = cooccurrence_vectors(store, left_out, counts, 40, seed=0).numpy()
+    assert again.tobytes() == found.tobytes()
+
+
+def test_heads_look_at_their_neighbours(store, settings):
+    config = settings.model_config(store.vocab_size)
+    model = AlbertForPreTraining(config).eval()
+    start_from_text(model, torch.zeros(store.vocab_size, token_dimensions(config)))
+    batch = PackedBatch.from_sequences([[4] * 12])
+    layer, ready = model.albert.encoder.layers(torch.float32)[0]
+    with torch.no_grad():
+        hidden = model.albert.encoder.embedding_hidden_mapping_in(model.albert.embeddings(batch))
+        (shares,) = attention_probabilities(ready.qkv(hidden), batch, layer.num_heads)
+    for head, offset in enumerate((-1, 1)):
+        inside = torch.arange(1, 11)
+        assert (shares[head].argmax(1)[inside] == inside + offset).all()
+
+
+def test_it_is_better_than_frequencies_before_the_first_update(store, settings, tmp_path):
+    losses = {}
+    for initial in ("random", "text"):
+        found = pretrain(store, tmp_path / initial, replace(settings, initial_weights=initial, steps=1, lr=1e-9)).scores
+        losses[initial] = found["masked_lm_loss"] - found["unigram_loss"]
+    assert losses["text"] < min(0, losses["random"]) - 0.05, losses
+
+
+def test_it_is_part_of_a_run(store, settings, tmp_path, monkeypatch):
+    """Interrupted before the first checkpoint it is computed again, afterwards it is not; the bits are the same."""
+    whole = pretrain(store, tmp_path / "whole", replace(settings, steps=4))
+    assert whole.model
+    first = replace(settings, steps=4, save_every=2)
+    monkeypatch.setattr("albertkit.training.loop.save_state", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(store, tmp_path / "run", first)
+    monkeypatch.undo()
+    resumed = pretrain(store, tmp_path / "run", first, resume=True)
+    assert not differing(weights(whole.model), weights(resumed.model))
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_what_cannot_start_from_text_is_refused(store, settings, tmp_path, slug_of):
+    wide = write_config(tmp_path, store.vocab_size, embedding_size=64, hidden_size=32, num_attention_heads=1)
+    assert slug_of(lambda: pretrain(store, tmp_path / "a", replace(settings, config=wide, steps=1))) == "bad-value"
+    model = pretrain(store, tmp_path / "b", replace(settings, initial_weights="random", steps=1)).model
+    continued = replace(settings, config=None, output_bias="zeros", steps=1)
+    assert slug_of(lambda: pretrain(store, tmp_path / "c", continued, start=model)) == "bad-value"
+
+
+def test_text_in_which_nothing_co_occurs_starts_from_random_weights():
+    store = SimpleNamespace(
+        num_tokens=6,
+        tokens=[np.full(6, 5, np.uint16)],
+        sentence_offsets=[np.array([0, 3, 6], np.uint32)],
+        document_offsets=[np.array([0, 2], np.uint32)],
+    )
+    counts = np.zeros(40, np.int64)
+    counts[5] = 6
+    assert not cooccurrence_vectors(store, [np.zeros(1, bool)], counts, 8, 0).any()

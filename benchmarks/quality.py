@@ -10,6 +10,7 @@ import dataclasses
 import json
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -24,6 +25,8 @@ from albertkit.engines.processor import native_bf16
 from albertkit.files import write_json
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.settings import PAPER_STEPS, PretrainSettings
+from albertkit.pretraining.sources import open_source
+from albertkit.pretraining.text_start import token_dimensions
 from albertkit.training.state import list_checkpoints
 from benchmarks.harness import CPU, Row, progress, scratch_folder, using_threads, versions
 from benchmarks.inputs import TEXT, Inputs, Text
@@ -38,7 +41,8 @@ TIMED_UPDATES = 6  # of each of the Trainer's settings, after two that warm it u
 INITIALIZER_RANGE = 0.02
 NOTE = (
     "times are active times: making the models and the Trainer's first update, which compiles, are left out, saving weights "
-    "is in; ours is `albertkit pretrain` with the recipe's settings, steps and warm-up alone fitted to the time"
+    "and a start from text are in; ours is "
+    "`albertkit pretrain` with the recipe's settings, steps and warm-up alone fitted to the time"
 )
 
 
@@ -129,15 +133,26 @@ class Race:
             [folder / "model.safetensors" for folder in list_checkpoints(out / "ours")[:MOMENTS]],
             sorted((out / "theirs").glob("step-*.safetensors")),
         ]
+        counting = self._seconds_before(ours)
         starts = [(out / "ours" / "run.toml").stat().st_mtime, _moments(out / "theirs")[0]]
         curves = []
         for runner, start, some in zip(runners, starts, files, strict=True):
-            curves.append(Curve([runner.active(start, file.stat().st_mtime) for file in some], judge.losses(some)))
+            before = counting if runner is runners[0] else 0.0
+            seconds = [before + runner.active(start, file.stat().st_mtime) for file in some]
+            curves.append(Curve(seconds, judge.losses(some)))
         row = self._row(setting, curves, judge)
         row.details |= {"updates": {"ours": ours.steps, "theirs": steps}, "threads": torch.get_num_threads()}
         write_json(out / "quality.json", row.to_json())
         draw(out / "quality.png", {"albertkit": curves[0], setting.name: curves[1]}, judge.unigram_loss)
         return row
+
+    def _seconds_before(self, ours: PretrainSettings) -> float:
+        """Time what a start from text takes before the first update, which is part of our time."""
+        if ours.initial_weights == "random":
+            return 0.0
+        source, started = open_source(self.store, ours), time.perf_counter()
+        source.cooccurrence(token_dimensions(self.config))
+        return time.perf_counter() - started
 
     def _start(self, name: str, side: str, turn: float, setting: PeerSetting | None = None, **more: Any) -> Runner:
         """Start a program in the folder `side`: ours, or with a setting the Trainer's."""

@@ -50,6 +50,7 @@ class Prepared:
         model: The same model on its device.
         trained: The part of it that is trained.
         notes: Lines for people: what was derived, and what they should know.
+        seconds: Time that the start from text took.
     """
 
     settings: PretrainSettings
@@ -63,6 +64,7 @@ class Prepared:
     model: AlbertForPreTraining
     trained: nn.Module
     notes: list[str]
+    seconds: float
 
     @property
     def loop(self) -> LoopSettings:
@@ -115,13 +117,18 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     if settings.output_bias == "frequencies":
         with torch.no_grad():  # of a run that is resumed the loop restores it
             model.predictions.bias.copy_(unigram.log_probabilities)
+    seconds = 0.0
     if settings.initial_weights == "text" and not (resume and folder and list_checkpoints(folder)):
+        started = time.perf_counter()
         notes.append(_start_from_text(model, source, world))
+        seconds = time.perf_counter() - started
     unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
     held_out = source.evaluation(world)
     notes.append(describe_held_out(held_out, settings.held_out))
-    made = Prepared(settings, continued, world, source, stream, held_out, unigram, began, model, trained, notes)
+    made = Prepared(
+        settings, continued, world, source, stream, held_out, unigram, began, model, trained, notes, seconds
+    )
     if folder is not None and not resume:
         _check_space(folder, made)
     return made
@@ -129,7 +136,6 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
 
 def _start_from_text(model: AlbertForPreTraining, source: Source, world: World) -> str:
     """Let a new model start from its text, counted once in a launch; return a line about it."""
-    started = time.perf_counter()
     if reason := fits(model.config):
         raise ConfigError("bad-value", f"initial_weights text: {reason}", "leave --initial-weights out")
     size = token_dimensions(model.config)
@@ -139,8 +145,7 @@ def _start_from_text(model: AlbertForPreTraining, source: Source, world: World) 
     if not known:
         return "initial weights: random, no two tokens of the text co-occur more often than by chance"
     start_from_text(model, vectors)
-    seconds = time.perf_counter() - started
-    return f"initial weights: from text, {known:,} of {len(vectors):,} tokens co-occur with others, {seconds:.1f} s"
+    return f"initial weights: from text, in which {known:,} of {len(vectors):,} tokens co-occur with others"
 
 
 def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:

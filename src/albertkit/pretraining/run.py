@@ -168,6 +168,7 @@ def _recipe(run: Run[PretrainSettings], made: Prepared) -> Recipe[PackedBatch]:
         before_update=set_layers,
         doubts=lambda step, metrics: doubts(step, metrics, settings.warmup_steps or 0),
         notes=[*made.notes, describe(model, run.world.device)],
+        seconds_before=made.seconds,
     )
 
 

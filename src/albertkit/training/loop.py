@@ -120,6 +120,7 @@ class Recipe(Generic[AnyBatch]):
         before_update: Called with the share of the training that is done; what it changes must follow from that number alone.
         doubts: What is wrong with a model of these metrics after so many updates, in words.
         notes: Lines for a person, shown when the training begins.
+        seconds_before: Seconds of the training's time that were spent before its first update.
         repeatable: On a GPU, compute the same bits again; costs speed.
     """
 
@@ -136,6 +137,7 @@ class Recipe(Generic[AnyBatch]):
     before_update: Callable[[float], None] | None = None
     doubts: Callable[[int, dict[str, float]], Sequence[str]] = lambda step, metrics: ()
     notes: Sequence[str] = ()
+    seconds_before: float = 0.0
     repeatable: bool = True
 
     def save_with_provenance(self, folder: Path) -> None:
@@ -220,7 +222,8 @@ def train(
     )
     average = MovingAverage(parameters, settings.ema_decay) if settings.ema_decay else None
     feed = Feed(recipe.stream, world.device)
-    state = TrainingState(threads=torch.get_num_threads())
+    before = recipe.seconds_before
+    state = TrainingState(threads=torch.get_num_threads(), seconds=before, clock=before)
     if resume and (saved := load_state(run)):
         state = _restore(saved, parameters, optimizer, average, feed, display)
     _check_together(state, run, world, display)

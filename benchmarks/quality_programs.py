@@ -72,10 +72,9 @@ def theirs(store: TokenStore, out: Path, settings: PretrainSettings, job: dict[s
     config = transformers.AlbertConfig(**{k: v for k, v in own.items() if k not in ("model_type", "parameter_sharing")})
     config.initializer_range = setting.initializer_range
     model = transformers.AlbertForMaskedLM(config)
-    if settings.output_bias == "frequencies":
-        frequencies = Unigram(store, held_out).log_probabilities
-        biases = dict.fromkeys(("predictions.bias", "predictions.decoder.bias"), frequencies)
-        model.load_state_dict({**model.state_dict(), **biases})
+    frequencies = Unigram(store, held_out).log_probabilities  # it learns sooner with this bias
+    biases = dict.fromkeys(("predictions.bias", "predictions.decoder.bias"), frequencies)
+    model.load_state_dict({**model.state_dict(), **biases})
     arguments: dict[str, Any] = dict(
         output_dir=str(out),
         max_steps=job["steps"],

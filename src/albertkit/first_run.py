@@ -36,7 +36,8 @@ from albertkit.training.stopping import exit_status
 SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory
 
 # Chosen on the built-in text; docs/log.md has what was tried. Text is short, so more of it is masked. One layer run twice
-# reached the loss of one run four times after as many tokens, in half the time.
+# reached the loss of one run four times after as many tokens, in half the time. From random weights the loss is 5.75 after 300
+# updates, from text 4.50.
 SHAPE: dict[str, Any] = dict(
     embedding_size=128,
     hidden_size=192,
@@ -50,6 +51,7 @@ SETTINGS = PretrainSettings(
     batch_tokens=2048,
     masked_lm_prob=0.4,
     held_out=0.05,
+    initial_weights="text",
     optimizer="adamw",
     bias_correction=True,
     lr=2e-3,

@@ -259,7 +259,7 @@ def test_a_race(run, tmp_path, monkeypatch):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(
         f'config = "{tmp_path / "config.json"}"\nlength = 32\nbatch_tokens = 512\nsteps = 100\nheld_out = 0.2\n'
-        'pair_task = "none"\noptimizer = "adamw"\nlr = 2e-3\nwarmup_steps = 10\noutput_bias = "frequencies"\n'
+        'pair_task = "none"\noptimizer = "adamw"\nlr = 2e-3\nwarmup_steps = 10\ninitial_weights = "text"\n'
     )
     out = tmp_path / "out"
     (row,) = run("quality", "--recipe", recipe, "--minutes", 0.1, "--threads", 1, "--out", out, tiny=False)

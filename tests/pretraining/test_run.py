@@ -176,12 +176,12 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
         "values = PretrainSettings.read(toml); values['config'] = Path(values['config'])\n"
         "pretrain(data, out, PretrainSettings(**values), resume=(out / 'run.toml').exists())\n"
     )
-    settings = replace(settings, steps=150, eval_every=50, save_every=5, output_bias="frequencies")
+    settings = replace(settings, steps=150, eval_every=50, save_every=5)
     if kind == "records":
         data = tmp_path / "records"
         export_records(store, data, ExportSettings(length=32, dupe_factor=1, files=3))
     else:
-        data, settings = store.folder, replace(settings, mask_units="pieces")
+        data, settings = store.folder, replace(settings, mask_units="pieces", initial_weights="text")
     settings.save(tmp_path / "settings.toml")
 
     def start(name):
@@ -208,7 +208,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
 
 
 def test_the_bias_begins_at_the_frequencies_of_what_is_trained_on(tmp_path, store, settings):
-    straight = replace(settings, steps=1, lr=1e-6, output_bias="frequencies")
+    straight = replace(settings, steps=1, lr=1e-6, initial_weights="text")
     pretrain(store, tmp_path / "run", straight)
     counts = np.zeros(store.vocab_size)
     held_out = np.concatenate(store.held_out(straight.held_out, straight.seed))
@@ -217,7 +217,7 @@ def test_the_bias_begins_at_the_frequencies_of_what_is_trained_on(tmp_path, stor
     expected = np.log((counts + 1) / (counts + 1).sum())
     bias = weights(tmp_path / "run" / "final")["predictions.bias"].numpy()
     np.testing.assert_allclose(bias, expected, atol=1e-4)
-    with pytest.raises(ConfigError, match="is for initialised weights"):
+    with pytest.raises(ConfigError, match="is for a new model"):
         pretrain(store, tmp_path / "more", replace(straight, config=None), start=tmp_path / "run" / "final")
 
 

@@ -19,7 +19,7 @@ from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.text_start import start_from_text, token_dimensions
 
-FROM_TEXT = replace(SETTINGS, initial_weights="text", output_bias="frequencies", optimizer="adamw", held_out=0.2)
+FROM_TEXT = replace(SETTINGS, initial_weights="text", optimizer="adamw", held_out=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_vectors_are_those_of_the_whole_decomposition(store):
 def test_heads_look_at_their_neighbours(store, settings):
     config = settings.model_config(store.vocab_size)
     model = AlbertForPreTraining(config).eval()
-    start_from_text(model, torch.zeros(store.vocab_size, token_dimensions(config)))
+    start_from_text(model, torch.zeros(store.vocab_size, token_dimensions(config)), torch.zeros(store.vocab_size))
     batch = PackedBatch.from_sequences([[4] * 12])
     layer, ready = model.albert.encoder.layers(torch.float32)[0]
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_what_cannot_start_from_text_is_refused(store, settings, tmp_path, slug_
     wide = write_config(tmp_path, store.vocab_size, embedding_size=64, hidden_size=32, num_attention_heads=1)
     assert slug_of(lambda: pretrain(store, tmp_path / "a", replace(settings, config=wide, steps=1))) == "bad-value"
     model = pretrain(store, tmp_path / "b", replace(settings, initial_weights="random", steps=1)).model
-    continued = replace(settings, config=None, output_bias="zeros", steps=1)
+    continued = replace(settings, config=None, steps=1)
     assert slug_of(lambda: pretrain(store, tmp_path / "c", continued, start=model)) == "bad-value"
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from albertkit.errors import CheckpointError, ConfigError, MachineError
@@ -114,13 +113,10 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
         notes.append(f"continues `{began.continued['model']}`, which has {began.continued['tokens']:,} tokens")
     notes += [*began.notes, *seen_before(began.continued, source.fingerprint, settings)]
     unigram = source.unigram(world)
-    if settings.output_bias == "frequencies":
-        with torch.no_grad():  # of a run that is resumed the loop restores it
-            model.predictions.bias.copy_(unigram.log_probabilities)
     seconds = 0.0
     if settings.initial_weights == "text" and not (resume and folder and list_checkpoints(folder)):
         started = time.perf_counter()
-        notes.append(_start_from_text(model, source, world))
+        notes.append(_start_from_text(model, source, unigram, world))
         seconds = time.perf_counter() - started
     unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
@@ -134,7 +130,7 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     return made
 
 
-def _start_from_text(model: AlbertForPreTraining, source: Source, world: World) -> str:
+def _start_from_text(model: AlbertForPreTraining, source: Source, unigram: Unigram, world: World) -> str:
     """Let a new model start from its text, counted once in a launch; return a line about it."""
     if reason := fits(model.config):
         raise ConfigError("bad-value", f"initial_weights text: {reason}", "leave --initial-weights out")
@@ -144,7 +140,7 @@ def _start_from_text(model: AlbertForPreTraining, source: Source, world: World) 
     known = int(vectors.any(1).sum())
     if not known:
         return "initial weights: random, no two tokens of the text co-occur more often than by chance"
-    start_from_text(model, vectors)
+    start_from_text(model, vectors, unigram.log_probabilities)
     return f"initial weights: from text, in which {known:,} of {len(vectors):,} tokens co-occur with others"
 
 

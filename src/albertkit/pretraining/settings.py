@@ -66,10 +66,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         size: tiny, small, base, large, xlarge or xxlarge, without dropout as in version 2; or version 1 with dropout 0.1:
             base-v1, large-v1, xlarge-v1. Default: base, or the model that is continued.
         config: A `config.json` to use in place of a size.
-        output_bias: Initial value of the masked-LM output bias: zeros, as the original's; or frequencies, the logarithms of those
-            of the training text's tokens, which spares the run learning them.
-        initial_weights: random, as the original's; or text: embeddings from co-occurrences in the store, and heads that look at
-            the tokens beside, so that the model predicts from its neighbours before the first update.
+        initial_weights: random, as the original's; or text: embeddings from co-occurrences in the store, an output bias from
+            frequencies, and heads that look at neighbours, so that the model predicts from them before the first update.
         start_layers: Layers at first, fewer than the model's, which share one set of weights: cheaper updates that teach it most
             of what more layers would. Evaluations and checkpoints always have all layers. Default: all from the start.
         start_share: Share of the updates after which the number of layers doubles, until all are used, each number for an equal
@@ -96,7 +94,6 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
 
     size: Size | None = None
     config: Path | None = None
-    output_bias: Literal["zeros", "frequencies"] = "zeros"
     initial_weights: Literal["random", "text"] = "random"
     start_layers: int | None = None
     start_share: float = 0.7
@@ -191,12 +188,6 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 "bad-value",
                 f"{' and '.join(given)} cannot be set: the model that is continued decides",
                 f"leave out {' and '.join(f'--{name}' for name in given)}, also in a --config-file",
-            )
-        if self.output_bias == "frequencies" and continued:
-            raise ConfigError(
-                "bad-value",
-                "output_bias frequencies is for initialised weights, the model that is continued has a bias",
-                "leave --output-bias out, also in a --config-file",
             )
         if self.initial_weights == "text" and continued:
             raise ConfigError(

@@ -6,7 +6,8 @@ beside a mask. Here they look there from the start:
 - token embeddings are vectors of co-occurrence (`cooccurrence`), in the first dimensions of the embedding;
 - position embeddings are sines and cosines, in dimensions of their own, and query and key of each head compare them so that
   it looks at tokens a fixed distance away;
-- values carry the neighbours' vectors, and the prediction compares their sum with every token's vector.
+- values carry the neighbours' vectors, and the prediction compares their sum with every token's vector; its bias is the
+  logarithm of the token's frequency.
 
 Everything else keeps its drawn values, made smaller where they are in the way, and everything is trained.
 """
@@ -67,12 +68,13 @@ def token_dimensions(config: AlbertConfig) -> int:
 
 
 @torch.no_grad()
-def start_from_text(model: AlbertForPreTraining, vectors: Tensor) -> None:
+def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencies: Tensor) -> None:
     """Give a model that was just initialised weights that follow from its text.
 
     Args:
         model: On the CPU or its device; its drawn weights are replaced or made smaller.
         vectors: fp32 [V, `token_dimensions`]; tokens whose row is 0 keep their drawn embeddings.
+        log_frequencies: [V], the bias of the prediction.
     """
     places = _Places.of(model.config)
     embeddings, encoder, head = model.albert.embeddings, model.albert.encoder, model.predictions
@@ -93,6 +95,7 @@ def start_from_text(model: AlbertForPreTraining, vectors: Tensor) -> None:
             _look_at_neighbours(layer, into_hidden, places)
     head.dense.weight.copy_(_PREDICTION * into_hidden.T)
     head.dense.bias.fill_(_LIFT)
+    head.bias.copy_(log_frequencies)
 
 
 def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Places) -> None:

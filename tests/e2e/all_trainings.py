@@ -72,7 +72,7 @@ def pretraining(data: Path) -> dict[str, object]:
     return dict(
         config=data / "config.json", length=32, batch_tokens=64, processes=2, steps=STEPS["pretrain"], lr=3e-3,
         optimizer="adamw", warmup_steps=2, held_out=0.2, eval_every=6, save_every=6, log_every=3, precision="fp32",
-        device="cpu", seed=1,
+        device="cpu", seed=1, initial_weights="text",
     )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
         settings = CaptionSettings(**few, length=12, micro_batch=2)
         return lambda: train_captioner(model, data / "clips", out / name, settings)
 
-    from albertkit.embeddings.distillation.distill import distill_embeddings
+    from albertkit.embeddings.distillation import distill_embeddings
     from albertkit.embeddings.learning.train import train_embeddings
     from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 

@@ -9,9 +9,8 @@ import pytest
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.silver import scorers as scoring
-from albertkit.embeddings.silver.augment import augment, balanced
-from albertkit.embeddings.silver.scorers import CrossEncoder
+from albertkit.embeddings.silver import augment as scoring
+from albertkit.embeddings.silver.augment import CrossEncoder, augment, balanced
 from albertkit.errors import AlbertKitError
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.loading import load_task_model

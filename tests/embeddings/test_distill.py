@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from albertkit.data.columns import Columns
-from albertkit.embeddings.distillation import teacher as storing
-from albertkit.embeddings.distillation.distill import distill_embeddings
-from albertkit.embeddings.distillation.teacher import Teacher, find_teacher, principal_components, teacher_vectors
+from albertkit.embeddings import distillation as storing
+from albertkit.embeddings.distillation import (
+    Teacher,
+    distill_embeddings,
+    find_teacher,
+    principal_components,
+    teacher_vectors,
+)
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.objective import TeacherRows
 from albertkit.embeddings.settings import DistillSettings

@@ -13,9 +13,9 @@ import torch
 import zstandard
 from fault_moments import ends_the_same_when_killed
 
+from albertkit.embeddings import encoding as module
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.encoding import encode_file as module
-from albertkit.embeddings.encoding.encode_file import encode_file
+from albertkit.embeddings.encoding import encode_file
 from albertkit.embeddings.models import EmbeddingModel
 from albertkit.errors import AlbertKitError, MissingExtraError
 

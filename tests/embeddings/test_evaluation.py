@@ -9,7 +9,7 @@ import pytest
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.encoding.encode_file import encode_file
+from albertkit.embeddings.encoding import encode_file
 from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings, run_evaluate
 from albertkit.embeddings.evaluation.files import named_files, read_pairs
 from albertkit.embeddings.evaluation.results import SIMILARITIES, EmbeddingEvaluation

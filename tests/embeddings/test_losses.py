@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.learning.losses import ToTeacher, make_loss
-from albertkit.embeddings.learning.objective import without_repeats
+from albertkit.embeddings.learning.objective import ToTeacher, make_loss, without_repeats
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError
 

@@ -218,13 +218,13 @@ def _jumping(seconds: float) -> None:
 def _quicken() -> None:
     """Small inputs shall have many commits, shards and windows, so that a kill finds something to take up; and no plots."""
     from albertkit.corpus import reading
-    from albertkit.embeddings.encoding import encode_file
+    from albertkit.embeddings import encoding
     from albertkit.frame import job
 
     for module in ("matplotlib", "torch.utils.tensorboard"):
         sys.modules[module] = None  # type: ignore[assignment]
     for module, name, value in (
-        (job, "COMMIT_SECONDS", 0.0), (reading, "BATCH_DOCUMENTS", 30), (encode_file, "WINDOW", 100), (encode_file, "_GROUP", 50),
+        (job, "COMMIT_SECONDS", 0.0), (reading, "BATCH_DOCUMENTS", 30), (encoding, "WINDOW", 100), (encoding, "_GROUP", 50),
     ):  # fmt: skip
         assert hasattr(module, name), name
         setattr(module, name, value)

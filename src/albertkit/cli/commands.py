@@ -73,12 +73,10 @@ COMMANDS = (
         "albertkit.pretraining.export:export_records",
     ),
     Command("embed train", f"{_EMBED}.options:EmbedTrainOptions", f"{_EMBED}.learning.train:train_embeddings"),
-    Command(
-        "embed distill", f"{_EMBED}.options:EmbedDistillOptions", f"{_EMBED}.distillation.distill:distill_embeddings"
-    ),
+    Command("embed distill", f"{_EMBED}.options:EmbedDistillOptions", f"{_EMBED}.distillation:distill_embeddings"),
     Command("embed augment", f"{_EMBED}.options:AugmentOptions", f"{_EMBED}.silver.augment:augment"),
     Command("embed evaluate", f"{_EMBED}.options:EmbedEvaluateOptions", f"{_EMBED}.evaluation.evaluate:run_evaluate"),
-    Command("embed encode", f"{_EMBED}.options:EncodeOptions", f"{_EMBED}.encoding.encode_file:encode_file"),
+    Command("embed encode", f"{_EMBED}.options:EncodeOptions", f"{_EMBED}.encoding:encode_file"),
     Command("embed map", f"{_EMBED}.options:MapOptions", f"{_EMBED}.map:embedding_map"),
     Command("caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.data.prepare:prepare_data"),
     Command("caption convert", f"{_CAPTION}:ConvertClipsOptions", "albertkit.captioning.data.convert:convert_clips"),

@@ -6,9 +6,9 @@ from typing import Any
 _WHERE = {
     "SentenceEncoder": "albertkit.embeddings.encoder",
     "augment": "albertkit.embeddings.silver.augment",
-    "distill_embeddings": "albertkit.embeddings.distillation.distill",
+    "distill_embeddings": "albertkit.embeddings.distillation",
     "embedding_map": "albertkit.embeddings.map",
-    "encode_file": "albertkit.embeddings.encoding.encode_file",
+    "encode_file": "albertkit.embeddings.encoding",
     "evaluate_embeddings": "albertkit.embeddings.evaluation.evaluate",
     "train_embeddings": "albertkit.embeddings.learning.train",
 }

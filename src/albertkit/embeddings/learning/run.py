@@ -1,6 +1,8 @@
 """One training of an encoder, from features to the best model and its results: puts model, objective and run together."""
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,18 +14,21 @@ from torch import nn
 from albertkit.data.features import Features
 from albertkit.data.stream import ExampleStream
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.learning.card import EncoderFacts, write_embedding_card
 from albertkit.embeddings.learning.dev import Evaluator
 from albertkit.embeddings.learning.objective import EmbeddingObjective, TeacherRows
 from albertkit.embeddings.map import MOST_POINTS, draw_map
 from albertkit.embeddings.settings import EncoderSettings
 from albertkit.errors import CheckpointError
-from albertkit.files import sha256_bytes
-from albertkit.frame.section import Facts, Section
+from albertkit.files import read_json, sha256_bytes
+from albertkit.frame.card import Card, code, literal, settings_sections, versions
+from albertkit.frame.rendering import cell
+from albertkit.frame.section import Facts, Section, Text
+from albertkit.model.folder import PROVENANCE
+from albertkit.model_folder import or_model_of_run
 from albertkit.tasks.data import fingerprint
 from albertkit.training.hardware import describe
 from albertkit.training.loop import LoopSettings, Recipe
-from albertkit.training.results import result_sections
+from albertkit.training.results import result_sections, score_table
 from albertkit.training.run import Best, Run, RunResult
 from albertkit.training.state import TrainingState
 
@@ -86,6 +91,11 @@ class Training:
     provenance: dict[str, Any]  # without the fingerprints of the examples
     notes: Sequence[str]
 
+    @property
+    def start(self) -> str:
+        """Return the checkpoint that it was trained from."""
+        return str(self.provenance["model"])
+
     def fingerprint(self) -> str:
         """Return the SHA-256 of what is learned; a teacher's vectors are known by texts and teacher, which provenance names."""
         known = fingerprint(self.features).encode()
@@ -136,18 +146,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         )
 
     def write(best: SentenceEncoder, result: EmbeddingResult) -> None:
-        facts = EncoderFacts(
-            start=str(training.provenance["model"]),
-            data=training.data,
-            dev=training.dev,
-            loss=training.loss_name,
-            dims=settings.dims,
-            kind=training.kind,
-            language=settings.languages,
-            license=settings.license,
-        )
-        card = settings.for_card()
-        write_embedding_card(run.folder / "best", run.name, best, facts, result.scores, result.intervals, card)
+        write_embedding_card(run.folder / "best", run.name, best, training, settings, result)
         _draw_dev_texts(run.folder / MAP, best, evaluator)
 
     recipe = Recipe(
@@ -182,3 +181,107 @@ def _draw_dev_texts(page: Path, encoder: SentenceEncoder, evaluator: Evaluator) 
     with suppress(CheckpointError):  # constant vectors: the run has reported them
         vectors = encoder.vectors_of(encoder.features(texts), encoder.engine("auto"))
         draw_map(page, "dev texts", texts, vectors, facts=[f"{encoder.dimension:,} numbers"])
+
+
+# --- the model card ---------------------------------------------------------------------------------------------------
+
+_LONGEST = 10  # models of a lineage
+_ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+_DATASETS = {  # kinds whose data lie on the hub under a name
+    "stsb": "sentence-transformers/stsb", "klue-sts": "klue/klue", "klue-nli": "klue/klue", "mnli": "nyu-mll/multi_nli",
+    "kornli": "kakaobrain/kor_nli",
+}  # fmt: skip
+
+_SENTENCE_TRANSFORMERS = """from sentence_transformers import SentenceTransformer
+model = SentenceTransformer({place})
+vectors = model.encode(["A text.", "Another one."])"""
+_ALBERTKIT = """from albertkit.embeddings import SentenceEncoder
+model = SentenceEncoder.from_pretrained({place})
+vectors = model.encode(["A text.", "Another one."])"""
+
+
+def write_embedding_card(
+    folder: Path,
+    name: str,
+    encoder: SentenceEncoder,
+    training: Training,
+    settings: EncoderSettings,
+    result: EmbeddingResult,
+) -> None:
+    """Write `README.md` into the folder of an encoder, under a name, with scores on dev, their intervals and settings."""
+    place = {"place": literal(f"{name}/{Path(folder).name}")}
+    compared = "Texts are compared by the cosine of their vectors."
+    if settings.dims:
+        compared += (
+            f" The first {', '.join(map(str, settings.dims))} numbers of a vector were trained to be one by themselves: "
+            "`truncate_dim` of sentence-transformers, `dimension` of albertkit's `encode`."
+        )
+    sections: list[Section] = [
+        Text(_summary(encoder, training), form="markdown"),
+        code(_SENTENCE_TRANSFORMERS.format_map(place), title="Using it"),
+        code(_ALBERTKIT.format_map(place)),
+        Text(compared, form="markdown"),
+        Text(
+            f"On {training.dev}, which also chose the best of the run's models. Intervals are 95%.",
+            "Results",
+            form="markdown",
+        ),
+        score_table(result.scores, result.intervals),
+        *settings_sections(settings.for_card(), versions()),
+    ]
+    Card(name, _fields(" ".join(name.split()), training, settings, result.scores), sections).write(folder)
+
+
+def _summary(encoder: SentenceEncoder, training: Training) -> str:
+    """Return what the model is and where it comes from, in two sentences."""
+    pooling = encoder.pooling if isinstance(encoder.pooling, str) else " and ".join(encoder.pooling)
+    parameters = sum(p.numel() for p in encoder.parameters())
+    said = (
+        f"Sentence embeddings by ALBERT: vectors of {encoder.dimension:,} numbers, {parameters:,} parameters, {pooling} "
+        f"pooling, texts of at most\n{encoder.max_length:,} tokens. Trained with albertkit from `{cell(training.start)}` on "
+        f"{training.data}, with the loss `{training.loss_name}`."
+    )
+    before = [f"from `{cell(model)}`{f' on `{cell(kind)}`' if kind else ''}" for model, kind in lineage(training.start)]
+    return f"{said}\nBefore that: {', '.join(before)}." if before else said
+
+
+def lineage(start: str) -> list[tuple[str, str]]:
+    """Return what each earlier model of local folders was trained from, and on what kind of data, the latest first."""
+    found: list[tuple[str, str]] = []
+    while len(found) < _LONGEST and (file := _provenance_of(Path(start))) is not None:
+        known = read_json(file)
+        if not isinstance(known, dict) or not isinstance(known.get("model"), str):
+            break
+        start = known["model"]
+        found.append((start, str(known.get("kind") or known.get("task") or "")))
+    return found
+
+
+def _provenance_of(folder: Path) -> Path | None:
+    places = (folder / PROVENANCE, or_model_of_run(folder) / PROVENANCE) if folder.is_dir() else ()
+    return next((place for place in places if place.exists()), None)
+
+
+def _fields(name: str, training: Training, settings: EncoderSettings, scores: Mapping[str, float]) -> dict[str, Any]:
+    """Return the metadata that a hub shows; what is not known is left out."""
+    first = ([model for model, _ in lineage(training.start)] or [training.start])[-1]
+    fields: dict[str, Any] = {"language": settings.languages} if settings.languages else {}
+    if settings.license:
+        fields["license"] = settings.license
+    fields |= {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
+    if _ON_HUB.fullmatch(first) and not Path(first).exists():
+        fields["base_model"] = first
+    if training.kind in _DATASETS:
+        fields["datasets"] = [_DATASETS[training.kind]]
+    fields["tags"] = ["sentence-transformers", "feature-extraction", "albert", "albertkit"]
+    metrics = [
+        {"type": score, "value": round(value, 4), "name": score.replace("_", " ")}
+        for score, value in scores.items()
+        if math.isfinite(value)
+    ]
+    result = {
+        "task": {"type": "sentence-similarity", "name": "Sentence similarity"},
+        "dataset": {"type": _DATASETS.get(training.kind, training.kind or "unknown"), "name": training.dev},
+        "metrics": metrics,
+    }
+    return fields | {"model-index": [{"name": name, "results": [result]}]}

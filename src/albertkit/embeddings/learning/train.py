@@ -14,7 +14,7 @@ from albertkit.embeddings.data import Examples
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.data import EmbeddingData, kind_of, read_embedding_data
 from albertkit.embeddings.learning.dev import Evaluator, PairDev, ScoredDev
-from albertkit.embeddings.learning.losses import make_loss
+from albertkit.embeddings.learning.objective import make_loss
 from albertkit.embeddings.learning.run import DEV_TOKENS, EmbeddingResult, Training, train_encoder
 from albertkit.embeddings.models import prompt_notes
 from albertkit.embeddings.options import EmbedTrainOptions

@@ -20,8 +20,8 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.inputs import InputFile
+from albertkit.embeddings.data import Text, TextInput
 from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
-from albertkit.embeddings.encoding.text_input import Text, TextInput
 from albertkit.embeddings.models import EmbeddingModel, embedding_folder, open_model
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.embeddings.unknown_words import LOOKED_AT, unknown_note

@@ -1,1 +1,0 @@
-"""A student that learns a teacher's vectors."""

@@ -1,1 +1,0 @@
-"""Files of texts of any size to files of vectors."""

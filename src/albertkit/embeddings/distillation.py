@@ -18,8 +18,7 @@ from albertkit.embeddings.encoding import npy_header
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.learning.data import read_scored
 from albertkit.embeddings.learning.dev import AnyDev, Evaluator, Metric, PairDev, ScoredDev, TeacherDev
-from albertkit.embeddings.learning.losses import ToTeacher, shortened
-from albertkit.embeddings.learning.objective import TeacherRows
+from albertkit.embeddings.learning.objective import TeacherRows, ToTeacher, shortened
 from albertkit.embeddings.learning.run import DEV_TOKENS, EmbeddingResult, Training, train_encoder
 from albertkit.embeddings.learning.train import example_features, set_up, start_encoder
 from albertkit.embeddings.models import (

@@ -24,7 +24,7 @@ from albertkit.embeddings.data import (
 )
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.tasks.data import read_split
+from albertkit.tasks.data import left_out_line, read_split
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample
 
@@ -106,8 +106,7 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     what = {"scores": "scored pair", "nli": "triplet" if triplets else "pair", "pairs": "pair", "texts": "text"}[kind]
     notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev):,}, {where}")
     if bad_rows.found:
-        first = bad_rows.found[0]
-        notes.append(f"rows left out: {len(bad_rows.found):,} (the first: {first.where}, {first.reason})")
+        notes.append(left_out_line(bad_rows.found))
     return EmbeddingData(kind, learned, dev, [*notes, *bad_rows.notes])
 
 
@@ -125,16 +124,16 @@ class _Source:
         return pair_task(self.name, self.columns)
 
     def files(self, data: Path) -> dict[str, Path]:
-        if self.kind in ("scores", "nli"):
-            found = self.task.files(data)
-            if "train" not in found:
-                raise DataError(
-                    "missing-file",
-                    f"there is no training file in `{data}` (found: {', '.join(sorted(found))})",
-                    "name the training file itself as DATA, and another with --dev",
-                )
-            return found
-        return {"train": data}
+        if self.kind not in ("scores", "nli"):
+            return {"train": data}
+        found = self.task.files(data)
+        if "train" not in found:
+            raise DataError(
+                "missing-file",
+                f"there is no training file in `{data}` (found: {', '.join(sorted(found))})",
+                "name the training file itself as DATA, and another with --dev",
+            )
+        return found
 
     def dev_file(self, path: Path) -> Path:
         """Return a dev file, or that of a folder."""

@@ -4,7 +4,7 @@ E examples of K texts each, vectors of D numbers.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -122,25 +122,23 @@ class Evaluator:
 
     def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, batch_tokens: int, world: World) -> None:
         self.devs, self._batch_tokens, self._world = devs, batch_tokens, world
-        self._features = [encoder.features([text for row in dev.texts for text in row]) for dev in devs]
+        # By the identity of the texts, because dev sets may share theirs.
+        self._features = {id(d.texts): encoder.features([text for row in d.texts for text in row]) for d in devs}
         self.constant: list[str] = []  # by the last `measure`
 
     @property
     def num_texts(self) -> int:
-        """Number of texts of all dev sets; sets may share theirs."""
-        return sum(features.num_sequences for features in self._different())
+        """Number of texts of all dev sets; shared ones count once."""
+        return sum(features.num_sequences for features in self._features.values())
 
     @property
     def num_truncated(self) -> int:
         """Number of them that are longer than the encoder reads and are cut."""
-        return sum(features.num_truncated for features in self._different())
-
-    def _different(self) -> Iterable[Features]:
-        return {id(dev.texts): features for dev, features in zip(self.devs, self._features, strict=True)}.values()
+        return sum(features.num_truncated for features in self._features.values())
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the dev examples: a run is only resumed with the same."""
-        known = "".join(map(fingerprint, self._features)).encode()
+        known = "".join(fingerprint(self._features[id(dev.texts)]) for dev in self.devs).encode()
         for dev in self.devs:
             if isinstance(dev, ScoredDev):
                 known += np.ascontiguousarray(dev.scores).tobytes()
@@ -151,28 +149,24 @@ class Evaluator:
         scores: dict[str, float] = {}
         found: dict[str, Any] = {}
         self.constant = []
-        made: dict[int, np.ndarray] = {}  # dev sets may share their texts
-        for number, dev in enumerate(self.devs):
-            if id(dev.texts) not in made:
-                made[id(dev.texts)] = self._vectors(encoder, number)
-            vectors = made[id(dev.texts)]
-            scores = {**dev.score(vectors), **scores} if number else dev.score(vectors)
+        made = {of_texts: self._vectors(encoder, features) for of_texts, features in self._features.items()}
+        for dev in self.devs:
+            vectors = made[id(dev.texts)].reshape(len(dev.texts), len(dev.texts[0]), -1)
+            scores = {**dev.score(vectors), **scores}
             found |= dev.intervals(vectors) if intervals else {}
             self.constant += [line for line in dev.constant(vectors) if line not in self.constant]
         return scores, found
 
     @torch.inference_mode()
-    def _vectors(self, encoder: SentenceEncoder, number: int) -> np.ndarray:
-        """Return vectors of a dev set, fp32 [E, K, D]."""
-        features, dev = self._features[number], self.devs[number]
+    def _vectors(self, encoder: SentenceEncoder, features: Features) -> np.ndarray:
+        """Return vectors of all texts of a dev set, fp32 [E K, D]."""
         vectors = np.zeros((features.num_sequences, encoder.dimension), np.float32)
         order = np.argsort(features.lengths, kind="stable")
         runs = cut_by_tokens(features.lengths[order], self._batch_tokens, order)
         for run in runs[self._world.rank :: self._world.size]:
             vectors[run] = encoder(features.batch(run).packed.to(encoder.albert.device)).cpu().numpy()
         # A row is zero in all processes but one.
-        vectors = self._world.sum(torch.from_numpy(vectors).to(self._world.device)).cpu().numpy()
-        return vectors.reshape(len(dev.texts), len(dev.texts[0]), -1)
+        return self._world.sum(torch.from_numpy(vectors).to(self._world.device)).cpu().numpy()
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:

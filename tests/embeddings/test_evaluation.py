@@ -10,8 +10,7 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.encoding import encode_file
-from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings, run_evaluate
-from albertkit.embeddings.evaluation.files import named_files, read_pairs
+from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings, named_files, read_pairs, run_evaluate
 from albertkit.embeddings.evaluation.results import SIMILARITIES, EmbeddingEvaluation
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import EmbedEvaluateOptions

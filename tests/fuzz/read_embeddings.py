@@ -59,7 +59,7 @@ def read_pair_files(folder: Path):
     from albertkit.data.bad_rows import BadRows
     from albertkit.data.columns import Columns
     from albertkit.embeddings.distillation import find_teacher
-    from albertkit.embeddings.evaluation.files import read_pairs
+    from albertkit.embeddings.evaluation.evaluate import read_pairs
     from albertkit.embeddings.learning.data import read_embedding_data
     from albertkit.embeddings.options import EmbedTrainOptions
     from albertkit.embeddings.settings import EmbedSettings

@@ -25,6 +25,8 @@ from albertkit.tasks.texts import table_task
 from albertkit.tokenizer.text_files import read_lines
 
 TABLES = {"scores": "regression", "nli": "classification"}  # kinds that are tables
+# Official layouts of scored pairs, and the column that says where a pair is from.
+LAYOUTS = {"stsb": "genre", "korsts": "genre", "klue-sts": "source"}
 HIGHEST = 5.0  # score of the official tasks, whose lowest is 0
 _TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$", re.IGNORECASE)
 _FIRST_LINES = 1000  # lines

@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from albertkit import __version__
 from albertkit.errors import AlbertKitError
-from albertkit.serve import openai, refusals, routes, schemas
+from albertkit.serve import refusals, routes, schemas
 from albertkit.serve.bounds import MOST_REQUESTS, MOST_TEXTS
 from albertkit.serve.gate import Gate
 from albertkit.serve.observing import Observed
@@ -56,7 +56,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     app.state.service = service
     # The gate checks the key; this only documents it.
     documented = [] if service.options.api_key is None else [Security(HTTPBearer(auto_error=False))]
-    app.include_router(openai.router, dependencies=documented)  # first: routes are tried one after the other
+    app.include_router(routes.openai_router, dependencies=documented)  # first: routes are tried one after the other
     app.include_router(routes.router, dependencies=documented)
     app.include_router(operations)
     app.mount("/page", StaticFiles(directory=_PAGE, html=True), name="page")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -37,11 +38,8 @@ class ServiceError(AlbertKitError):
         self.status, self.retry_after = status, retry_after
 
     def __reduce__(self) -> tuple:
-        return _again, (self.slug, self.message, self.hint, self.status, self.retry_after)
-
-
-def _again(slug: str, message: str, hint: str, status: int, retry_after: int | None) -> ServiceError:
-    return ServiceError(slug, message, hint, status=status, retry_after=retry_after)
+        again = partial(ServiceError, status=self.status, retry_after=self.retry_after)
+        return again, (self.slug, self.message, self.hint)
 
 
 def status_of(error: AlbertKitError) -> int:

@@ -18,7 +18,7 @@ from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.embeddings.data import HIGHEST, pair_task, read_texts
 from albertkit.embeddings.encoder import state_digest
-from albertkit.embeddings.evaluation.files import LAYOUTS
+from albertkit.embeddings.evaluation.evaluate import LAYOUTS
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions

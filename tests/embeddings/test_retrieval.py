@@ -64,7 +64,7 @@ def test_the_bag_of_tokens_is_tfidf():
     assert np.abs((own @ own.T - once @ once.T).toarray()).max() > 1e-3  # counts matter here
 
 
-def test_a_text_without_a_piece_is_like_no_other():
+def test_a_text_without_a_token_is_like_no_other():
     bags = bag_of_tokens(ragged([np.array([3, 4], np.int32), np.array([], np.int32)]))
     assert pair_cosines(bags[:1], bags[1:]).tolist() == [0]
     assert retrieval_figures(bags, bags)["forward"] == 0.75  # the empty one ties with the other

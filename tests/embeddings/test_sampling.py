@@ -18,7 +18,7 @@ from albertkit.tokenizer.ragged import ragged
 
 @pytest.fixture(scope="module")
 def rows():
-    """80 texts of 0 to 14 pieces, common ones and rare ones."""
+    """80 texts of 0 to 14 tokens, common ones and rare ones."""
     random = np.random.default_rng(0)
     return [np.minimum(random.zipf(1.6, random.integers(0, 15)), 60).astype(np.int32) for _ in range(80)]
 
@@ -26,14 +26,14 @@ def rows():
 def bm25(rows, k1=1.5, b=0.75):
     """Robertson's formula with Lucene's idf, as text books have it, a pair at a time."""
     counts = [Counter(row.tolist()) for row in rows]
-    held = Counter(piece for count in counts for piece in count)
+    held = Counter(token for count in counts for token in count)
     mean = np.mean([len(row) for row in rows])
 
     def score(query, text):
         found = 0.0
-        for piece in query.tolist():
-            idf = np.log(1 + (len(rows) - held[piece] + 0.5) / (held[piece] + 0.5))
-            often = counts[text][piece]
+        for token in query.tolist():
+            idf = np.log(1 + (len(rows) - held[token] + 0.5) / (held[token] + 0.5))
+            often = counts[text][token]
             found += idf * often / (often + k1 * (1 - b + b * len(rows[text]) / mean))
         return found
 
@@ -69,7 +69,7 @@ def test_the_compiled_search_of_many_texts_finds_the_same(rows, monkeypatch):
     np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
 
 
-def test_texts_without_a_common_piece_are_no_neighbours():
+def test_texts_without_a_common_token_are_no_neighbours():
     nearest = bm25_neighbours(ragged([np.array(row, np.int32) for row in ([5, 6], [6, 7], [8], [9])]), 2)
     assert nearest.tolist() == [[1, NOBODY], [0, NOBODY], [NOBODY] * 2, [NOBODY] * 2]
 

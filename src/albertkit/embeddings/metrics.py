@@ -129,6 +129,11 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32, copy=False)
 
 
+def row_cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the cosine of each row with the same row of the other side, both [E, D]: fp32 [E]."""
+    return (unit_vectors(a) * unit_vectors(b)).sum(1)
+
+
 def _are_constant(a: np.ndarray, b: np.ndarray) -> bool:
     return all(np.ptp(side, axis=0).max() <= _SAME_VECTORS * np.linalg.norm(side, axis=1).mean() for side in (a, b))
 

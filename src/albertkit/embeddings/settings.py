@@ -68,18 +68,17 @@ class EncoderSettings(EpochSettings):
     @property
     def languages(self) -> list[str]:
         """Return the codes in `language`."""
-        return [code.strip() for code in (self.language or "").split(",") if code.strip()]
+        return _listed(self.language)
 
     @property
     def dims(self) -> tuple[int, ...]:
         """Return the numbers in `matryoshka`."""
-        return tuple(int(part) for part in (self.matryoshka or "").split(",") if part.strip())
+        return tuple(map(int, _listed(self.matryoshka)))
 
     def problems(self) -> list[str]:
         """List what is impossible."""
         found = [*super().problems(), *self.out_of_range({"length": 3}, ("held_out",))]
-        dims = [part.strip() for part in (self.matryoshka or "").split(",") if part.strip()]
-        if not all(part.isdecimal() and int(part) > 0 for part in dims):
+        if not all(part.isdecimal() and int(part) > 0 for part in _listed(self.matryoshka)):
             found.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
         return found
 
@@ -203,3 +202,8 @@ class DistillSettings(EncoderSettings):
         """Fill in what was left open, as `EmbedSettings.resolve`."""
         changes, reasons = self._resolved(RECIPES["distil"], config, length, num_examples)
         return dataclasses.replace(self, **changes), reasons
+
+
+def _listed(text: str | None) -> list[str]:
+    """Return the parts of a list with commas between."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

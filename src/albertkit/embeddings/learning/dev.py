@@ -19,6 +19,7 @@ from albertkit.embeddings.metrics import (
     correlation_intervals,
     correlations,
     retrieval_figures,
+    row_cosines,
     unit_vectors,
 )
 from albertkit.files import sha256_bytes
@@ -39,12 +40,12 @@ class ScoredDev:
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
-        found = correlations(self.scores, cosines(vectors))
+        found = correlations(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
         return {name: math.nan if (value := found[name]) is None else value for name in ("spearman", "pearson")}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals, by bootstrap over the pairs."""
-        return correlation_intervals(self.scores, cosines(vectors))
+        return correlation_intervals(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
 
     def constant(self, vectors: np.ndarray) -> list[str]:
         """Say what is constant, so that nothing can correlate with it."""
@@ -98,8 +99,7 @@ class TeacherDev:
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return minus the mean squared difference (larger is better) of [E, K, D], and the mean cosine with the teacher."""
         error = float(np.mean((vectors - self.targets[:, None]) ** 2, dtype=np.float64))
-        theirs = unit_vectors(self.targets)
-        alike = [np.sum(unit_vectors(vectors[:, k]) * theirs, axis=1) for k in range(vectors.shape[1])]
+        alike = [row_cosines(vectors[:, k], self.targets) for k in range(vectors.shape[1])]
         return {"negative_mse": -error, "cosine_to_teacher": float(np.mean(alike))}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
@@ -167,8 +167,3 @@ class Evaluator:
             vectors[run] = encoder(features.batch(run).packed.to(encoder.albert.device)).cpu().numpy()
         # A row is zero in all processes but one.
         return self._world.sum(torch.from_numpy(vectors).to(self._world.device)).cpu().numpy()
-
-
-def cosines(vectors: np.ndarray) -> np.ndarray:
-    """Return the cosines of pairs of vectors [E, 2, D], fp32 [E]."""
-    return (unit_vectors(vectors[:, 0]) * unit_vectors(vectors[:, 1])).sum(1)

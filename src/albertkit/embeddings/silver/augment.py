@@ -19,7 +19,7 @@ from albertkit.data.columns import Columns
 from albertkit.embeddings.data import HIGHEST, pair_task, read_texts
 from albertkit.embeddings.encoder import state_digest
 from albertkit.embeddings.evaluation.evaluate import LAYOUTS
-from albertkit.embeddings.metrics import unit_vectors
+from albertkit.embeddings.metrics import row_cosines
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
 from albertkit.embeddings.silver.sampling import (
@@ -132,9 +132,9 @@ class CosineScorer:
     def _cosines(self, texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
         different = list(dict.fromkeys([*texts, *pairs]))
         place = {text: number for number, text in enumerate(different)}
-        vectors = unit_vectors(self._model.encode(different))
+        vectors = self._model.encode(different)
         a, b = (vectors[[place[text] for text in side]] for side in (texts, pairs))
-        return (a * b).sum(1).astype(np.float64)
+        return row_cosines(a, b).astype(np.float64)
 
 
 Scorer = CrossEncoder | CosineScorer
@@ -263,7 +263,11 @@ def augment(options: AugmentOptions) -> AugmentReport:
     options.check()
     path = _target(Path(options.out), options.overwrite)
     bad_rows = BadRows(options.on_error)
-    task = _task(options.kind, options.columns)
+    if options.kind not in KINDS:
+        raise ConfigError(
+            "unknown-name", f"there is no kind of gold pairs `{options.kind}`", near_miss(options.kind, KINDS)
+        )
+    task = pair_task(options.kind, options.columns)
     data = read_data(task, Path(options.gold), options.dev, _HELD_OUT, False, bad_rows)
     scorer = _scorer(options, data.train)
     kept_scores = KeptScores(scorer, path.with_name(f".{path.name}.scoring"), options.progress)
@@ -343,12 +347,6 @@ def _scorer(options: AugmentOptions, gold: Sequence[TextExample]) -> Scorer:
     return CosineScorer(
         options.bi_encoder, gold, options.precision, None if options.device == "auto" else options.device
     )
-
-
-def _task(kind: str, columns: Columns) -> Task:
-    if kind not in KINDS:
-        raise ConfigError("unknown-name", f"there is no kind of gold pairs `{kind}`", near_miss(kind, KINDS))
-    return pair_task(kind, columns)
 
 
 def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:

@@ -3,19 +3,22 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Self
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
-from albertkit.tasks.presets import LARGE_HIDDEN_SIZE, LARGE_LR
+from albertkit.tasks.presets import default_rate
 from albertkit.training.settings import EpochSettings
+
+EmbeddingLoss = Literal["cosine", "cosent", "angle", "mnrl", "softmax"]
+TeacherLoss = Literal["mse", "cosine"]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Holds defaults of the settings."""
 
-    losses: tuple[str, ...]  # that fit, the default first
+    losses: tuple[EmbeddingLoss, ...]  # that fit, the default first; those of a distillation are `TeacherLoss`
     epochs: float
     batch_size: int
     lr: float
@@ -29,7 +32,7 @@ RECIPES = {
     "nli": Recipe(("mnrl", "softmax"), 3, 64, 3e-5, _KOREAN),
     "pairs": Recipe(("mnrl",), 3, 64, 3e-5, "as for nli"),
     "texts": Recipe(("mnrl",), 1, 64, 3e-5, "SimCSE's, table A.1", dropout=0.1),
-    "distil": Recipe(("mse", "cosine"), 10, 128, 5e-5, _KOREAN),
+    "distil": Recipe((), 10, 128, 5e-5, _KOREAN),
 }
 _WARMUP = 0.1
 _SCALED = ("mnrl", "cosent", "angle")  # losses that multiply cosines
@@ -82,49 +85,35 @@ class EncoderSettings(EpochSettings):
             found.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
         return found
 
-    def _resolved(
-        self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Return what was left open, as numbers, and where each is from; `length` is what the model is used with."""
-        changes: dict[str, Any] = {"epochs": None}
-        reasons = []
-        batch_size = self.batch_size or recipe.batch_size
-        if self.batch_size is None:
-            changes["batch_size"] = batch_size
-            reasons.append(f"batch_size: {batch_size} ({recipe.source})")
-        if batch_size > num_examples:
-            reasons.append(
-                f"batch_size: {batch_size:,} is more than the {num_examples:,} examples: an update has them all"
-            )
-        if self.steps is None:
-            epochs = self.epochs or recipe.epochs
-            steps = max(1, math.ceil(epochs * num_examples / batch_size))
-            source = "" if self.epochs else f" ({recipe.source})"
-            reasons.append(f"steps: {steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}")
-            changes["steps"] = steps
-        if self.lr is None:
-            changes["lr"] = recipe.lr
-            reasons.append(f"lr: {recipe.lr:g} ({recipe.source})")
-            if config.hidden_size >= LARGE_HIDDEN_SIZE and recipe.lr > LARGE_LR:
-                changes["lr"] = LARGE_LR
-                reasons[-1] = f"lr: {LARGE_LR:g} in place of {recipe.lr:g}: models this wide diverge at more"
-        if self.dropout is None:
-            own = config.hidden_dropout_prob
-            changes["dropout"] = own if recipe.dropout is None else recipe.dropout
-            reason = "the model's own" if recipe.dropout is None else _ALBERT_DROPS_NOTHING.format(own=own)
-            reasons.append(f"dropout: {changes['dropout']:g} ({reason})")
-        if self.length is None:
-            changes["length"] = min(length, config.max_position_embeddings)
-            reasons.append(f"length: {changes['length']} (the model's; longer texts are cut)")
-        elif self.length > config.max_position_embeddings:
+    def _resolved(self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int) -> tuple[Self, list[str]]:
+        """Return the settings with every default a number, and where each is from; `length` is what the model is used with."""
+        positions = config.max_position_embeddings
+        if self.length is not None and self.length > positions:
             raise ConfigError(
                 "bad-value",
-                f"length {self.length} exceeds the model's {config.max_position_embeddings} positions",
-                f"use --length {config.max_position_embeddings}",
+                f"length {self.length} exceeds the model's {positions} positions",
+                f"use --length {positions}",
             )
-        if self.eval_every is None:
-            changes["eval_every"] = max(1, math.ceil((self.steps or changes["steps"]) / 10))
-        return changes, reasons
+        batch_size, epochs = self.batch_size or recipe.batch_size, self.epochs or recipe.epochs
+        steps = max(1, math.ceil(epochs * num_examples / batch_size))
+        source = "" if self.epochs else f" ({recipe.source})"
+        dropout, of_dropout = config.hidden_dropout_prob, "the model's own"
+        if recipe.dropout is not None:
+            dropout, of_dropout = recipe.dropout, _ALBERT_DROPS_NOTHING.format(own=dropout)
+        longest = min(length, positions)
+        settings, reasons = self.filled(
+            {
+                "batch_size": (batch_size, f"{batch_size} ({recipe.source})"),
+                "steps": (steps, f"{steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}"),
+                "lr": default_rate(recipe.lr, recipe.source, config.hidden_size),
+                "dropout": (dropout, f"{dropout:g} ({of_dropout})"),
+                "length": (longest, f"{longest} (the model's; longer texts are cut)"),
+            }
+        )
+        if batch_size > num_examples:
+            large = f"batch_size: {batch_size:,} is more than the {num_examples:,} examples: an update has them all"
+            reasons.insert(self.batch_size is None, large)
+        return settings, reasons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +127,7 @@ class EmbedSettings(EncoderSettings):
         projection: Numbers of a fresh tanh layer after the pooling; 0 for none, or the model's own.
     """
 
-    loss: Literal["cosine", "cosent", "angle", "mnrl", "softmax"] | None = None
+    loss: EmbeddingLoss | None = None
     scale: float | None = None
     projection: int = 0
 
@@ -149,7 +138,7 @@ class EmbedSettings(EncoderSettings):
             found.append(f"scale must be above 0, it is {self.scale:g}")
         return found
 
-    def loss_for(self, kind: str) -> str:
+    def loss_for(self, kind: str) -> EmbeddingLoss:
         """Return the loss for a kind of data; refuse one that is for another."""
         losses = RECIPES[kind].losses
         if self.loss is None or self.loss in losses:
@@ -173,12 +162,11 @@ class EmbedSettings(EncoderSettings):
         Returns:
             The settings with every default a number, and a line for each that says where it is from.
         """
-        changes, reasons = self._resolved(RECIPES[kind], config, length, num_examples)
+        settings, reasons = self._resolved(RECIPES[kind], config, length, num_examples)
         loss = self.loss_for(kind)
         if self.loss is None:
-            changes["loss"] = loss
             reasons.insert(0, f"loss: {loss} (for {kind})")
-        return dataclasses.replace(self, **changes), reasons
+        return dataclasses.replace(settings, loss=loss), reasons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,14 +182,13 @@ class DistillSettings(EncoderSettings):
             differ. Default: the student's linear layer goes to the teacher's dimension.
     """
 
-    loss: Literal["mse", "cosine"] = "mse"
+    loss: TeacherLoss = "mse"
     select: Literal["mse", "retrieval", "spearman"] | None = None
     teacher_pca: bool = False
 
     def resolve(self, config: AlbertConfig, length: int, num_examples: int) -> tuple["DistillSettings", list[str]]:
         """Fill in what was left open, as `EmbedSettings.resolve`."""
-        changes, reasons = self._resolved(RECIPES["distil"], config, length, num_examples)
-        return dataclasses.replace(self, **changes), reasons
+        return self._resolved(RECIPES["distil"], config, length, num_examples)
 
 
 def _listed(text: str | None) -> list[str]:

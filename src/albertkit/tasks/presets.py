@@ -39,5 +39,13 @@ OTHER_LR, OTHER_BATCH_SIZE, OTHER_EPOCHS, OTHER_WARMUP = 2e-5, 32, 3.0, 0.1
 # google-research/albert issues 197 and 86: xlarge and xxlarge v2 do not learn at the table's higher rates; 5e-6 to 1e-5 work.
 LARGE_HIDDEN_SIZE, LARGE_LR = 2048, 1e-5
 
+
+def default_rate(lr: float, source: str, hidden_size: int) -> tuple[float, str]:
+    """Return a learning rate that a model of a hidden size learns with, and its reason."""
+    if hidden_size >= LARGE_HIDDEN_SIZE and lr > LARGE_LR:
+        return LARGE_LR, f"{LARGE_LR:g} in place of {lr:g}: models this wide diverge at more"
+    return lr, f"{lr:g} ({source})"
+
+
 # Hu et al. 2021, LoRA, table 9: 4e-4 to 5e-4 for RoBERTa-base on GLUE. A head on fixed features: that of linear probes.
 LORA_LR, HEAD_LR = 4e-4, 1e-3

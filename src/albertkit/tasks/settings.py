@@ -1,10 +1,9 @@
 """Everything that decides a fine-tuning, in one flat place, that the command line shows without loading torch."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.tasks import presets
@@ -86,12 +85,7 @@ class FinetuneSettings(EpochSettings):
             "dropout": (dropout, f"{dropout:g} ({f'{source}; {own}' if preset else own})"),
             "length": (length, f"{length} ({source if preset else 'as long as the model reads, at most 512'})"),
         }
-        missing = {name: default for name, default in defaults.items() if getattr(self, name) is None}
-        changes: dict[str, Any] = {name: value for name, (value, _) in missing.items()}
-        if self.eval_every is None:
-            changes["eval_every"] = max(1, math.ceil((self.steps or steps) / 10))
-        reasons = [f"{name}: {reason}" for name, (_, reason) in missing.items()]
-        return dataclasses.replace(self, **changes, epochs=None), reasons
+        return self.filled(defaults)
 
     def _rate(self, preset: presets.Preset | None, config: AlbertConfig, source: str) -> tuple[float, str]:
         """Return the learning rate where none is set, and where it is from."""
@@ -99,7 +93,4 @@ class FinetuneSettings(EpochSettings):
             return presets.HEAD_LR, f"{presets.HEAD_LR:g}, only the head learns"
         if self.lora:
             return presets.LORA_LR, f"{presets.LORA_LR:g}, LoRA's in its paper's table 9"
-        lr = preset.lr if preset else presets.OTHER_LR
-        if config.hidden_size >= presets.LARGE_HIDDEN_SIZE and lr > presets.LARGE_LR:
-            return presets.LARGE_LR, f"{presets.LARGE_LR:g} in place of {lr:g}: models this wide diverge at more"
-        return lr, f"{lr:g} ({source})"
+        return presets.default_rate(preset.lr if preset else presets.OTHER_LR, source, config.hidden_size)

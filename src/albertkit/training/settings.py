@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 import yaml
@@ -241,6 +241,18 @@ class EpochSettings(ComputeOptions):
     def warmup_steps(self) -> int:
         """Updates with a rising rate, once `steps` is known."""
         return round((self.warmup or 0.0) * (self.steps or 0))
+
+    def filled(self, defaults: Mapping[str, tuple[Any, str]]) -> tuple[Self, list[str]]:
+        """Return the settings with defaults, a value and its reason each, for what is None; and a line for each of these.
+
+        `eval_every` becomes a tenth of the steps.
+        """
+        missing = {name: default for name, default in defaults.items() if getattr(self, name) is None}
+        changes = {name: value for name, (value, _) in missing.items()}
+        if self.eval_every is None:
+            changes["eval_every"] = max(1, math.ceil((self.steps or changes["steps"]) / 10))
+        reasons = [f"{name}: {reason}" for name, (_, reason) in missing.items()]
+        return dataclasses.replace(self, **changes, epochs=None), reasons
 
     def for_card(self) -> dict[str, Any]:
         """Return the settings for a model card: the usual ones, and every one that is not as it is by default."""

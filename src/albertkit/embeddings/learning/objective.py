@@ -7,7 +7,7 @@ of examples of an update.
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +16,10 @@ from torch import Tensor, nn
 
 from albertkit.data.features import LabelledBatch
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.settings import EmbeddingLoss, TeacherLoss
 from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.training.distributed import World
 from albertkit.training.loop import LossPart, no_losses
-
-EmbeddingLoss = Literal["cosine", "cosent", "angle", "mnrl", "softmax"]
-TeacherLoss = Literal["mse", "cosine"]
 
 _CLASSES = {
     "cosine": "CosineSimilarityLoss", "cosent": "CoSENTLoss", "angle": "AnglELoss", "mnrl": "MultipleNegativesRankingLoss",

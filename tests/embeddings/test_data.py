@@ -12,7 +12,8 @@ from albertkit.data.stream import ExampleStream
 from albertkit.embeddings.data import CLASSES, Examples, entailed, held_out_rows, read_texts, triplets_of
 from albertkit.embeddings.learning.data import read_embedding_data, read_scored
 from albertkit.embeddings.learning.objective import EmbeddingObjective, ToTeacher
-from albertkit.embeddings.learning.train import example_features, set_up, text_numbers
+from albertkit.embeddings.learning.run import example_features
+from albertkit.embeddings.learning.train import set_up, text_numbers
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError, DataError

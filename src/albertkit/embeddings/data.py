@@ -204,11 +204,6 @@ class Examples:
         """Return some of them, by their places."""
         return Examples([self.texts[p] for p in places], None if self.targets is None else self.targets[list(places)])
 
-    @property
-    def columns(self) -> int:
-        """Number of sequences of an example, K."""
-        return len(self.texts[0])
-
 
 def triplets_of(pairs: Examples) -> tuple[Examples, int]:
     """Return triplets (text, entailed, contradicting), the same with the first two exchanged, and how many first texts have none.

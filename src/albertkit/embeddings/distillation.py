@@ -17,10 +17,10 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.encoding import npy_header
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.learning.data import read_scored
-from albertkit.embeddings.learning.dev import AnyDev, Evaluator, Metric, PairDev, ScoredDev, TeacherDev
+from albertkit.embeddings.learning.dev import AnyDev, Metric, PairDev, ScoredDev, TeacherDev
 from albertkit.embeddings.learning.objective import TeacherRows, ToTeacher, shortened
-from albertkit.embeddings.learning.run import DEV_TOKENS, EmbeddingResult, Training, train_encoder
-from albertkit.embeddings.learning.train import example_features, set_up, start_encoder
+from albertkit.embeddings.learning.run import EmbeddingResult, Training, train_encoder
+from albertkit.embeddings.learning.train import set_up, start_encoder
 from albertkit.embeddings.models import (
     EmbeddingModel,
     folder_digest,
@@ -325,11 +325,10 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
         encoder=encoder,
         loss=shortened(loss, encoder.dimension, resolved.dims),
         loss_name=resolved.loss,
-        features=example_features(encoder, data.rows),
-        columns=len(data.rows[0]),
+        examples=data.rows,
         targets=data.vectors,
         texts=None,
-        evaluator=Evaluator(devs, encoder, DEV_TOKENS, run.world),
+        devs=devs,
         metric=metric,
         data=f"{counted(len(data.rows), 'example')}, the vectors of `{data.teacher.name}`",
         dev=dev,

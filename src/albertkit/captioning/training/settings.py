@@ -1,10 +1,9 @@
 """Everything that decides the training of a captioner, that the command line shows without loading torch."""
 
-import dataclasses
 import math
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from albertkit.training.settings import EpochSettings
 
@@ -67,19 +66,10 @@ class CaptionSettings(EpochSettings):
     def resolve(self, num_captions: int) -> tuple["CaptionSettings", list[str]]:
         """Fill in what was left open."""
         self.check()
-        changes: dict[str, Any] = {}
-        reasons = []
-        steps = self.steps
-        if steps is None:
-            epochs = self.epochs or 15.0
-            steps = max(1, math.ceil(epochs * num_captions / self.batch_size))
-            source = "" if self.epochs else " (SwinBERT's)"
-            reasons.append(
-                f"steps: {steps:,} = {epochs:g} epochs{source} of {num_captions:,} captions at {self.batch_size}"
-            )
-        if self.eval_every is None:
-            changes["eval_every"] = max(1, math.ceil(steps / 10))
-        return dataclasses.replace(self, steps=steps, epochs=None, **changes), reasons
+        epochs, source = self.epochs or 15.0, "" if self.epochs else " (SwinBERT's)"
+        steps = max(1, math.ceil(epochs * num_captions / self.batch_size))
+        reason = f"{steps:,} = {epochs:g} epochs{source} of {num_captions:,} captions at {self.batch_size}"
+        return self.filled({"steps": (steps, reason)})
 
 
 @dataclass(frozen=True)

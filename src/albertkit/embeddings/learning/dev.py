@@ -26,6 +26,7 @@ from albertkit.files import sha256_bytes
 from albertkit.tasks.data import fingerprint
 from albertkit.training.distributed import World
 
+_BATCH_TOKENS = 8192  # most tokens of dev texts computed at once
 Metric = Literal["spearman", "retrieval", "negative_mse"]
 
 
@@ -120,8 +121,8 @@ class Evaluator:
     Metrics of a later dev set do not replace those of one before. The processes share the work, and each gets all.
     """
 
-    def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, batch_tokens: int, world: World) -> None:
-        self.devs, self._batch_tokens, self._world = devs, batch_tokens, world
+    def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, world: World) -> None:
+        self.devs, self._world = devs, world
         # By the identity of the texts, because dev sets may share theirs.
         self._features = {id(d.texts): encoder.features([text for row in d.texts for text in row]) for d in devs}
         self.constant: list[str] = []  # by the last `measure`
@@ -162,7 +163,7 @@ class Evaluator:
         """Return vectors of all texts of a dev set, fp32 [E K, D]."""
         vectors = np.zeros((features.num_sequences, encoder.dimension), np.float32)
         order = np.argsort(features.lengths, kind="stable")
-        runs = cut_by_tokens(features.lengths[order], self._batch_tokens, order)
+        runs = cut_by_tokens(features.lengths[order], _BATCH_TOKENS, order)
         for run in runs[self._world.rank :: self._world.size]:
             vectors[run] = encoder(features.batch(run).packed.to(encoder.albert.device)).cpu().numpy()
         # A row is zero in all processes but one.

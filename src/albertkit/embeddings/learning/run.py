@@ -14,7 +14,7 @@ from torch import nn
 from albertkit.data.features import Features
 from albertkit.data.stream import ExampleStream
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.learning.dev import Evaluator
+from albertkit.embeddings.learning.dev import AnyDev, Evaluator
 from albertkit.embeddings.learning.objective import EmbeddingObjective, TeacherRows
 from albertkit.embeddings.map import MOST_POINTS, draw_map
 from albertkit.embeddings.settings import EncoderSettings
@@ -35,7 +35,6 @@ from albertkit.training.state import TrainingState
 MAP = "map.html"
 REMEDY = "try a lower --lr, a longer --warmup or another --seed"
 _NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
-DEV_TOKENS = 8192  # of dev texts, computed at once
 
 AnyEncoderSettings = TypeVar("AnyEncoderSettings", bound=EncoderSettings)
 
@@ -80,11 +79,10 @@ class Training:
     encoder: SentenceEncoder  # will be moved to the process's device
     loss: nn.Module  # on vectors
     loss_name: str
-    features: Features  # E examples of K sequences
-    columns: int  # K
+    examples: Sequence[tuple[str, ...]]  # E of K texts each
     targets: np.ndarray | TeacherRows | None  # as `EmbeddingObjective`
     texts: np.ndarray | None  # as `EmbeddingObjective`
-    evaluator: Evaluator
+    devs: Sequence[AnyDev]
     metric: str  # chooses the best model
     data: str  # the training examples in words
     dev: str  # the dev examples in words
@@ -96,30 +94,37 @@ class Training:
         """Return the checkpoint that it was trained from."""
         return str(self.provenance["model"])
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, features: Features) -> str:
         """Return the SHA-256 of what is learned; a teacher's vectors are known by texts and teacher, which provenance names."""
-        known = fingerprint(self.features).encode()
+        known = fingerprint(features).encode()
         if isinstance(self.targets, np.ndarray):
             known += self.targets.tobytes()
         return sha256_bytes(known)
 
 
+def example_features(encoder: SentenceEncoder, examples: Sequence[tuple[str, ...]]) -> Features:
+    """Return what the model sees of E examples of K texts: K sequences of each, which stay together."""
+    features = encoder.features([text for texts in examples for text in texts])
+    return replace(features, examples=features.examples // len(examples[0]))
+
+
 def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> EmbeddingResult:
     """Train once; the settings of the run are resolved."""
     settings, world = run.settings, run.world
-    encoder, evaluator, metric = training.encoder, training.evaluator, training.metric
-    provenance = training.provenance | {"data": training.fingerprint(), "dev": evaluator.fingerprint()}
+    encoder, metric = training.encoder, training.metric
+    features, evaluator = example_features(encoder, training.examples), Evaluator(training.devs, encoder, world)
+    provenance = training.provenance | {"data": training.fingerprint(features), "dev": evaluator.fingerprint()}
     run.check_made_from(provenance)
     objective = EmbeddingObjective(
-        encoder, training.loss_name, training.loss, training.columns, training.targets, training.texts, world
+        encoder, training.loss_name, training.loss, len(training.examples[0]), training.targets, training.texts, world
     ).to(world.device)
     run.place(encoder.albert)
     if encoder.albert.pooler is not None:  # no vector goes through it
         encoder.albert.pooler.requires_grad_(False)
-    truncated = {"train": training.features.num_truncated, "dev": evaluator.num_truncated}
+    truncated = {"train": features.num_truncated, "dev": evaluator.num_truncated}
     cut = (
         f"texts longer than {encoder.max_length} tokens, cut: {truncated['train']:,} of "
-        f"{training.features.num_sequences:,} in training, {truncated['dev']:,} of {evaluator.num_texts:,} on dev"
+        f"{features.num_sequences:,} in training, {truncated['dev']:,} of {evaluator.num_texts:,} on dev"
     )
     unfinished = EmbeddingResult(kind=training.kind, metric=metric)
 
@@ -153,7 +158,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         model=objective,
         objective=objective,
         stream=ExampleStream(
-            training.features,
+            features,
             grouped=True,
             batch_size=settings.batch_size or 1,
             batch_tokens=_NO_BOUND,

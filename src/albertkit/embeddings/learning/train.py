@@ -1,21 +1,17 @@
 """`train_embeddings`: from any ALBERT to vectors of texts that can be compared."""
 
-import itertools
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from albertkit.data.bad_rows import BadRows, counted
-from albertkit.data.features import Features
 from albertkit.embeddings.data import Examples
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.data import EmbeddingData, kind_of, read_embedding_data
-from albertkit.embeddings.learning.dev import Evaluator, PairDev, ScoredDev
+from albertkit.embeddings.learning.dev import PairDev, ScoredDev
 from albertkit.embeddings.learning.objective import make_loss
-from albertkit.embeddings.learning.run import DEV_TOKENS, EmbeddingResult, Training, train_encoder
+from albertkit.embeddings.learning.run import EmbeddingResult, Training, train_encoder
 from albertkit.embeddings.models import prompt_notes
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.pooling import Projection
@@ -66,11 +62,10 @@ def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: 
         encoder=encoder,
         loss=make_loss(loss, encoder.dimension, resolved.dims, resolved.scale),
         loss_name=loss,
-        features=example_features(encoder, data.train.texts),
-        columns=data.train.columns,
+        examples=data.train.texts,
         targets=data.train.targets,
         texts=text_numbers(data.train) if negatives else None,
-        evaluator=Evaluator([dev], encoder, DEV_TOKENS, run.world),
+        devs=[dev],
         metric=dev.metric,
         data=f"{counted(len(data.train), 'example')} of the kind `{kind}`",
         dev=counted(len(data.dev), "dev example"),
@@ -105,12 +100,6 @@ def set_up(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
         albert = AlbertModel(config, add_pooling_layer=encoder.albert.pooler is not None)
         albert.load_state_dict(encoder.albert.state_dict())
         encoder.albert = albert.train(encoder.albert.training)
-
-
-def example_features(encoder: SentenceEncoder, examples: Sequence[tuple[str, ...]]) -> Features:
-    """Return what the model sees of E examples of K texts: K sequences of each, which stay together."""
-    features = encoder.features(list(itertools.chain.from_iterable(examples)))
-    return replace(features, examples=features.examples // len(examples[0]))
 
 
 def text_numbers(examples: Examples) -> np.ndarray:

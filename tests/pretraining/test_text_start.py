@@ -3,18 +3,16 @@ they should, and a first evaluation that is better than token frequencies."""
 
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from small_store import SETTINGS, differing, weights, write_config
 
-from albertkit.corpus import TokenStore
+from albertkit.corpus import TokenStore, cooccurrence
+from albertkit.corpus.cooccurrence import WINDOW, Documents, cooccurrence_vectors, count_pairs, documents_of
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.attention import attention_probabilities
-from albertkit.pretraining import cooccurrence
-from albertkit.pretraining.cooccurrence import WINDOW, cooccurrence_vectors, count_pairs
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.text_start import start_from_text, token_dimensions
@@ -52,7 +50,7 @@ def test_pairs_are_those_of_a_plain_loop_with_any_threads(store, monkeypatch, ev
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            pairs = count_pairs(store, left_out, store.vocab_size, contexts)
+            pairs = count_pairs(documents_of(store, left_out), store.vocab_size, contexts)
             expected = np.zeros_like(pairs)
             for (token, context), count in expected_pairs(store, left_out, every).items():
                 expected[token, store.vocab_size - 1 - context] = count
@@ -74,10 +72,10 @@ def test_vectors_are_those_of_the_whole_decomposition(store):
     wanted = left[:, :40] * values[:40] ** 0.5  # with so many nothing of the projection is random
     known = information.any(1)
     wanted *= 0.1 / wanted[known].std(ddof=1)
-    found = cooccurrence_vectors(store, left_out, counts, 40, seed=0).numpy()
+    found = cooccurrence_vectors(documents_of(store, left_out), counts, 40, seed=0).numpy()
     np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=2e-3 * (wanted @ wanted.T).max())
     assert (found[~known] == 0).all()
-    again = cooccurrence_vectors(store, left_out, counts, 40, seed=0).numpy()
+    again = cooccurrence_vectors(documents_of(store, left_out), counts, 40, seed=0).numpy()
     assert again.tobytes() == found.tobytes()
 
 
@@ -129,12 +127,7 @@ def test_what_cannot_start_from_text_is_refused(store, settings, tmp_path, slug_
 
 
 def test_text_in_which_nothing_co_occurs_starts_from_random_weights():
-    store = SimpleNamespace(
-        num_tokens=6,
-        tokens=[np.full(6, 5, np.uint16)],
-        sentence_offsets=[np.array([0, 3, 6], np.uint32)],
-        document_offsets=[np.array([0, 2], np.uint32)],
-    )
+    documents = Documents(np.full(6, 5, np.uint16), np.array([0]), np.array([6]))
     counts = np.zeros(40, np.int64)
     counts[5] = 6
-    assert not cooccurrence_vectors(store, [np.zeros(1, bool)], counts, 8, 0).any()
+    assert not cooccurrence_vectors([documents], counts, 8, 0).any()

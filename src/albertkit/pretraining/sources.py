@@ -14,10 +14,10 @@ from torch import Tensor
 from albertkit.addresses import is_remote
 from albertkit.conversion.tensorflow.records import begins_with_record
 from albertkit.corpus import TokenStore
+from albertkit.corpus.cooccurrence import cooccurrence_vectors, documents_of
 from albertkit.corpus.store_format import MANIFEST
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import ConfigError, DataError
-from albertkit.pretraining.cooccurrence import cooccurrence_vectors
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
@@ -158,7 +158,7 @@ class _StoreSource(Source):
 
     def cooccurrence(self, size: int) -> Tensor:
         counts = Unigram(self._store, self._held_out).counts
-        return cooccurrence_vectors(self._store, self._held_out, counts, size, self.settings.seed)
+        return cooccurrence_vectors(documents_of(self._store, self._held_out), counts, size, self.settings.seed)
 
     def describe(self, stream: EpochStream) -> str:
         plan = stream.plan(0)

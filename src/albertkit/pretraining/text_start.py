@@ -3,7 +3,7 @@
 Drawn weights spend thousands of updates at the loss of a token's frequency, until heads have learned to look at the tokens
 beside a mask. Here they look there from the start:
 
-- token embeddings are vectors of co-occurrence (`cooccurrence`), in the first dimensions of the embedding;
+- token embeddings are vectors of co-occurrence (`corpus/cooccurrence.py`), in the first dimensions of the embedding;
 - position embeddings are sines and cosines, in dimensions of their own, and query and key of each head compare them so that
   it looks at tokens a fixed distance away;
 - values carry the neighbours' vectors, and the prediction compares their sum with every token's vector; its bias is the

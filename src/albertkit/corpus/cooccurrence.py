@@ -1,10 +1,12 @@
-"""Token vectors from co-occurrence: what the text says of its own tokens, in seconds, for the table to start from.
+"""Token vectors from co-occurrence: what the text says of its own tokens, in seconds.
 
 Tokens that occur beside the same others get similar vectors: counts of pairs, positive pointwise mutual information,
 truncated singular value decomposition (Levy and Goldberg 2014; Levy, Goldberg and Dagan 2015).
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertkit.corpus import TokenStore
+from albertkit.corpus.store import TokenStore
 from albertkit.jit import compiled
 
 WINDOW = 4  # tokens to each side, inside a document
@@ -27,15 +29,36 @@ _OVERSAMPLED = 16
 _POWER_ITERATIONS = 3
 
 
-def cooccurrence_vectors(
-    store: TokenStore, left_out: list[NDArray[np.bool_]], counts: NDArray[np.int64], size: int, seed: int
-) -> Tensor:
-    """Compute a vector for every token of a store that occurs.
+@dataclass(frozen=True)
+class Documents:
+    """Documents that are counted.
+
+    Attributes:
+        tokens: Ids of many documents, one after the other; uint16, uint32 or int64 [T].
+        starts, ends: int64 [D], where each document that is counted begins and ends.
+    """
+
+    tokens: NDArray[Any]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def documents_of(store: TokenStore, left_out: list[NDArray[np.bool_]]) -> list[Documents]:
+    """Return the documents of a store without those left out (for each shard, bool [documents]); of a large one a part."""
+    every, found = 1 + store.num_tokens // _MOST_TOKENS, []
+    for shard, tokens in enumerate(store.tokens):
+        bounds = store.sentence_offsets[shard][store.document_offsets[shard]].astype(np.int64)
+        kept = ~left_out[shard] & (np.arange(len(left_out[shard])) % every == 0)
+        found.append(Documents(tokens, bounds[:-1][kept], bounds[1:][kept]))
+    return found
+
+
+def cooccurrence_vectors(documents: list[Documents], counts: NDArray[np.int64], size: int, seed: int) -> Tensor:
+    """Compute a vector for every token that occurs.
 
     Args:
-        store: The text.
-        left_out: For each shard, bool [documents] that are not counted.
-        counts: int64 [V], how often each token occurs in the counted documents.
+        documents: The text.
+        counts: int64 [V], how often each token occurs in it, about; the most frequent ones are the contexts.
         size: Numbers of a vector, E.
         seed: Draws the projection of the randomised decomposition.
 
@@ -45,7 +68,7 @@ def cooccurrence_vectors(
     """
     contexts = np.argsort(-counts, kind="stable")[: max(1, _TABLE_BYTES // (4 * len(counts)))]
     contexts = contexts[counts[contexts] > 0]
-    information = _positive_information(count_pairs(store, left_out, len(counts), contexts))
+    information = _positive_information(count_pairs(documents, len(counts), contexts))
     rank = min(size, len(contexts))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -57,22 +80,16 @@ def cooccurrence_vectors(
     return vectors * (SCALE / vectors[known].std()) if known.sum() > 1 else torch.zeros_like(vectors)
 
 
-def count_pairs(
-    store: TokenStore, left_out: list[NDArray[np.bool_]], vocab_size: int, contexts: NDArray[np.int64]
-) -> NDArray[np.uint32]:
+def count_pairs(documents: list[Documents], vocab_size: int, contexts: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Count the tokens within `WINDOW` of each token in twelfths of 1 / distance: uint32 [V, contexts], the same in any order."""
     pairs = np.zeros((vocab_size, len(contexts)), np.uint32)
     columns = np.full(vocab_size, -1, np.int64)
     columns[contexts] = np.arange(len(contexts))
-    every, threads = 1 + store.num_tokens // _MOST_TOKENS, torch.get_num_threads()
+    threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
-        for shard, tokens in enumerate(store.tokens):
-            bounds = store.sentence_offsets[shard][store.document_offsets[shard]].astype(np.int64)
-            kept = ~left_out[shard] & (np.arange(len(left_out[shard])) % every == 0)
-            starts, ends = bounds[:-1][kept], bounds[1:][kept]
-            tasks = [
-                pool.submit(_add_pairs, tokens, starts, ends, columns, pairs, part, threads) for part in range(threads)
-            ]
+        for one in documents:
+            add = partial(_add_pairs, one.tokens, one.starts, one.ends, columns, pairs, parts=threads)
+            tasks = [pool.submit(add, part=part) for part in range(threads)]
             for task in tasks:
                 task.result()
     return pairs

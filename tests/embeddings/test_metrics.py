@@ -1,4 +1,4 @@
-"""Similarities and their correlations against sentence-transformers' figures."""
+"""Similarities against sentence-transformers' figures, retrieval against plain counting, bags of tokens against scikit-learn."""
 
 import json
 
@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from albertkit.embeddings import metrics as similarity
+from albertkit.embeddings import metrics
 from albertkit.embeddings.metrics import (
     SIMILARITIES,
+    bag_of_tokens,
     constants,
     correlation_intervals,
     mean_random_cosine,
+    pair_cosines,
+    retrieval_figures,
     similarities,
     similarity_scores,
+    unit_vectors,
 )
+from albertkit.tokenizer.ragged import ragged
 
 CASES = [
     "main", "integer_vectors_with_ties", "first_20", "one_zero_vector", "constant_embeddings", "constant_labels",
@@ -74,14 +79,14 @@ def test_the_comparison_notices_ties_that_are_not_averaged(sts, expected, monkey
         ranks = [rankdata(side, "ordinal") for side in (labels, values)]
         return {"pearson": float(np.corrcoef(labels, values)[0, 1]), "spearman": float(np.corrcoef(*ranks)[0, 1])}
 
-    monkeypatch.setattr(similarity, "regression_scores", ordinal)
+    monkeypatch.setattr(metrics, "regression_scores", ordinal)
     name = "integer_vectors_with_ties"
     assert distance(similarity_scores(*case_of(sts, name)), expected[name]) > 1e-6
 
 
 def test_the_comparison_notices_distances_without_their_minus(sts, expected, monkeypatch):
-    true = similarity.similarities
-    monkeypatch.setattr(similarity, "similarities", lambda a, b: {k: abs(v) for k, v in true(a, b).items()})
+    true = metrics.similarities
+    monkeypatch.setattr(metrics, "similarities", lambda a, b: {k: abs(v) for k, v in true(a, b).items()})
     assert distance(similarity_scores(*case_of(sts, "main")), expected["main"]) > 1e-6
 
 
@@ -136,3 +141,68 @@ def test_mean_random_cosine_is_the_mean_over_all_pairs():
     assert mean_random_cosine(vectors) == pytest.approx(np.mean(pairs), abs=1e-6)
     assert mean_random_cosine(np.ones((5, 3), np.float32)) == pytest.approx(1)
     assert mean_random_cosine(vectors[:1]) is None
+
+
+# --- retrieval and the bag of tokens ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sides():
+    random = np.random.default_rng(0)
+    a = random.standard_normal((70, 6)).astype(np.float32)
+    return a, (a + 0.9 * random.standard_normal(a.shape)).astype(np.float32)
+
+
+def counted(a, b):
+    """Share of rows whose largest cosine is on the diagonal, and the mean of 1 / rank, by sorting."""
+    cosines = unit_vectors(a) @ unit_vectors(b).T
+    ranks = [list(np.argsort(-row)).index(n) + 1 for n, row in enumerate(cosines)]
+    return np.mean(np.array(ranks) == 1), np.mean(1 / np.array(ranks))
+
+
+def test_figures_are_those_of_sorting(sides, monkeypatch):
+    monkeypatch.setattr(metrics, "_BLOCK", 16)  # several blocks, the last one shorter
+    a, b = sides
+    figures = retrieval_figures(unit_vectors(a), unit_vectors(b))
+    forward, backward = counted(a, b), counted(b, a)
+    assert 0.2 < forward[0] < 0.9
+    assert figures == pytest.approx(
+        {"forward": forward[0], "backward": backward[0], "forward_mrr": forward[1], "backward_mrr": backward[1]}
+    )
+    assert figures["forward"] != pytest.approx(counted(a[::-1], b)[0])  # other rows would be noticed
+
+
+def test_an_equal_text_is_no_rival(sides):
+    """Three pairs with one second text: without the texts each finds its own in one of three cases."""
+    b = unit_vectors(np.repeat(sides[1][:1], 3, axis=0))
+    assert retrieval_figures(b, b)["forward"] == pytest.approx(1 / 3)
+    assert retrieval_figures(b, b, list("abc"), list("xxx"))["forward"] == 1
+    assert retrieval_figures(b, b, list("abc"), list("xxx"))["backward"] == pytest.approx(1 / 3)
+
+
+def test_constant_vectors_score_as_guessing():
+    ones = unit_vectors(np.ones((20, 4), np.float32))
+    figures = retrieval_figures(ones, ones)
+    assert (figures["forward"], figures["backward"]) == pytest.approx((1 / 20, 1 / 20))
+
+
+def test_the_bag_of_tokens_is_tfidf():
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.metrics.pairwise import cosine_similarity
+
+    random = np.random.default_rng(0)
+    rows = [random.integers(0, 12, random.integers(1, 9)).astype(np.int32) for _ in range(30)]
+    own = bag_of_tokens(ragged(rows))
+    texts = [" ".join(map(str, row)) for row in rows]
+    theirs = TfidfVectorizer(token_pattern=r"\S+").fit_transform(texts)
+    np.testing.assert_allclose((own @ own.T).toarray(), (theirs @ theirs.T).toarray(), atol=1e-12)
+    a, b = own[:15], own[15:]
+    np.testing.assert_allclose(pair_cosines(a, b), np.diag(cosine_similarity(a, b)), atol=1e-12)
+    once = TfidfVectorizer(token_pattern=r"\S+", binary=True).fit_transform(texts)
+    assert np.abs((own @ own.T - once @ once.T).toarray()).max() > 1e-3  # counts matter here
+
+
+def test_a_text_without_a_token_is_like_no_other():
+    bags = bag_of_tokens(ragged([np.array([3, 4], np.int32), np.array([], np.int32)]))
+    assert pair_cosines(bags[:1], bags[1:]).tolist() == [0]
+    assert retrieval_figures(bags, bags)["forward"] == 0.75  # the empty one ties with the other

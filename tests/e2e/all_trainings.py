@@ -116,7 +116,7 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
     kind, file, dev = ("scores", "train.tsv", data / "dev.tsv") if loss == "cosent" else ("pairs", "pairs.tsv", None)
     return lambda: train_embeddings(
         kind, model, data / file, out / name, EmbedSettings(**few, loss=loss), dev=dev,
-        columns=columns if loss == "cosent" else None,
+        columns=columns if loss == "cosent" else Columns(),
     )  # fmt: skip
 
 

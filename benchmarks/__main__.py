@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from cyclopts import App, Parameter
 
 from albertkit.errors import AlbertKitError
+from albertkit.frame.command import present
+from albertkit.frame.result import Result
 
 # Row to its module and function, whose docstring is the help.
 ROWS = {
@@ -29,7 +31,7 @@ app = App(
     result_action="return_value",
     default_parameter=Parameter(negative_bool=(), negative_iterable=()),
 )
-for name, place in {**ROWS, "all": "results:measure_all"}.items():
+for name, place in {**ROWS, "all": "results:measure_all", "shapes": "learn_shapes:shapes"}.items():
     app.command(f"benchmarks.{place}", name=name)
 
 
@@ -41,7 +43,9 @@ def main(arguments: Sequence[str]) -> None:
             app[name]  # imports what is registered by its place: docstrings say what each is for
     try:
         for row in app([argument for argument in arguments if argument != "--json"]) or ():
-            if as_json:
+            if isinstance(row, Result):  # of `shapes`, which compares with no peer
+                present(row, as_json)
+            elif as_json:
                 print(json.dumps(row.to_json(), ensure_ascii=False), flush=True)
             else:
                 row.print()

@@ -15,7 +15,6 @@ from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.conversion.initial import init_model
 from albertkit.files import atomic_file, load, write_json
-from albertkit.frame.command import present
 from albertkit.frame.result import Result
 from benchmarks.moving_shapes import WORDS, check_clips, make_clips
 
@@ -133,8 +132,7 @@ def shapes(
     video_attention: Literal["full", "diagonal", "log", "legacy", "both"] = "both",
     steps: int | None = None,
     seed: int = 0,
-    json: bool = False,
-) -> None:
+) -> list[ShapesResult]:
     """Learn to caption moving shapes from nothing, and score combinations that were never seen. Goes on where it was stopped.
 
     Args:
@@ -144,10 +142,7 @@ def shapes(
         video_attention: What visual tokens see of each other; both: full and diagonal.
         steps: Updates of each training. Default: 4,000.
         seed: Of clips and trainings.
-        json: Print one JSON object a training.
     """
     objectives: tuple[Any, ...] = ("causal", "mlm") if objective == "both" else (objective,)
     attentions: tuple[Any, ...] = ("full", "diagonal") if video_attention == "both" else (video_attention,)
-    how: dict[str, Any] = {"objectives": objectives, "attentions": attentions, "steps": steps, "seed": seed}
-    for result in learn_shapes(out, num_clips=clips, **how):
-        present(result, json)
+    return learn_shapes(out, num_clips=clips, objectives=objectives, attentions=attentions, steps=steps, seed=seed)

@@ -7,6 +7,7 @@ import pytest
 
 from albertkit.captioning.video import FrameSampling, probe, sample_frames
 from albertkit.errors import CheckpointError, ConfigError
+from benchmarks.__main__ import main
 from benchmarks.learn_shapes import learn_shapes
 from benchmarks.moving_shapes import (
     COLOURS,
@@ -85,12 +86,15 @@ def test_few_clips_are_refused(tmp_path):
         make_clips(tmp_path / "clips", 5)
 
 
-def test_a_stopped_comparison_goes_on(tmp_path):
+def test_a_stopped_comparison_goes_on(tmp_path, capsys):
     first = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal",), steps=2)
     both = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal", "full"), steps=2)
     assert both[0] == first[0]
     assert [result.video_attention for result in both] == ["diagonal", "full"]
     assert all((result.model / "captioner.json").exists() for result in both)
+    main(["shapes", str(tmp_path), *"--clips 20 --objective causal --steps 2 --json".split()])
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert printed == [json.loads(json.dumps(result.to_dict(), default=str)) for result in (both[1], both[0])]
     # Other settings are never answered with the results of these.
     for changes in ({"num_clips": 30}, {"seed": 3}, {"steps": 3}):
         asked = {"num_clips": 20, "steps": 2, **changes}

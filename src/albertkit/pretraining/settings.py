@@ -67,7 +67,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             base-v1, large-v1, xlarge-v1. Default: base, or the model that is continued.
         config: A `config.json` to use in place of a size.
         initial_weights: random, as the original's; or text: embeddings from co-occurrences in the store, an output bias from
-            frequencies, and heads that look at neighbours, so that the model predicts from them before the first update.
+            frequencies, and heads that look at neighbours, so that the model predicts from them before the first update. Of
+            more than 500 million tokens a part is counted.
         start_layers: Layers at first, fewer than the model's, which share one set of weights: cheaper updates that teach it most
             of what more layers would. Evaluations and checkpoints always have all layers. Default: all from the start.
         start_share: Share of the updates after which the number of layers doubles, until all are used, each number for an equal

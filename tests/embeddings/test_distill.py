@@ -10,6 +10,7 @@ import pytest
 
 from albertkit.data.columns import Columns
 from albertkit.embeddings import distillation as storing
+from albertkit.embeddings.data import held_out_rows
 from albertkit.embeddings.distillation import (
     Teacher,
     distill_embeddings,
@@ -93,11 +94,28 @@ def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(sta
     low, high = result.intervals["retrieval_forward"]
     assert low < result.scores["retrieval_forward"] <= high
     assert SentenceEncoder.from_pretrained(tmp_path / "run").dimension == 32
-    assert "48 numbers a vector, reduced by PCA" in capfd.readouterr().err
+    assert "reduced to 32 numbers by PCA" in capfd.readouterr().err
     named = Columns(columns="de,en", text="en", pair="de")
     steps = DistillSettings(steps=1, precision="fp32", select="mse")
     result = distill(start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "named", steps, columns=named)
     assert result.metric == "negative_mse"
+
+
+def test_the_mean_of_a_teacher_is_taken_out_where_it_is_wanted(start, lesson, tmp_path, capfd):
+    """Vectors that lie near one direction, centred here or in the file: the same student; a note where they are not."""
+    vectors = np.load(lesson / "vectors.npy")
+    shifted = vectors + 5 * np.abs(vectors).max()
+    np.save(tmp_path / "shifted.npy", shifted)
+    plain = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "plain", SETTINGS)
+    assert "--center-teacher" in capfd.readouterr().err
+    held = held_out_rows((lesson / "texts.txt").read_text().splitlines(), SETTINGS.held_out, lesson)[0]
+    centred = shifted - shifted[held].mean(0)
+    np.save(tmp_path / "centred.npy", centred / np.linalg.norm(centred, axis=1, keepdims=True))
+    before = distill(start, tmp_path / "centred.npy", lesson / "texts.txt", tmp_path / "before", SETTINGS)
+    wanted = replace(SETTINGS, center_teacher=True)
+    after = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "after", wanted)
+    assert after.value == pytest.approx(before.value, rel=1e-3)
+    assert plain.value != pytest.approx(before.value, rel=0.1)
 
 
 def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tmp_path):

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from albertkit.errors import AlbertKitError, ConfigError, MachineError
+from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
+from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.tokenizer import AlbertTokenizer, check_tokenizer, rules
 from albertkit.tokenizer.extend import UnigramPieces, extend_tokenizer
@@ -175,6 +176,42 @@ def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
         assert (unknown != mean_E).any()
     parts = old_VE[tokenizer.encode("gardenhouse")].mean(0)
     assert torch.allclose(known, parts, atol=1e-7) == (how == "subword-mean")
+
+
+def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model: Path, tmp_path: Path) -> None:
+    """A model whose rows are vectors of co-occurrence in other axes and of another length: new rows come out in those axes."""
+    tokenizer = AlbertTokenizer.from_pretrained(english_model)
+    draw = np.random.default_rng(0)
+    ordinary = [p for n in range(13, 160) if (p := tokenizer.id_to_piece(n)).startswith("▁") and len(p) > 2]
+    groups = [ordinary[n::4] for n in range(4)]  # tokens of one group stand beside each other
+    lines = [" ".join(p[1:] for p in draw.choice(groups[n % 4], 12)) for n in range(1500)]
+    lines = [line.replace(f" {groups[0][0][1:]} ", " 강 ") if n % 8 == 0 else line for n, line in enumerate(lines)]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(lines), encoding="utf-8")
+
+    encoded = tokenizer.encode_batch(lines)
+    counts = np.bincount(encoded.ids, minlength=160)
+    model = AlbertForPreTraining.from_pretrained(english_model)
+    words = model.albert.embeddings.word_embeddings.weight
+    documents = Documents(encoded.ids, encoded.offsets[:-1], encoded.offsets[1:])
+    vectors = cooccurrence_vectors([documents], counts, words.shape[1], 1)
+    axes = torch.linalg.qr(torch.randn(2 * vectors.shape[1:], generator=torch.Generator().manual_seed(0)))[0]
+    with torch.no_grad():
+        words.copy_(3 * vectors @ axes + 0.5)
+    model.save_pretrained(tmp_path / "turned", tokenizer)
+
+    given = dict(rows="cooccurrence", min_count=9999, coverage=1)
+    extend_vocabulary(tmp_path / "turned", [text], tmp_path / "out", tmp_path / "turned", **given)
+    new_VE = load_file(tmp_path / "out" / "model.safetensors")[f"albert.{WORDS}"]
+    row = new_VE[AlbertTokenizer.from_pretrained(tmp_path / "out").piece_to_id("강")]
+    near = torch.cosine_similarity(row[None] - 0.5, new_VE[:160] - 0.5)
+    means = [near[[tokenizer.piece_to_id(piece) for piece in group]].mean() for group in groups]
+    assert means[0] > 0.3 + max(means[1:])
+
+    text.write_text("\n".join(lines[:8]), encoding="utf-8")
+    with pytest.raises(DataError, match="of the old tokens occur 20 times") as caught:
+        extend_vocabulary(tmp_path / "turned", [text], tmp_path / "few", tmp_path / "turned", **given)
+    assert "--rows subword-mean" in caught.value.hint
 
 
 def test_rows_of_another_model(english_model: Path, extended, korean_file: Path, tmp_path: Path) -> None:

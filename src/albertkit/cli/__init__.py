@@ -38,7 +38,9 @@ _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
 )
 tokenizer = App(name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers.")
 corpus = App(name="corpus", group=_TEXT, help="Turn text into a token store and look inside it.")
-embed = App(name="embed", group=_TRAINING, help="Sentence embeddings: train, distil, augment, evaluate, encode, map.")
+embed = App(
+    name="embed", group=_TRAINING, help="Sentence embeddings: train, distil, augment, evaluate, encode, static, map."
+)
 caption = App(name="caption", group=_TRAINING, help="Video captioning: prepare clips, train, predict, evaluate, score.")
 export = App(name="export", group=_ANSWERS, help="Export models for other programs to run.")
 migrate = App(name="migrate", group=_MODELS, help="Put ALBERT into SwinBERT's place, and its checkpoints into ours.")

@@ -10,6 +10,7 @@ _WHERE = {
     "embedding_map": "albertkit.embeddings.map",
     "encode_file": "albertkit.embeddings.encoding",
     "evaluate_embeddings": "albertkit.embeddings.evaluation.evaluate",
+    "static_embeddings": "albertkit.embeddings.static",
     "train_embeddings": "albertkit.embeddings.learning.train",
 }
 

@@ -295,3 +295,21 @@ class MapOptions(PromptOptions, TableOptions):
     model: str | Path
     input: str | Path
     out: Path
+
+
+@dataclass(frozen=True)
+class StaticOptions:
+    """Count a static encoder in a text, in seconds: a table of vectors that sentence-transformers opens, to compare with.
+
+    Attributes:
+        store: Token store of the text, as `albertkit corpus build` writes it.
+        out: Folder to write. Not an existing one.
+        dimension: Numbers of a vector.
+        seed: Draws the projection of the randomised decomposition.
+    """
+
+    store: str | Path
+    out: Path
+    _: KW_ONLY
+    dimension: int = 256
+    seed: int = 0

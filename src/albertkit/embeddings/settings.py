@@ -178,12 +178,15 @@ class DistillSettings(EncoderSettings):
             1 - cosine.
         select: What chooses the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs. Default:
             spearman if there is such a file, else retrieval for parallel texts, else mse.
+        center_teacher: Take the mean out of the teacher's vectors and give them length 1 again, for a teacher whose vectors all
+            lie near one direction.
         teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where dimensions
             differ. Default: the student's linear layer goes to the teacher's dimension.
     """
 
     loss: TeacherLoss = "mse"
     select: Literal["mse", "retrieval", "spearman"] | None = None
+    center_teacher: bool = False
     teacher_pca: bool = False
 
     def resolve(self, config: AlbertConfig, length: int, num_examples: int) -> tuple["DistillSettings", list[str]]:

@@ -110,7 +110,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
             extended.save_pretrained(folder)
         else:
             with open_model(model) as grown:
-                taken = _grow(grown, tokenizer, extension, options)
+                taken = _grow(grown, tokenizer, extension, options, sample)
                 model_class = grown.model_class.__name__
                 grown.write(folder, out.name, extended, _change(extension, options.rows))
             origin = model / PROVENANCE
@@ -161,13 +161,19 @@ def _check_own_tokenizer(model: Path, tokenizer: SentencePieceTokenizer) -> None
         )
 
 
-def _grow(model: VocabularyModel, old: SentencePieceTokenizer, extension: Extension, options: ExtendOptions) -> int:
+def _grow(
+    model: VocabularyModel,
+    old: SentencePieceTokenizer,
+    extension: Extension,
+    options: ExtendOptions,
+    texts: Sequence[str],
+) -> int:
     """Put rows for the new tokens after the old ones. Returns how many came from another model."""
     words_VE, bias_V = model.words_VE, model.bias_V
     size = old.vocab_size
     check_vocabulary(size, len(words_VE))
     maker = RowMaker(words_VE, old, extension.tokenizer, torch.Generator().manual_seed(options.seed))
-    new = maker.make(options.rows, model.found.config.initializer_range)
+    new = maker.make(options.rows, model.found.config.initializer_range, texts)
     taken = 0
     if options.rows_from is not None:
         with open_model(Path(options.rows_from)) as donor:

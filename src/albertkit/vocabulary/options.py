@@ -21,7 +21,8 @@ class ExtendOptions(SearchSettings):
         model: Checkpoint that was trained with the tokenizer; often the same folder.
         words: File of words to add in any case, one a line. In Python also the words.
         rows: New rows are: the mean of the rows of the tokens that the old tokenizer cut the new one into, the mean of all old
-            tokens, random as at the start of a training, or zero.
+            tokens, random as at the start of a training, zero, or from the tokens that stand beside it in the text, turned so
+            that the old tokens of the text lie where they have their rows.
         rows_from: Checkpoint that was trained on from this one: tokens that it has take over its rows. Rows of unrelated
             models mean nothing to each other.
         max_lines: Lines to find tokens in; of more, a sample.
@@ -37,7 +38,7 @@ class ExtendOptions(SearchSettings):
     model: str | Path | None = None
     _: KW_ONLY
     words: Any = None
-    rows: Literal["subword-mean", "mean", "normal", "zero"] = "subword-mean"
+    rows: Literal["subword-mean", "mean", "normal", "zero", "cooccurrence"] = "subword-mean"
     rows_from: str | Path | None = None
     max_lines: int = 100_000
     seed: int = 0

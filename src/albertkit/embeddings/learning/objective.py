@@ -6,6 +6,7 @@ of examples of an update.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from albertkit.data.features import LabelledBatch
 from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.settings import EmbeddingLoss, TeacherLoss
 from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.training.distributed import World
@@ -141,16 +143,30 @@ def _their_losses() -> Any:
     raise MissingExtraError.of("sentence-transformers", "embed", "training of sentence embeddings")
 
 
-class TeacherRows:
-    """Reads vectors of M texts when they are asked for: `rows` [M] of `vectors` [E, W], times `components` [W, D] if given."""
+@dataclass(frozen=True)
+class TeacherSpace:
+    """Says what a student learns of vectors of W numbers: without `mean` [W] and of length 1, times `components` [W, D]."""
 
-    def __init__(self, vectors: np.ndarray, rows: np.ndarray, components: np.ndarray | None = None) -> None:
-        self._vectors, self._rows, self._components = vectors, rows, components
+    mean: np.ndarray | None = None
+    components: np.ndarray | None = None
+
+    def of(self, vectors: np.ndarray) -> np.ndarray:
+        """Return what is learned of vectors [E, W], fp32 [E, D]."""
+        found = np.asarray(vectors, np.float32)
+        if self.mean is not None:
+            found = unit_vectors(found - self.mean)
+        return found if self.components is None else found @ self.components
+
+
+class TeacherRows:
+    """Reads a teacher's vectors of M texts when they are asked for: `rows` [M] of `vectors` [E, W]."""
+
+    def __init__(self, vectors: np.ndarray, rows: np.ndarray, space: TeacherSpace | None = None) -> None:
+        self._vectors, self._rows, self._space = vectors, rows, space or TeacherSpace()
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """Return the vectors of places from 0 to M - 1, fp32 [len(places), D]."""
-        found = np.asarray(self._vectors[self._rows[places]], np.float32)
-        return found if self._components is None else found @ self._components
+        """Return what is learned of the vectors of places from 0 to M - 1, fp32 [len(places), D]."""
+        return self._space.of(self._vectors[self._rows[places]])
 
 
 class EmbeddingObjective(nn.Module):

@@ -51,6 +51,8 @@ _WHERE = {
     "encode_file": "albertkit.embeddings",
     "embedding_map": "albertkit.embeddings",
     "load_engine": "albertkit.engines",
+    "accelerate": "albertkit.inference.accelerate",
+    "restore": "albertkit.inference.accelerate",
     "load_pipeline": "albertkit.inference.loading",
     "AlbertForImageCaptioning": "albertkit.captioning.model",
     "AlbertImgModel": "albertkit.captioning.model",

@@ -1,0 +1,218 @@
+"""`accelerate`: a live model of other people's code computes with our engine, and stays what it is."""
+
+import copy
+import inspect
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.data.packing import PackedBatch
+from albertkit.engines.engine import Engine, Precision, check_precision
+from albertkit.engines.making import load_engine
+from albertkit.errors import ConfigError
+from albertkit.model.keywords import given_config
+from albertkit.model.outputs import PackedOutput
+from albertkit.model.padded import PaddedBatch, Trace
+from albertkit.model.pretrained import AlbertModel
+
+Given = TypeVar("Given")
+
+_UNDERSTOOD = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "return_dict"}
+
+
+def accelerate(model: Given, precision: Precision = "auto") -> Given:
+    """Let a model compute with this package's engine, in inference on the CPU; its outputs, methods and folder stay as they are.
+
+    Padding is taken out before the encoder and put back as zeros behind it. What the engine does not compute, the model
+    computes as before: with gradients or in training (said in a warning, once), hidden states of all layers, attentions,
+    embeddings given as input. Weights that change are packed again at the next call.
+
+    Args:
+        model: Any ALBERT class of transformers 4 or 5, a pipeline of transformers over one, a `SentenceTransformer` whose
+            transformer is an ALBERT, or any model class of this package.
+        precision: As of `load_engine`: "fp32", "bf16", "int8", or "auto": bf16 where the processor multiplies it faster.
+
+    Returns:
+        The same object.
+
+    Raises:
+        ConfigError: unknown-name; wrong-model where there is no ALBERT, or one whose layers were replaced.
+    """
+    check_precision(precision)
+    found = list(_encoders(model))
+    if not found:
+        kind = type(model).__name__
+        hint = "give a model of transformers' ALBERT classes, a pipeline over one, a SentenceTransformer, or one of albertkit"
+        raise ConfigError("wrong-model", f"there is no ALBERT in this {kind}", hint)
+    for encoder in found:
+        _restore(encoder)
+        if isinstance(encoder, AlbertModel):
+            fast = _Fast(encoder, copy.copy(encoder), precision)  # the engine may call the model's own `encode`
+            encoder.encode = _OwnEncode(encoder, fast)  # type: ignore[method-assign]
+        else:
+            fast = _Fast(encoder, _as_ours(encoder), precision)
+            encoder.forward = _TheirForward(encoder, fast)
+        for note in fast.engine().notes:
+            warnings.warn(f"accelerate: {note}", stacklevel=2)
+    return model
+
+
+def restore(model: Given) -> Given:
+    """Let a model compute by itself again: undo `accelerate`. Returns the same object."""
+    for encoder in _encoders(model):
+        _restore(encoder)
+    return model
+
+
+def _restore(encoder: nn.Module) -> None:
+    for name in ("forward", "encode"):
+        if isinstance(encoder.__dict__.get(name), _TheirForward | _OwnEncode):
+            del encoder.__dict__[name]
+
+
+def _encoders(model: Any) -> Iterator[nn.Module]:
+    """Find the ALBERT encoders in a model, or in the model of a pipeline."""
+    root = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    for module in root.modules() if isinstance(root, nn.Module) else ():
+        kinds = type(module).__mro__
+        if isinstance(module, AlbertModel) or any(
+            kind.__name__ == "AlbertModel" and kind.__module__.startswith("transformers.") for kind in kinds
+        ):
+            yield module
+
+
+def _as_ours(theirs: Any) -> AlbertModel:
+    """Return our model over the parameters of transformers' one, which both then have."""
+    config = given_config(theirs.config, Path("config.json"))
+    with torch.device("meta"):
+        ours = AlbertModel(config, add_pooling_layer=theirs.pooler is not None)
+    parameters = dict(theirs.named_parameters())
+    different = parameters.keys() ^ dict(ours.named_parameters()).keys()
+    if different:
+        raise ConfigError(
+            "wrong-model",
+            f"this ALBERT has other parameters than transformers' own: {min(different)}",
+            "merge adapters into it first (`model = model.merge_and_unload()`), or accelerate it before it is wrapped",
+        )
+    ours.load_state_dict(parameters, assign=True)
+    return ours.eval()
+
+
+class _Fast:
+    """The engine of a model, made again when the model's weights have changed, and why it cannot be used now.
+
+    Args:
+        model: Whose training mode and hooks count.
+        ours: Our model over the same parameters.
+    """
+
+    def __init__(self, model: nn.Module, ours: AlbertModel, precision: Precision) -> None:
+        self.model, self.ours, self.precision = model, ours, precision
+        self._warned: set[str] = set()
+        self._engine: Engine | None = None
+        self._weights: list[tuple[int, int]] = []
+
+    def engine(self) -> Engine:
+        """Return the engine of the weights as they are now."""
+        parameters = dict(self.model.named_parameters())
+        weights = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters.values()]
+        if self._engine is None or weights != self._weights:
+            self.ours.load_state_dict(parameters, assign=True)
+            self._engine, self._weights = load_engine(self.ours, self.precision), weights
+        return self._engine
+
+    def usable(self) -> bool:
+        """Return whether the engine computes what the model would; warn once of training and gradients."""
+        if torch.compiler.is_compiling():
+            return False
+        if self.model.training:
+            return self._say("the model is in training mode: call model.eval()")
+        if torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters()):
+            return self._say("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
+        return not any(
+            getattr(hook, "__module__", "").partition(".")[0] != "transformers"  # its own hooks collect states when they are asked for
+            for module in self.model.modules()
+            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+            if module is not self.model
+        )
+
+    def _say(self, reason: str) -> bool:
+        if reason not in self._warned:
+            self._warned.add(reason)
+            warnings.warn(f"accelerate: computed by the model itself, {reason}", stacklevel=5)
+        return False
+
+
+class _TheirForward:
+    """Stands in the place of the `forward` of transformers' `AlbertModel`."""
+
+    def __init__(self, model: Any, fast: _Fast) -> None:
+        self.model, self.fast = model, fast
+        self.__signature__ = inspect.signature(type(model).forward.__get__(model))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = self.__signature__.bind(*args, **kwargs).arguments
+        given |= given.pop("kwargs", {})
+        if not self._understands(given) or not self.fast.usable():
+            return type(self.model).forward(self.model, *args, **kwargs)
+        names = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+        batch = {name: given.get(name) for name in names}
+        engine = self.fast.engine()
+        packed = PackedBatch.from_padded(**batch)
+        with torch.no_grad():
+            hidden, pooled = engine.encode(packed)
+        return self._output(given, hidden, pooled)
+
+    def _understands(self, given: dict[str, Any]) -> bool:
+        """Return whether the engine computes this call: rows of ids, right-padded, and nothing but the last states."""
+        wanted = {name for name, value in given.items() if value is not None and value is not False}
+        config = self.model.config
+        if wanted - _UNDERSTOOD or config.output_hidden_states or config.output_attentions:
+            return False
+        ids, mask = given.get("input_ids"), given.get("attention_mask")
+        if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.numel():
+            return False
+        return mask is None or (mask.shape == ids.shape and bool((mask[:, 0] != 0).all()))
+
+    def _output(self, given: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
+        """Return the states in rows, in transformers' own class."""
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        ids, mask, dtype = given["input_ids"], given.get("attention_mask"), self.model.dtype
+        if mask is None:
+            states = hidden.view(*ids.shape, -1)
+        else:
+            states = hidden.new_zeros(*ids.shape, hidden.shape[1])
+            states[mask != 0] = hidden
+        found = BaseModelOutputWithPooling(
+            last_hidden_state=states.to(dtype), pooler_output=None if pooled is None else pooled.to(dtype)
+        )
+        as_object = given.get("return_dict")
+        if as_object is None:
+            as_object = getattr(self.model.config, "return_dict", True)
+        return found if as_object else found.to_tuple()
+
+
+class _OwnEncode:
+    """Stands in the place of `AlbertModel.encode` of this package."""
+
+    def __init__(self, model: AlbertModel, fast: _Fast) -> None:
+        self.model, self.fast = model, fast
+
+    def __call__(
+        self,
+        batch: PackedBatch | PaddedBatch,
+        trace: Trace | None = None,
+        positions: Tensor | None = None,
+        words: Tensor | None = None,
+    ) -> PackedOutput:
+        states_wanted = trace is not None and (trace.hidden_states is not None or trace.attentions is not None)
+        if states_wanted or words is not None or not isinstance(batch, PackedBatch) or not self.fast.usable():
+            return AlbertModel.encode(self.model, batch, trace, positions, words)
+        engine = self.fast.engine()
+        with torch.no_grad():
+            return engine.encode(batch, positions)

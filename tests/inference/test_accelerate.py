@@ -14,7 +14,14 @@ from albertkit.model import AlbertForSequenceClassification, AlbertModel
 
 transformers = pytest.importorskip("transformers")
 
-CLASSES = ["", "ForPreTraining", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
+CLASSES = [
+    "",
+    "ForPreTraining",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+]
 
 
 def shape(**changes):

@@ -82,15 +82,19 @@ def test_vectors_are_those_of_the_whole_decomposition(store):
 def test_heads_look_at_their_neighbours(store, settings):
     config = settings.model_config(store.vocab_size)
     model = AlbertForPreTraining(config).eval()
-    start_from_text(model, torch.zeros(store.vocab_size, token_dimensions(config)), torch.zeros(store.vocab_size))
-    batch = PackedBatch.from_sequences([[4] * 12])
+    vectors = torch.zeros(store.vocab_size, token_dimensions(config))
+    start_from_text(model, vectors, torch.zeros(store.vocab_size), first_id=2)
+    batch = replace(PackedBatch.from_sequences([[2] + [4] * 11]), token_type_ids=(torch.arange(12) > 6).long())
     layer, ready = model.albert.encoder.layers(torch.float32)[0]
     with torch.no_grad():
         hidden = model.albert.encoder.embedding_hidden_mapping_in(model.albert.embeddings(batch))
         (shares,) = attention_probabilities(ready.qkv(hidden), batch, layer.num_heads)
     for head, offset in enumerate((-1, 1)):
-        inside = torch.arange(1, 11)
+        inside = torch.arange(2, 11)
         assert (shares[head].argmax(1)[inside] == inside + offset).all()
+    first, second = (of_head[0, 1:7].sum() for of_head in shares), (of_head[0, 7:].sum() for of_head in shares)
+    assert [a > 5 * b for a, b in zip(first, second, strict=True)] == [True, False]  # of [CLS]: a head a segment
+    assert shares[1, 0, 7:].sum() > 5 * shares[1, 0, 1:7].sum()
 
 
 def test_it_is_better_than_frequencies_before_the_first_update(store, settings, tmp_path):

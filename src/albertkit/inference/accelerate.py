@@ -133,12 +133,10 @@ class _Fast:
             return self._say("the model is in training mode: call model.eval()")
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters()):
             return self._say("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
-        return not any(
-            getattr(hook, "__module__", "").partition(".")[0] != "transformers"  # its own hooks collect states when they are asked for
-            for module in self.model.modules()
-            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-            if module is not self.model
-        )
+        inside = (module for module in self.model.modules() if module is not self.model)
+        hooks = (hook for m in inside for hook in (*m._forward_hooks.values(), *m._forward_pre_hooks.values()))
+        # transformers' own hooks collect states when they are asked for, and then the model computes them anyway
+        return all(getattr(hook, "__module__", "").partition(".")[0] == "transformers" for hook in hooks)
 
     def _say(self, reason: str) -> bool:
         if reason not in self._warned:

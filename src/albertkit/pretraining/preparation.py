@@ -140,7 +140,7 @@ def _start_from_text(model: AlbertForPreTraining, source: Source, unigram: Unigr
     known = int(vectors.any(1).sum())
     if not known:
         return "initial weights: random, no two tokens of the text co-occur more often than by chance"
-    start_from_text(model, vectors, unigram.log_probabilities)
+    start_from_text(model, vectors, unigram.log_probabilities, source.tokenizer.cls_id)
     return f"initial weights: from text, in which {known:,} of {len(vectors):,} tokens co-occur with others"
 
 

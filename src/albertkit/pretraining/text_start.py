@@ -7,7 +7,9 @@ beside a mask. Here they look there from the start:
 - position embeddings are sines and cosines, in dimensions of their own, and query and key of each head compare them so that
   it looks at tokens a fixed distance away;
 - values carry the neighbours' vectors, and the prediction compares their sum with every token's vector; its bias is the
-  logarithm of the token's frequency.
+  logarithm of the token's frequency;
+- the first token, which has no place, looks at all tokens of a segment: half of the heads at the first one, half at the
+  second one, so that their order can be told.
 
 Everything else keeps its drawn values, made smaller where they are in the way, and everything is trained.
 """
@@ -30,6 +32,9 @@ _SHARPNESS = 0.5  # of the score at the looked-for distance, before the root of 
 _DRAWN = 0.2  # of the drawn attention weights that is kept
 _NEIGHBOURS = 0.05  # weight of a neighbour's vector beside the token's own state, in every layer
 _PREDICTION = 0.3  # scale of the prediction's states; the layer norm behind it takes out most of it
+_FIRST = 1.0  # mark of the first token, about the length of a token's vector
+_SEGMENT = 0.3  # mark of the segments, with opposite signs
+_SEGMENT_SHARPNESS = 0.75  # of the first token's score of the segment that a head looks at
 _LIFT = 0.5  # bias before the prediction's gelu, which cuts what is below 0
 
 
@@ -42,7 +47,7 @@ def fits(config: AlbertConfig) -> str:
 
 @dataclass(frozen=True)
 class _Places:
-    """The dimensions of an embedding: the first are the token's, the last `2 * waves` its position's."""
+    """The dimensions of an embedding: the token's, two marks (of the first token and of segments), `2 * waves` of position."""
 
     size: int
     waves: int
@@ -50,11 +55,19 @@ class _Places:
     @classmethod
     def of(cls, config: AlbertConfig) -> "_Places":
         head = config.hidden_size // config.num_attention_heads
-        return cls(config.embedding_size, min(int(_POSITION_SHARE * config.embedding_size), head) // 2)
+        return cls(config.embedding_size, min(int(_POSITION_SHARE * config.embedding_size), head - 1) // 2)
 
     @property
     def tokens(self) -> int:
-        return self.size - 2 * self.waves
+        return self.size - 2 * self.waves - 2
+
+    @property
+    def first(self) -> int:
+        return self.tokens
+
+    @property
+    def segment(self) -> int:
+        return self.tokens + 1
 
     @property
     def frequencies(self) -> Tensor:
@@ -68,13 +81,14 @@ def token_dimensions(config: AlbertConfig) -> int:
 
 
 @torch.no_grad()
-def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencies: Tensor) -> None:
+def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencies: Tensor, first_id: int) -> None:
     """Give a model that was just initialised weights that follow from its text.
 
     Args:
         model: On the CPU or its device; its drawn weights are replaced or made smaller.
         vectors: fp32 [V, `token_dimensions`]; tokens whose row is 0 keep their drawn embeddings.
         log_frequencies: [V], the bias of the prediction.
+        first_id: The token that begins every sequence.
     """
     places = _Places.of(model.config)
     embeddings, encoder, head = model.albert.embeddings, model.albert.encoder, model.predictions
@@ -86,7 +100,14 @@ def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencie
     angles = torch.arange(len(embeddings.position_embeddings.weight))[:, None] * places.frequencies
     positions = embeddings.position_embeddings.weight
     positions *= _DRAWN
-    positions[:, places.tokens :] = _POSITION * torch.cat([angles.sin(), angles.cos()], 1).to(positions)
+    in_place = slice(places.size - 2 * places.waves, None)
+    positions[:, in_place] = _POSITION * torch.cat([angles.sin(), angles.cos()], 1).to(positions)
+    segments = embeddings.token_type_embeddings.weight
+    segments *= _DRAWN
+    segments[:2, places.segment] = torch.tensor([-_SEGMENT, _SEGMENT]).to(segments)
+    words[first_id] = 0
+    words[first_id, places.first] = _FIRST
+    words[first_id, in_place] = -positions[0, in_place]
 
     into_hidden = encoder.embedding_hidden_mapping_in.weight  # [H, E], orthonormal columns
     nn.init.orthogonal_(into_hidden)
@@ -106,7 +127,7 @@ def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Places
     """
     attention = layer.attention
     size = attention.query.out_features // layer.num_heads
-    token, waves = into_hidden.T[: places.tokens], into_hidden.T[places.tokens :]
+    token, waves = into_hidden.T[: places.tokens], into_hidden.T[places.segment + 1 :]
     sines, cosines = waves.chunk(2)
     scale = math.sqrt(_SHARPNESS)
     for linear in (attention.query, attention.key, attention.value, attention.dense):
@@ -117,6 +138,10 @@ def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Places
         shifted = torch.cat([angle.cos() * sines - angle.sin() * cosines, angle.cos() * cosines + angle.sin() * sines])
         attention.query.weight[first : first + len(waves)] += scale * waves
         attention.key.weight[first : first + len(waves)] += scale * shifted
+        mark = first + len(waves)
+        attention.query.weight[mark] += math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[places.first]
+        of_segment = math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[places.segment]
+        attention.key.weight[mark] += of_segment if number % 2 else -of_segment
         carried = token[:size]
         attention.value.weight[first : first + len(carried)] += carried
         attention.dense.weight[:, first : first + len(carried)] += _NEIGHBOURS * carried.T

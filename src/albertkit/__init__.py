@@ -13,6 +13,7 @@ _WHERE = {
     "AlbertKitError": "albertkit.errors",
     "AlbertTokenizer": "albertkit.tokenizer",
     "train_tokenizer": "albertkit.tokenizer",
+    "fix_tokenizer": "albertkit.tokenizer.fixing",
     "register_rules": "albertkit.tokenizer.rules",
     "TokenStore": "albertkit.corpus",
     "build_store": "albertkit.corpus",

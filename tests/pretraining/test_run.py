@@ -87,6 +87,18 @@ def test_a_polynomial_may_decay_faster_or_slower(tmp_path, store, settings):
     assert rates == pytest.approx([1e-3 * (1 - k / 4) ** 2 for k in range(4)], abs=1e-6)
 
 
+def test_the_pair_head_has_a_rate_of_its_own(tmp_path, store, settings):
+    """With a factor near 0 pooler and classifier stay where they began, and without one they do not."""
+    few = replace(settings, steps=2)
+    begun = weights(pretrain(store, tmp_path / "begun", replace(few, lr=1e-9)).model)
+    pair_head = {name for name in begun if "pooler" in name or "sop_classifier" in name}
+    assert len(pair_head) == 4
+    for factor, expected in ((1e-7, pair_head), (1.0, set())):
+        ended = weights(pretrain(store, tmp_path / str(factor), replace(few, pair_lr_factor=factor)).model)
+        assert {name for name in pair_head if torch.allclose(begun[name], ended[name], atol=1e-7, rtol=0)} == expected
+        assert not torch.allclose(begun["predictions.bias"], ended["predictions.bias"], atol=1e-7, rtol=0)
+
+
 def test_the_best_model_is_the_one_with_the_least_held_out_loss(tmp_path, store, settings):
     pretrain(store, tmp_path / "run", replace(settings, eval_every=1, steps=8, lr=0.05, warmup_steps=0))
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

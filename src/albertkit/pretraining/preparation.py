@@ -30,6 +30,7 @@ from albertkit.training.run import Run, place
 from albertkit.training.state import check_model, list_checkpoints
 
 FEW_PREDICTIONS = 1_000
+_PAIR_HEAD = ("albert.pooler", "sop_classifier")  # beginnings of the names of its parameters
 _SPREAD = 2.5  # nats: standard deviation of the loss of one masked token, about, in early and late models
 
 
@@ -68,8 +69,10 @@ class Prepared:
     @property
     def loop(self) -> LoopSettings:
         """Return the settings of the loop."""
+        settings = self.settings
+        factors = {} if settings.pair_lr_factor == 1 else dict.fromkeys(_PAIR_HEAD, settings.pair_lr_factor)
         return LoopSettings.of(
-            self.settings, warmup_share=self.settings.warmup_share, processes=self.settings.processes
+            settings, warmup_share=settings.warmup_share, processes=settings.processes, lr_factors=factors
         )
 
     @property

@@ -84,6 +84,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             that the run is started with. On another number of them the same micro-batches are dealt out in turn.
         steps: Updates. Default: the paper's 125,000; with `minutes`, as many as fit.
         lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
+        pair_lr_factor: Factor of the learning rate for the pooler and the classifier of two segments. Where the rate is high for
+            a small model, they follow noise until it has fallen.
         warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000. With `minutes` it ends after a
             tenth of the time at the latest.
         eval_every: Updates between two evaluations; 0 for one at the end. Default: a twentieth of the run, at least 50 updates
@@ -104,6 +106,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     batch_size: int | None = None
     accumulation: int = 1
     processes: int | None = None
+    pair_lr_factor: float = 1.0
     compile: Literal["auto", "on", "off"] = "auto"
 
     def problems(self) -> list[str]:
@@ -111,7 +114,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         from albertkit.training.optimizers import known_optimizers  # loads torch, which a help page does without
 
         at_least = {"length": 8} | dict.fromkeys(_LEAST_ONE, 1) | dict.fromkeys(_LEAST_ZERO, 0)
-        above_zero = {"lr": 10, "poly_power": math.inf, "minutes": math.inf}
+        above_zero = {"lr": 10, "poly_power": math.inf, "minutes": math.inf, "pair_lr_factor": 10}
         shares = ("short_seq_prob", "ema_decay", "start_share")
         found = [*super().problems(), *self.out_of_range(at_least, shares, above_zero)]
         if self.optimizer not in (known := known_optimizers()):

@@ -157,10 +157,9 @@ class _TheirForward:
         given |= given.pop("kwargs", {})
         if not self._understands(given) or not self.fast.usable():
             return type(self.model).forward(self.model, *args, **kwargs)
-        names = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-        batch = {name: given.get(name) for name in names}
+        rest = {name: given.get(name) for name in ("attention_mask", "token_type_ids", "position_ids")}
+        packed = PackedBatch.from_padded(given["input_ids"], **rest)
         engine = self.fast.engine()
-        packed = PackedBatch.from_padded(**batch)
         with torch.no_grad():
             hidden, pooled = engine.encode(packed)
         return self._output(given, hidden, pooled)

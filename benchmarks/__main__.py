@@ -20,6 +20,7 @@ ROWS = {
     "caption": "captioning:caption",
     "latency": "inference:latency",
     "encode": "inference:encode",
+    "accelerate": "accelerating:accelerate",
     "serve": "serving:serve",
     "quality": "quality:quality",
     "bert": "bert:bert",
@@ -31,7 +32,8 @@ app = App(
     result_action="return_value",
     default_parameter=Parameter(negative_bool=(), negative_iterable=()),
 )
-for name, place in {**ROWS, "all": "results:measure_all", "shapes": "learn_shapes:shapes"}.items():
+OTHERS = {"all": "results:measure_all", "shapes": "learn_shapes:shapes", "start": "first_output:start"}
+for name, place in {**ROWS, **OTHERS}.items():
     app.command(f"benchmarks.{place}", name=name)
 
 

@@ -28,6 +28,7 @@ MEASUREMENTS: dict[str, tuple[str, Sequence[str]]] = {
     "caption": ("--rounds 3", ()),
     "latency": ("--rounds 5", ()),
     "encode": ("--rounds 3 --sentences 128", TEXT),
+    "accelerate": ("--rounds 5", TEXT),
     "serve": ("--rounds 3 --sentences 1024", TEXT),
     "quality": ("--recipe recipes/wiki-quality-cpu.toml", TEXT),
 }

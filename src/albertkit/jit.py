@@ -14,7 +14,8 @@ logger = logging.getLogger(__name__)
 class _Compiling(event.Listener):
     """Log once a process that loops are compiled: nothing else is heard of it for 10 to 30 seconds.
 
-    Loops that the cache on the disk holds cause no event, whoever compiles them.
+    As a warning, which Python prints wherever no log is set up. Loops that the cache on the disk holds cause no event,
+    whoever compiles them.
     """
 
     _logged = False
@@ -23,7 +24,9 @@ class _Compiling(event.Listener):
         """Log the first one."""
         if not _Compiling._logged:
             _Compiling._logged = True
-            logger.info("compiling loops, once after an installation: up to half a minute")
+            logger.warning(
+                "compiling loops for this processor, once: 10 to 30 s (all of them: albertkit doctor --warm)"
+            )
 
     def on_end(self, event: event.Event) -> None:
         """Log nothing."""

@@ -77,6 +77,7 @@ def run(tiny_store, tmp_path, capsys, monkeypatch):
         ("caption --train --visual-tokens 12", 1, {None}),
         ("latency --shapes 1x16 2x8", 2, {True, None}),
         ("encode --sentences 40", 1, {True, None}),
+        ("accelerate --sentences 20", 3, {True}),
         ("serve --sentences 40 --clients 1 8 --precision fp32", 2, {True}),
         pytest.param("serve --overload --seconds 1.5", 2, {None}, marks=pytest.mark.slow),
         pytest.param("latency --shapes 1x16 2x40 --peer-python " + sys.executable, 2, {True}, marks=pytest.mark.slow),

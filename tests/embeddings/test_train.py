@@ -123,6 +123,16 @@ def test_the_pooler_is_left_alone_and_the_rest_is_trained(learned, start):
     assert same == {"pooler.weight", "pooler.bias"}
 
 
+def test_rows_in_memory_are_learned_as_the_file(learned, start, table, tmp_path):
+    frames = {}
+    for split in ("train", "dev"):
+        rows = list(zip(*read(table, f"{split}.tsv"), strict=True))
+        frames[split] = [dict(zip(("first", "second", "score"), row, strict=True)) for row in rows]
+    result = train_embeddings("scores", start, frames, tmp_path / "run", replace(SETTINGS, epochs=1), columns=COLUMNS)
+    same = train_embeddings("scores", start, table, tmp_path / "same", replace(SETTINGS, epochs=1), columns=COLUMNS)
+    assert result.scores == same.scores
+
+
 class Killed(BaseException):
     """Ends the run as SIGKILL does: no handler catches it."""
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from cyclopts import App, CycloptsError
 
+from albertkit.frame import command as frame
 from albertkit.frame.command import SEVERAL, Command, takes
 
 
@@ -114,6 +116,22 @@ def test_the_help_says_what_the_options_say(run, capsys):
     ):
         assert text in help
     assert "progress" not in help.replace("and no progress", "")
+
+
+def test_a_command_that_loads_long_says_so(run, capsys, monkeypatch):
+    find = frame._find
+
+    def found_slowly(place: str) -> Any:
+        time.sleep(0.3 if place == "counting:count" else 0)
+        return find(place)
+
+    monkeypatch.setattr(frame, "_find", found_slowly)
+    monkeypatch.setattr(frame, "_SILENCE", 0.05)
+    assert run("one", "--out", "o") == 0
+    assert capsys.readouterr().err == "albertkit count: loading\n"
+    monkeypatch.setattr(frame, "_SILENCE", 60.0)
+    assert run("one", "--out", "o") == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_python_calls_the_same_function_with_the_same_options():

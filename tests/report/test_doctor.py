@@ -202,3 +202,11 @@ def test_the_command_prints_one_object_or_plain_tables(run_command):
     assert "\x1b" not in run_command("doctor").out
     done = run_command("doctor", "--json", "--markdown")
     assert (done.status, "error[conflicting-options]" in done.err) == (2, True)
+
+
+def test_everything_is_compiled_beforehand(run_command, tmp_path):
+    done = run_command("doctor", "--warm", "--json")
+    assert done.status == 0, done.err
+    assert {"tokenizers and stores", "pretraining", "engine in fp32", "engine in int8"} <= done.json["seconds"].keys()
+    assert all(seconds >= 0 for seconds in done.json["seconds"].values())
+    assert "conflicting-options" in run_command("doctor", tmp_path, "--warm").err

@@ -1,12 +1,14 @@
 """What comes over HTTP is what the pipelines say in this process, whoever else asks at the same time."""
 
 import base64
+import io
 import itertools
 import wave
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from albertkit.inference.layers import look_inside
 from albertkit.inference.loading import load_pipeline
@@ -163,6 +165,17 @@ def test_captions_of_an_upload(service, folders, clip):
     assert answer.status_code == 200, answer.text
     assert_same(answer.json(), {"model": "caption", "results": [wanted]})
     assert len(wanted["captions"]) == 2
+
+
+def test_captions_with_a_contact_sheet(service, folders, clip):
+    captions = load_pipeline(folders["caption"])(clip)["captions"]
+    with service.client() as client:
+        answer = client.post("/caption", files={"file": clip.open("rb")}, data={"sheet": "true"})
+    (found,) = answer.json()["results"]
+    assert_same(found["captions"], captions)
+    with Image.open(io.BytesIO(base64.b64decode(found["sheet"]))) as picture:
+        assert picture.format == "PNG"
+        assert picture.width > 500
 
 
 def test_an_upload_that_is_no_video_is_named_as_the_client_named_it(service, tmp_path):

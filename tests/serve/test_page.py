@@ -35,6 +35,7 @@ EXAMPLES = {
 }
 PATHS = {"embed": "similarity"}  # of endpoints that are not called as the kind
 TOKENS = "[CLS] ▁the [MASK] ▁of ▁the ▁city ▁was ▁built ▁in ▁18 90 . [SEP]".split()
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="  # of one pixel
 FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking".split()
 FLAGS += "--disable-component-update --disable-sync".split()
 
@@ -351,6 +352,8 @@ def test_many_texts_fit_beside_each_other_and_colours_begin_at_the_least_alike(o
 
 
 def test_a_video_is_described(opened, stub, tmp_path):
+    (result,) = stub.answers["caption"]["results"]
+    stub.answers["caption"] = {**stub.answers["caption"], "results": [{**result, "sheet": PNG}]}
     panel = opened("caption", is_answered=False)
     panel.get_by_text("Choose a video file").wait_for()
     clip = tmp_path / "clip.mp4"
@@ -360,6 +363,7 @@ def test_a_video_is_described(opened, stub, tmp_path):
     assert stub.bodies == [("caption", {"model": "base", "name": "clip.mp4"})]
     assert rows(panel, VERDICT) == ["a man is playing a guitar on a stage"]
     assert rows(panel, ".captions li") == ["a person plays music score −0.89 · log-probability −4.46"]
+    assert panel.locator("img.sheet").evaluate("picture => picture.decode().then(() => picture.naturalWidth)") == 1
 
 
 # --- the layer viewer -------------------------------------------------------------------------------------------------

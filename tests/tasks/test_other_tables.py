@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from albertkit.data.columns import Columns
+from albertkit.data.given import listed
 from albertkit.errors import ConfigError, DataError
 from albertkit.inference.asking import ask
 from albertkit.inference.predict import predict
@@ -190,6 +191,39 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
     assert check_task("classify", start, rows, settings, columns=columns).splits["train"].examples == 36
     with pytest.raises(ConfigError, match="row 0 of the data is a str, not a dictionary"):
         finetune("classify", start, ["a text"], tmp_path / "wrong", settings, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("library", "made"),
+    [
+        (None, lambda rows: rows),
+        ("pandas", lambda rows: sys.modules["pandas"].DataFrame(rows, index=["a", "b", "c"])),
+        ("polars", lambda rows: sys.modules["polars"].DataFrame(rows)),
+        ("datasets", lambda rows: sys.modules["datasets"].Dataset.from_list(rows)),
+    ],
+)
+def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expected, capsys, library, made):
+    if library:
+        pytest.importorskip(library)
+    given = made([{"sentence": text, "stars": n} for n, text in enumerate(TEXTS)])
+    found = predict(sst2, given, precision="fp32").predictions
+    assert type(found) is type(given)
+    assert library != "pandas" or list(found.index) == ["a", "b", "c"]
+    rows = listed(found)
+    assert [list(row) for row in rows] == [["sentence", "stars", "prediction", "probability"]] * 3
+    assert [(row["sentence"], row["stars"]) for row in rows] == list(zip(TEXTS, range(3), strict=True))
+    assert [row["prediction"] for row in rows] == [record["label"] for record in expected]
+    of_label = [record["probabilities"][record["label"]] for record in expected]
+    assert [row["probability"] for row in rows] == pytest.approx(of_label, abs=1e-6)
+    assert evaluate_task(sst2, made([{"sentence": t, "label": "1"} for t in TEXTS]), precision="fp32").scores
+    assert not capsys.readouterr().out
+
+
+def test_rows_in_memory_that_cannot_be_used_are_left_out_of_the_predictions(sst2, expected):
+    rows = [{"sentence": TEXTS[0]}, {"text": "a column too few"}, {"sentence": TEXTS[2]}]
+    report = predict(sst2, rows, precision="fp32", on_error="skip")
+    assert [row["sentence"] for row in report.predictions] == [TEXTS[0], TEXTS[2]]
+    assert len(report.left_out) == 1
 
 
 def test_data_at_an_address_are_read_and_model_and_data_may_not_be_swapped(sst2, expected, tmp_path, run_command):

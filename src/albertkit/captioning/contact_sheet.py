@@ -1,16 +1,13 @@
 """Draw contact sheets, one picture a clip: the sampled frames, the caption, and where each word looked."""
 
-import os
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from albertkit.errors import MissingExtraError
-from albertkit.files import atomic_file
 from albertkit.frame.plots import GRID, INK, MUTED
 
 if TYPE_CHECKING:
@@ -70,14 +67,6 @@ def contact_sheet(
         raise MissingExtraError.of("pillow", "caption", "drawing a contact sheet") from None
     shares = np.asarray(attention, dtype=np.float64) if words else None
     return _Sheet(frames, times, clean(caption), [clean(word) for word in words or ()], shares).drawn(score)
-
-
-def write_contact_sheet(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Path:
-    """Write a contact sheet as PNG, whole or not at all."""
-    sheet = contact_sheet(*args, **kwargs)
-    with atomic_file(path) as stream:
-        sheet.save(stream, "PNG", optimize=True)
-    return Path(path)
 
 
 class _Sheet:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import torch
 
 from albertkit.captioning.attention import word_attention
 from albertkit.captioning.captioner import Caption, VideoCaptioner, open_captioner
-from albertkit.captioning.contact_sheet import write_contact_sheet
+from albertkit.captioning.contact_sheet import contact_sheet
 from albertkit.captioning.data import Clip, frames_of
 from albertkit.captioning.data.reading import read_splits
+from albertkit.captioning.model.layers import Context
 from albertkit.captioning.options import PredictCaptionsOptions
+from albertkit.captioning.video.decode import Frames
 from albertkit.data.bad_rows import BadRow, BadRows
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.files import atomic_file, check_new_file
@@ -115,7 +118,8 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
         sheet = None
         if not options.no_sheets and captions:
             sheet = Path(options.sheets) / f"{sheet_name(clip.key, names)}.png"
-            _write_sheet(sheet, captioner, context, frames, captions)
+            with atomic_file(sheet) as stream:
+                stream.write(sheet_png(captioner, context, frames, captions[0]))
         found.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
     if not found:
         raise skipped[0][1] if skipped else DataError("empty", "no clip is named", "name videos")
@@ -155,15 +159,16 @@ def sheet_name(key: str, taken: set[str]) -> str:
     return unused(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
 
 
-def _write_sheet(file: Path, captioner: VideoCaptioner, context: Any, frames: Any, captions: Sequence[Caption]) -> None:
-    best = captions[0]
+def sheet_png(captioner: VideoCaptioner, context: Context, frames: Frames, best: Caption) -> bytes:
+    """Draw the contact sheet of a clip: its frames, its best caption, and where each word looked."""
     words, attention = None, None
     if best.ids:
         seen = word_attention(captioner, context, best)
         words, attention = seen.words, _to_sampled_frames(seen.shares, len(frames.pixels))
-    write_contact_sheet(
-        file, frames.pixels, frames.times, best.text, score=best.score, words=words, attention=attention
-    )
+    sheet = contact_sheet(frames.pixels, frames.times, best.text, score=best.score, words=words, attention=attention)
+    png = BytesIO()
+    sheet.save(png, "PNG", optimize=True)
+    return png.getvalue()
 
 
 def _to_sampled_frames(shares: np.ndarray, num_frames: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
@@ -101,6 +100,7 @@ def peak_memory_mb() -> float:
     """Return the most memory this process ever had resident, in MB of 10^6 bytes.
 
     Linux's VmHWM and not `ru_maxrss`, which in a process forked and then executed counts the parent's memory too.
+    0 where the system does not say (Windows).
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -108,6 +108,10 @@ def peak_memory_mb() -> float:
                 return int(line.split()[1]) * 1024 / 1e6
     except OSError:
         pass
+    try:
+        import resource
+    except ImportError:
+        return 0.0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,37 @@ def is_standard_output(out: str | os.PathLike[str]) -> bool:
     return os.fspath(out) in ("-", str(STANDARD_OUTPUT))
 
 
+def is_in_memory(data: Data) -> bool:
+    """Return whether data are rows, and no path, address or standard input."""
+    return not isinstance(data, str | os.PathLike)
+
+
+def listed(rows: Any) -> list[Any]:
+    """Return rows as a list of dictionaries, if they are rows: of a DataFrame of pandas or polars, or any iterable."""
+    if hasattr(rows, "iloc"):
+        return list(rows.to_dict("records"))
+    return list(rows.iter_rows(named=True) if hasattr(rows, "iter_rows") else rows)
+
+
+def like(given: Any, rows: Sequence[dict[str, Any]]) -> Any:
+    """Return rows in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
+    if hasattr(given, "iloc"):
+        return type(given)(rows, index=given.index if len(rows) == len(given) else None)
+    if hasattr(given, "from_list"):
+        return type(given).from_list(rows)
+    return type(given)(rows) if hasattr(given, "iter_rows") else list(rows)
+
+
 @contextmanager
 def as_files(data: Data) -> Iterator[Path]:
     """Yield the path of data, wherever they are; copies are removed at the end.
 
     Args:
         data: A path; an address that fsspec knows (`gs://bucket/MRPC`), which is copied; "-" for standard input; rows in
-            memory: a list of dictionaries, a pandas DataFrame, a `datasets.Dataset`; or several of these by split, as a
-            dictionary or a `datasets.DatasetDict`: "train", and perhaps "dev" (or "validation") and "test".
+            memory: a list of dictionaries, a DataFrame of pandas or polars, a `datasets.Dataset`; or several of these by
+            split, as a dictionary or a `datasets.DatasetDict`: "train", and perhaps "dev" (or "validation") and "test".
     """
-    if isinstance(data, str | os.PathLike):
+    if not is_in_memory(data):
         if is_remote(data):
             with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
                 yield _copied(os.fspath(data), Path(folder))
@@ -64,9 +85,8 @@ def _write(rows: Any, file: Path, what: str) -> None:
     names = {
         name: kind.int2str for name, kind in (getattr(rows, "features", None) or {}).items() if hasattr(kind, "int2str")
     }
-    listed: Iterable[Any] = rows.to_dict("records") if hasattr(rows, "iloc") else rows  # a DataFrame
     with file.open("w", encoding="utf-8") as stream:
-        for number, row in enumerate(listed):
+        for number, row in enumerate(listed(rows)):
             if not isinstance(row, Mapping):
                 raise ConfigError(
                     "bad-value",

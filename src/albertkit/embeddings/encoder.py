@@ -20,6 +20,7 @@ from albertkit.config import AlbertConfig
 from albertkit.data.features import Features
 from albertkit.data.stream import cut_by_tokens
 from albertkit.embeddings.folder import SENTENCE_EMBEDDING, EncoderParts, has_vectors, read_encoder, write_encoder
+from albertkit.embeddings.mteb import MtebEncoder, asked_by_mteb
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision
@@ -30,7 +31,7 @@ from albertkit.tasks.texts.features import text_features
 from albertkit.tokenizer import AlbertTokenizer
 
 
-class SentenceEncoder(nn.Module):
+class SentenceEncoder(MtebEncoder, nn.Module):
     """Makes vectors of texts: an ALBERT, a pooling, perhaps a projection, perhaps length 1.
 
     Args:
@@ -44,6 +45,9 @@ class SentenceEncoder(nn.Module):
         lower_case: Whether texts are lower-cased before the tokenizer sees them.
         settings: What `config_sentence_transformers.json` says. `prompts` with `default_prompt_name` (put before every text)
             and `truncate_dim` are applied, whatever else there is, is kept.
+
+    Attributes:
+        precision: That of `encode` where it is not told one: "fp32". mteb cannot tell it one.
 
     Raises:
         ConfigError: unknown-name; bad-value if the projection does not fit.
@@ -66,6 +70,7 @@ class SentenceEncoder(nn.Module):
         self.albert, self.projection = albert, projection
         self.tokenizer, self.pooling, self.max_length, self.normalize = tokenizer, pooling, max_length, normalize
         self.include_prompt, self.lower_case, self.settings = include_prompt, lower_case, dict(settings or {})
+        self.precision: Precision = "fp32"
         self._engine: tuple[object, Engine] | None = None
         self._prompt: str | None = None
         pooled = self.config.hidden_size * len(check_pooling(pooling))
@@ -165,7 +170,7 @@ class SentenceEncoder(nn.Module):
         self,
         texts: str | Sequence[str],
         batch_tokens: int = 8192,
-        precision: Precision = "fp32",
+        precision: Precision | None = None,
         *,
         dimension: int | None = None,
         normalize: bool = False,
@@ -179,10 +184,12 @@ class SentenceEncoder(nn.Module):
         convert_to_tensor: bool = False,
         show_progress_bar: bool | None = None,
         device: str | torch.device | None = None,
+        **of_mteb: Any,
     ) -> Any:
         """Return vectors of texts, computed through an engine, texts of like length together.
 
-        The keywords of `SentenceTransformer.encode` mean here what they mean there. Longer texts than `max_length` are cut, and
+        The keywords of `SentenceTransformer.encode` mean here what they mean there, and mteb may call this as it calls its own
+        encoders: see `asked_by_mteb`. Longer texts than `max_length` are cut, and
         a warning counts them.
 
         Args:
@@ -190,6 +197,7 @@ class SentenceEncoder(nn.Module):
             batch_tokens: Most tokens computed at once.
             precision: fp32, whose vectors are sentence-transformers' own; bf16; int8; or auto: bf16 where the hardware multiplies
                 it faster, else fp32. `engine("auto").precision` says which. bf16 differs by up to 0.003 a number.
+                Default: the attribute `precision`.
             dimension: Keep only so many numbers at the start of each vector: for models trained with Matryoshka's loss.
                 Default: `truncate_dim` of the settings, or all.
             normalize: Divide what is kept by its length. A model that normalises does so before anything is cut off.
@@ -203,6 +211,7 @@ class SentenceEncoder(nn.Module):
             convert_to_tensor: Return one tensor on the model's device.
             show_progress_bar: As `show_progress`.
             device: Device that the model is moved to first.
+            **of_mteb: `task_metadata`, `prompt_type`, `hf_split` and `hf_subset`: then the texts are mteb's batches.
 
         Returns:
             fp32 [E, dimension], in the order of the texts; of one text [dimension].
@@ -210,12 +219,14 @@ class SentenceEncoder(nn.Module):
         Raises:
             ConfigError: bad-value if these are no texts, bad-value, unknown-name, conflicting-options.
         """
+        if of_mteb:
+            texts, prompt_name = asked_by_mteb(texts, self.prompts, **of_mteb)  # type: ignore[arg-type]
         listed = [texts] if isinstance(texts, str) else _listed(texts)
         if batch_size is not None and batch_size < 1:
             raise ConfigError("bad-value", f"batch_size is {batch_size}, it must be at least 1", "leave it out")
         if device is not None:
             self.to(device)
-        engine = self.engine(precision)
+        engine = self.engine(precision or self.precision)
         for note in engine.notes:
             warnings.warn(note, stacklevel=2)
         encoder = self.with_prompt(prompt_name, prompt)

@@ -50,7 +50,8 @@ class EmbedTrainOptions(TableOptions):
         kind: stsb korsts klue-sts, or scores for a table; mnli klue-nli kornli, or nli for a table; pairs: two texts that mean
             the same (a table, without named columns one of two columns without a header); texts: a text a line (SimCSE).
         model: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
-        data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst).
+        data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
+            (`gs://…`). In Python also rows in memory, see `as_files`; so `dev` and `silver`.
         out: Folder of the run. The model to use comes to stand in OUT/best.
         settings: How to train.
         dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples.
@@ -62,13 +63,13 @@ class EmbedTrainOptions(TableOptions):
 
     kind: str
     model: str | Path
-    data: str | Path
+    data: Any
     out: str | Path
     settings: EmbedSettings = field(default_factory=EmbedSettings)
     _: KW_ONLY
-    dev: str | Path | None = None
+    dev: Any = None
     dev_kind: str | None = None
-    silver: str | Path | None = None
+    silver: Any = None
     resume: bool = False
 
 
@@ -217,12 +218,15 @@ class EmbedEvaluateOptions(MeasureOptions):
             checkpoints (mean pooling), or `org/name` of the hub. Then KIND=PATH, one or more. stsb, korsts, klue-sts: official
             files, or their folder; scores: a table of two texts and a score; pairs: a table of two texts that mean the same.
             Several models give a table with models in rows and data sets in columns.
+        mteb: Name of a task of mteb, such as KorSTS, by mteb's own runner (extra `mteb`); may be repeated. Its data are those
+            that mteb finds on this machine, or brings.
         out: Folder for results.json and similarity.csv; of several models a folder for each.
         table: Write the table of models and data sets: FILE.md or FILE.html.
     """
 
     models_and_files: Annotated[tuple[str, ...], SEVERAL]
     _: KW_ONLY
+    mteb: tuple[str, ...] = ()
     out: Path | None = None
     table: Path | None = None
 

@@ -30,8 +30,11 @@ import dataclasses
 import functools
 import inspect
 import json as json_module
+import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -50,6 +53,7 @@ SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or al
 _FLATTENED = Parameter(name="*", negative_bool="no-")
 _CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags win over it."
 _JSON = "Print the result as one JSON object, and no progress."
+_SILENCE = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,9 @@ class Command:
                 values["progress"] = not json
             if "json" in names:
                 values["json"] = json
-            result = _find(self.run)(options(**values))
+            with _saying_that_it_loads(self.name):
+                run = _find(self.run)
+            result = run(options(**values))
             return present(result, json, _find(self.show) if self.show else None)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
@@ -197,6 +203,21 @@ def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) 
         for warning in getattr(result, "warnings", ()):
             print(f"warning: {warning}", file=sys.stderr)
     return getattr(result, "exit_status", 0)
+
+
+@contextmanager
+def _saying_that_it_loads(name: str) -> Iterator[None]:
+    """Say on stderr that a command is loading if that takes longer than `_SILENCE`, as the first time on a cold disk."""
+    first_of_a_launch = os.environ.get("RANK", "0") == "0"
+    said = {"file": sys.stderr, "flush": True}
+    timer = threading.Timer(_SILENCE, print, [f"albertkit {name}: loading"], said)
+    timer.daemon = True
+    if first_of_a_launch:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _find(place: str) -> Any:

@@ -162,7 +162,7 @@ class _TheirForward:
         engine = self.fast.engine()
         with torch.no_grad():
             hidden, pooled = engine.encode(packed)
-        return self._output(given, hidden, pooled)
+        return self._output(given, _ordinary(hidden), None if pooled is None else _ordinary(pooled))
 
     def _understands(self, given: dict[str, Any]) -> bool:
         """Return whether the engine computes this call: rows of ids, right-padded, and nothing but the last states."""
@@ -212,4 +212,10 @@ class _OwnEncode:
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         engine = self.fast.engine()
         with torch.no_grad():
-            return engine.encode(batch, positions)
+            hidden, pooled = engine.encode(batch, positions)
+        return PackedOutput(_ordinary(hidden), None if pooled is None else _ordinary(pooled))
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    """Return a tensor that may be written to outside of `torch.inference_mode`, as the model's own may."""
+    return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() else tensor

@@ -4,10 +4,11 @@ Rows come from a task's table or from lines; both are answered a chunk at a time
 """
 
 import csv
+import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ import numpy as np
 
 from albertkit.captioning.folder import is_captioner_folder
 from albertkit.data.bad_rows import BadRow, BadRows
-from albertkit.data.given import STANDARD_INPUT, as_files, is_standard_output
+from albertkit.data.given import STANDARD_INPUT, as_files, is_in_memory, is_standard_output, like, listed
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.tables import EXTENSIONS
@@ -34,7 +35,7 @@ from albertkit.inference.pipeline import Pipeline, Result
 from albertkit.model_folder import local_folder
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluation import predict_examples, ready_model, truncation_line
-from albertkit.tasks.loading import check_not_swapped, is_task_model
+from albertkit.tasks.loading import TaskModel, check_not_swapped, is_task_model
 from albertkit.tasks.options import PredictOptions
 from albertkit.tasks.registry import with_columns
 from albertkit.tasks.task import Task
@@ -45,6 +46,7 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _FILES = {".json", ".txt", ".parquet"}  # names that are not meant as folders
 _JSON = ("jsonl", "ndjson", "json")
 _TABLES = ("csv", "tsv", "parquet", "pq")
+_NUMBER = "albertkit_row"  # column that says which row in memory an example is
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class PredictReport(CommandResult):
         left_out: Rows that could not be used.
         notes: How the file was read, where that was not plain; what the engine fell back from.
         truncated: Examples whose texts were longer than the model reads.
+        predictions: Of rows in memory, without `out`, in the kind that was given (a DataFrame, a Dataset, a list): of a task on
+            texts the rows with a `prediction` and, for one class a text, its `probability`; else a record a row.
     """
 
     written: tuple[Path, ...]
@@ -64,6 +68,7 @@ class PredictReport(CommandResult):
     left_out: tuple[BadRow, ...]
     notes: tuple[str, ...] = ()
     truncated: int = 0
+    predictions: Any = None
 
     @property
     def left_out_lines(self) -> list[str]:
@@ -134,6 +139,8 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     loaded = ready_model(options.model, options.precision, options.device, bad_rows, options.input)
     loaded = loaded._replace(task=with_columns(loaded.task, options.columns))
     task = loaded.task
+    if target is None and is_in_memory(options.input):
+        return _predict_rows(options, loaded, bad_rows)
     if kind in _SEPARATORS and not isinstance(task, TextTask):
         hint = "predictions go into a .jsonl file, or into a folder with the task's own"
         raise ConfigError(
@@ -163,6 +170,25 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     return counts.report(written, bad_rows)
 
 
+def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows) -> PredictReport:
+    """Predict rows in memory; those of a task on texts come back with what was predicted of each."""
+    task, rows = loaded.task, listed(options.input)
+    numbered = [{**row, _NUMBER: number} if isinstance(row, Mapping) else row for number, row in enumerate(rows)]
+    answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
+    found: list[dict[str, Any]] = []
+    counts = _Counts()
+    with as_files(numbered) as file:
+        examples = _rows_of(task, file, options.split, bad_rows, with_columns=True)
+        for row, result in counts.of(answer_rows(examples, answer, "the data", bad_rows)):
+            if isinstance(task, TextTask):
+                found.append({**rows[int(row.columns[_NUMBER])], **_added(result)})
+            else:
+                found.append(with_top(result, options.top))
+    if counts.truncated:
+        bad_rows.note(truncation_line(counts.truncated, counts.examples, task))
+    return dataclasses.replace(counts.report([], bad_rows), predictions=like(options.input, found))
+
+
 def _predict(options: PredictOptions) -> PredictReport:
     local_folder(options.model)  # a model that is not there is reported before the name of the output
     out = None if options.out is None or is_standard_output(options.out) else Path(options.out)
@@ -173,15 +199,16 @@ def _predict(options: PredictOptions) -> PredictReport:
         check_new_file(out)
     with ExitStack() as stack:
         given = options.input
-        if not isinstance(given, str | os.PathLike):
+        if is_in_memory(given):
             given = stack.enter_context(as_files(given))
         file = _only_file(STANDARD_INPUT if given == "-" else given)
         pipeline = text_pipeline(options.model, options.kind, options.precision, options.device)
         bad_rows, asked = BadRows(options.on_error), top_options(pipeline, options.top)
         for note in pipeline.notes:
             bad_rows.note(note)
-        counts = _Counts()
-        stream = stack.enter_context(_writer(out))
+        counts, found = _Counts(), []
+        in_memory = out is None and is_in_memory(options.input)
+        stream = None if in_memory else stack.enter_context(_writer(out))
 
         def answer(inputs: Sequence[Any]) -> list[Result]:
             return pipeline.answer(inputs, options.batch_tokens, **asked)
@@ -189,11 +216,15 @@ def _predict(options: PredictOptions) -> PredictReport:
         rows = _parsed(pipeline, read_values(file, bad_rows), file.path, bad_rows)
         for row, result in counts.of(answer_rows(rows, answer, file.path, bad_rows)):
             record = {"line": row.line, **plain(with_top(result, options.top))}
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            if stream is None:
+                found.append(record)
+            else:
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
     if counts.truncated:
         texts = f"{counts.truncated:,} of {counts.examples:,} texts"
         bad_rows.note(f"{texts} are longer than the model reads; the end was not read")
-    return counts.report([] if out is None else [out], bad_rows)
+    report = counts.report([] if out is None else [out], bad_rows)
+    return dataclasses.replace(report, predictions=like(options.input, found)) if in_memory else report
 
 
 @dataclass
@@ -333,14 +364,21 @@ def _line_writer(stream: IO[str]) -> Callable[[Result, Row], None]:
     return lambda result, _: print(json.dumps(result, ensure_ascii=False), file=stream)
 
 
+def _added(result: Result) -> dict[str, Any]:
+    """Return the columns that a prediction of a task on texts adds to its row."""
+    if "label" in result:
+        return {"prediction": result["label"], "probability": result["probabilities"][result["label"]]}
+    return {"prediction": result["labels"] if "labels" in result else result["value"]}
+
+
 def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Result, Row], None]:
     """Return a function that writes the columns of a row, `prediction`, and for one class a text its `probability`."""
     assert isinstance(task, TextTask)
     table = csv.writer(stream, delimiter=separator, lineterminator="\n")
-    added = ["prediction", *(["probability"] if task.kind == "classification" else [])]
     columns: list[str] = []
 
     def write(result: Result, row: Row) -> None:
+        added = _added(result)
         if not columns:
             columns.extend(row.columns)
             if taken := [name for name in added if name in row.columns]:
@@ -348,9 +386,10 @@ def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Resu
                 hint = "rename the column, or write the predictions alone: --out predictions.jsonl"
                 raise DataError("ambiguous", fact, hint)
             table.writerow([*columns, *added])
-        own = [task.answer_of(result)]
-        own += [f"{result['probabilities'][result['label']]:.6f}"] * (task.kind == "classification")
-        table.writerow([*(row.columns.get(name, "") for name in columns), *own])
+        added["prediction"] = task.answer_of(result)
+        if "probability" in added:
+            added["probability"] = f"{added['probability']:.6f}"
+        table.writerow([*(row.columns.get(name, "") for name in columns), *added.values()])
 
     return write
 

@@ -31,6 +31,7 @@ CORE_INSTALL = "pip install -c constraints.txt albertkit"
 # What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86, then ARM).
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "asimd", "sve", "bf16", "i8mm")
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+ENGINE_FLAGS = {"fp32": "avx512f", "bf16": "avx512_bf16", "int8": "avx512_vnni"}  # as `engines.fused.lacking`
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Examination(Result):
             "memory": f"{_gib(machine['available_bytes'])} free of {_gib(machine['memory_bytes'])}",
             "CPU flags": "not known" if flags is None else " ".join(flags) or "none that matter",
             "bf16 on the CPU": _bf16(machine["native_bf16"], machine["faster_bf16"]),
+            "engines": _engines(flags),
             **(_devices(torch) if not torch["error"] else {"torch": torch["error"]}),
             "C++ compiler": (compiler["path"] or f"`{compiler['command']}` not found") + headers,
         }
@@ -125,6 +127,12 @@ def doctor(options: DoctorOptions) -> Result:
     """Examine this machine and this installation, or verify the files in a folder."""
     if options.markdown and options.json:
         raise ConfigError("conflicting-options", "--markdown and --json at once", "choose one of them")
+    if options.warm:
+        if options.folder is not None:
+            raise ConfigError("conflicting-options", "a folder and --warm at once", "leave the folder out")
+        from albertkit.report.warming import warm  # imports torch
+
+        return warm()
     if options.folder is not None:
         from albertkit.verify import verify_files  # imports torch
 
@@ -391,6 +399,14 @@ def _devices(torch: dict[str, Any]) -> dict[str, str]:
         build = torch["cuda_build"]
         facts["CUDA device"] = f"none found (torch is built for CUDA {build})" if build else "none (CPU build)"
     return facts | ({"Apple GPU": "available"} if torch["mps"] else {})
+
+
+def _engines(flags: list[str] | None) -> str:
+    """Say in which precisions the weights of a model can be packed; elsewhere torch computes with them as they are."""
+    if flags is None:
+        return "not known"
+    packed = [precision for precision, flag in ENGINE_FLAGS.items() if flag in flags]
+    return f"packed weights in {', '.join(packed)}" if packed else "torch's products: packed weights need avx512f"
 
 
 def _bf16(native: bool | None, faster: bool | None) -> str:

@@ -51,9 +51,11 @@ class DoctorOptions:
         folder: Verify files instead: the checksums of all runs, stores and prepared clips below it. Everything with checksums is
             read: about a second for a gigabyte.
         markdown: Print Markdown to paste into an issue.
+        warm: Compile now what commands compile when they first need it: for an image of a container, or before a demonstration.
     """
 
     folder: Path | None = None
     _: KW_ONLY
     markdown: bool = False
+    warm: bool = False
     json: bool = False

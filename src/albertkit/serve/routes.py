@@ -114,12 +114,13 @@ async def caption(
     file: Annotated[UploadFile, File(description="A video.")],
     model: Annotated[str | None, Form(max_length=500)] = None,
     num_captions: Annotated[int, Form(ge=1, le=10)] = 1,
+    sheet: Annotated[bool, Form(description="Draw the contact sheet, too.")] = False,
 ) -> Response:
     """Caption a video."""
     suffix = Path(file.filename or "").suffix
     with NamedTemporaryFile(suffix=suffix if suffix[1:].isalnum() and len(suffix) < 8 else "") as kept:
         await run_in_threadpool(_keep, file, kept)
-        arguments: dict[str, Any] = {"videos": kept.name}
+        arguments: dict[str, Any] = {"videos": kept.name, "sheet": sheet}
         if num_captions > 1:
             arguments |= {"num_captions": num_captions, "num_beams": max(4, num_captions)}
         try:

@@ -295,6 +295,7 @@ class Captioned(BaseModel):
     """Captions of a video, best first."""
 
     captions: list[Caption]
+    sheet: str | None = Field(None, description="PNG in base64: the frames, the caption, where each word looked.")
 
 
 class Answer(BaseModel, Generic[ResultT]):

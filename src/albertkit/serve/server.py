@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import logging
+import os
 import signal
 import socket
 import sys
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from albertkit.engines.engine import check_precision
-from albertkit.errors import ConfigError, MissingExtraError
+from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.frame.command import takes
 from albertkit.serve.options import ServeOptions
 from albertkit.tasks.early_exit import ExitRule
@@ -34,6 +35,9 @@ def serve(options: ServeOptions) -> None:
     for module, package in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:
             raise MissingExtraError.of(package, "serve", "albertkit serve")
+    if os.name == "nt":
+        fact = "albertkit serve hands a socket to the process of its models, which Windows cannot"
+        raise MachineError("unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install")
     import uvicorn
 
     from albertkit.serve.app import make_app

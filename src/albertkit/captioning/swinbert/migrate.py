@@ -195,7 +195,7 @@ def _write(file: Path, content: bytes | None) -> None:
     with atomic_file(target) as stream:
         stream.write(content)
         if mode is not None:
-            os.fchmod(stream.fileno(), mode)
+            os.chmod(stream.name, mode)
 
 
 def _remove_empty_folder(folder: Path) -> None:

@@ -15,6 +15,7 @@ from albertkit.data.layouts import choose_form
 from albertkit.data.tables import Table
 from albertkit.embeddings.data import HIGHEST, LAYOUTS, pair_task, read_texts
 from albertkit.embeddings.encoder import check_dimension
+from albertkit.embeddings.evaluation.mteb_tasks import find_tasks, mteb_scores
 from albertkit.embeddings.evaluation.results import (
     EmbeddingEvaluation,
     EmbeddingEvaluations,
@@ -81,8 +82,10 @@ def run_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
         check_table_file(options.table)
     if options.out is not None:
         check_new_folder(options.out)
-    models, files = models_and_files(options.models_and_files)
+    models, files = models_and_files(options.models_and_files, bool(options.mteb))
+    tasks = find_tasks(options.mteb) if options.mteb else []
     found = _evaluate(models, named_files(files), options)
+    found = [replace(one, mteb=mteb_scores(one.model, tasks, options.precision)) for one in found]
     evaluations = EmbeddingEvaluations(tuple(found))
     if options.out is not None:
         evaluations.save(options.out)
@@ -229,8 +232,8 @@ def _fits(table: Table, kind: str) -> bool:
     return any(set(form.wanted(True)) <= set(table.columns) for form in forms)
 
 
-def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tell models from `KIND=PATH` arguments."""
+def models_and_files(arguments: Sequence[str], has_tasks: bool = False) -> tuple[list[str], list[str]]:
+    """Tell models from `KIND=PATH` arguments, of which there is at least one unless the models are measured on other tasks."""
     models: list[str] = []
     files: list[str] = []
     for argument in arguments:
@@ -240,7 +243,7 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         named_files([unnamed])
     if not models:
         raise ConfigError("bad-value", "no model is named", "albertkit embed evaluate MODEL korsts=sts-test.tsv")
-    if not files:
+    if not files and not has_tasks:
         raise ConfigError(
             "bad-value",
             f"nothing to measure `{models[0]}` on",

@@ -4,7 +4,7 @@ import csv
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,14 @@ class EmbeddingEvaluation(Result):
             similarities) or `retrieval` (there and back), `intervals`, `f1` (of klue-sts), `groups`, `dimensions` (the same of
             leading numbers alone), `bag_of_tokens` (the baseline), `mean_random_cosine`, `texts` (different ones), `truncated`
             (of these), `sentences_per_second`, `notes`. What is not defined is None.
+        mteb: Task of mteb to `metric`, `score` and the scores of its `parts`.
     """
 
     model: str
     description: str
     dimension: int
     files: dict[str, dict[str, Any]]
+    mteb: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def sections(self) -> list[Section]:
         """Return a table for each file, with the baseline as a row."""
@@ -57,6 +59,9 @@ class EmbeddingEvaluation(Result):
                 threshold = f"at the best threshold, {f1['best_threshold']:.3f}: {f1['best']:.4f}"
                 sections.append(Text(f"F1 where cosine x 5 reaches 3.0: {f1['official']:.4f}; {threshold}"))
             sections += [Text(note, tone="warning") for note in figures["notes"]]
+        if self.mteb:
+            rows = [[task, found["metric"], f"{found['score']:.4f}"] for task, found in self.mteb.items()]
+            sections.append(Table(["task of mteb", "metric", "score"], rows))
         return sections
 
     def save(self, folder: Path) -> None:

@@ -1,11 +1,15 @@
 """`train_embeddings`: from any ALBERT to vectors of texts that can be compared."""
 
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from albertkit.data.bad_rows import BadRows, counted
+from albertkit.data.given import as_files
 from albertkit.embeddings.data import Examples
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.data import EmbeddingData, kind_of, read_embedding_data
@@ -36,9 +40,13 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
         MachineError: not-finite. MissingExtraError: not-installed.
     """
     kind, settings = options.kind, options.settings
-    with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run:
+    with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run, ExitStack() as stack:
+        given = {name: getattr(options, name) for name in ("data", "dev", "silver")}
+        files: dict[str, Any] = {
+            n: stack.enter_context(as_files(data)) for n, data in given.items() if data is not None
+        }
         triplets = settings.loss_for(kind_of(kind)) == "mnrl"
-        examples = read_embedding_data(options, triplets, BadRows(options.on_error))
+        examples = read_embedding_data(replace(options, **files), triplets, BadRows(options.on_error))
         return run.of_seeds(lambda one: _train_once(one, kind, examples, options.model))
 
 

@@ -30,12 +30,25 @@ export const caption = {
         const form = new FormData();
         form.set("file", file.files[0]);
         form.set("num_captions", CAPTIONS);
+        form.set("sheet", "true");
         return form;
       },
-      show: ({ results: [{ captions }] }) => ({ nodes: shown(captions), said: captions[0]?.text ?? "no caption" }),
+      show: ({ results: [{ captions, sheet }] }) => ({
+        nodes: [...shown(captions), ...(sheet ? [drawn(sheet)] : [])],
+        said: captions[0]?.text ?? "no caption",
+      }),
     };
   },
 };
+
+/** The contact sheet: a PNG in base64. */
+function drawn(sheet) {
+  const bytes = Uint8Array.from(atob(sheet), (letter) => letter.charCodeAt(0));
+  const picture = make("img.sheet", { alt: "The frames that were read, the caption, and where each of its words looked" });
+  picture.src = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
+  picture.onload = () => URL.revokeObjectURL(picture.src);
+  return picture;
+}
 
 function shown(captions) {
   if (captions.length === 0) return [make("p.muted", {}, "It has nothing to say.")];

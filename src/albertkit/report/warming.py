@@ -1,0 +1,107 @@
+"""`albertkit doctor --warm`: compile what commands compile when they first need it, so that none of them pauses for it."""
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertkit.config import AlbertConfig
+from albertkit.corpus import build_store
+from albertkit.data.packing import PackedBatch
+from albertkit.engines import load_engine
+from albertkit.engines.engine import PRECISIONS
+from albertkit.frame.result import Result
+from albertkit.frame.section import Facts, Section
+from albertkit.model import AlbertModel
+from albertkit.pretraining import PretrainSettings, pretrain
+from albertkit.tokenizer import train_tokenizer
+
+
+@dataclass(frozen=True)
+class Warmed(Result):
+    """Says what was compiled.
+
+    Attributes:
+        seconds: By part of albertkit; near 0 where all of it was compiled before.
+        notes: Engines that this machine does not have, and why.
+        cache: Folder of what was compiled; None: beside the modules.
+    """
+
+    seconds: dict[str, float]
+    notes: tuple[str, ...]
+    cache: Path | None
+
+    def sections(self) -> list[Section]:
+        """Return the seconds of each part."""
+        parts = {name: f"{seconds:.1f} s" for name, seconds in self.seconds.items()}
+        place = str(self.cache or "beside albertkit's modules; another folder: NUMBA_CACHE_DIR")
+        return [Facts({**parts, "kept in": place, "not here": list(self.notes) or None}, "compiled for this processor")]
+
+
+def warm() -> Warmed:
+    """Compile the loops of tokenizers, stores, pretraining and engines, by running each of them on a few lines."""
+    seconds: dict[str, float] = {}
+    notes: list[str] = []
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        found = work()
+        seconds[name] = round(time.perf_counter() - started, 3)
+        return found
+
+    with tempfile.TemporaryDirectory(prefix="albertkit-") as name, redirect_stderr(StringIO()):
+        folder = Path(name)
+        _write_text(folder / "text.txt")
+        timed("tokenizers and stores", lambda: _build(folder))
+        timed("pretraining", lambda: _pretrain(folder))
+        model = AlbertModel.from_pretrained(folder / "run").eval()
+        for precision in PRECISIONS[1:]:
+            notes += timed(f"engine in {precision}", partial(_encode, model, precision))
+    place = os.environ.get("NUMBA_CACHE_DIR")
+    return Warmed(seconds, tuple(dict.fromkeys(notes)), Path(place) if place else None)
+
+
+def _write_text(path: Path) -> None:
+    """Write 300 lines of random words."""
+    draws = random.Random(0)
+    words = ["".join(draws.choices("etaoinshrdlu", k=draws.randint(2, 6))) for _ in range(60)]
+    lines = [" ".join(draws.choices(words, k=8)).capitalize() + "." for _ in range(300)]
+    path.write_text("\n".join(line + "\n" * (number % 10 == 9) for number, line in enumerate(lines)), encoding="utf-8")
+
+
+def _build(folder: Path) -> None:
+    train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=64)
+    build_store([folder / "text.txt"], folder / "store", folder / "tokenizer", workers=0)
+
+
+def _pretrain(folder: Path) -> None:
+    config = AlbertConfig(vocab_size=64, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
+    config.save_pretrained(folder)
+    settings = PretrainSettings(
+        config=folder / "config.json",
+        length=32,
+        batch_tokens=256,
+        steps=2,
+        warmup_steps=1,
+        held_out=0.2,
+        initial_weights="text",
+    )
+    pretrain(folder / "store", folder / "run", settings)
+
+
+def _encode(model: AlbertModel, precision: Any) -> tuple[str, ...]:
+    """Encode whole texts, and single positions of them, as pipelines do; return what the engine fell back from."""
+    engine, batch = load_engine(model, precision), PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3]])
+    with torch.inference_mode():
+        engine.encode(batch)
+        engine.encode(batch, torch.tensor([0, 4]))
+    return tuple(engine.notes)

@@ -1,0 +1,114 @@
+"""transformers' own common tests of models, on ALBERTs that are accelerated as soon as they are put into evaluation.
+
+Run by `test_common_cases.py` in the unpacked source archive of transformers, whose `tests` it imports.
+"""
+
+import importlib.util
+import sys
+import types
+import unittest
+import warnings
+
+import torch
+import transformers
+
+
+class Absent:
+    """Makes modules of `tests` that the archive leaves out: every name in them is an empty class."""
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name.startswith("tests.") else None
+
+    def create_module(self, spec):
+        module = types.ModuleType(spec.name)
+        module.__path__ = []
+        module.__getattr__ = lambda name: type(name, (), {})
+        return module
+
+    def exec_module(self, module):
+        pass
+
+
+sys.meta_path.append(Absent())
+
+from tests.test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask  # noqa: E402
+
+import albertkit  # noqa: E402
+from albertkit.inference.accelerate import _TheirForward  # noqa: E402
+
+Model = transformers.AlbertPreTrainedModel
+computed = []  # a name for each time that the engine computed
+
+
+def eval_and_accelerate(self, _eval=Model.eval):
+    found = _eval(self)
+    if any(type(module) is transformers.AlbertModel for module in self.modules()) and self.device.type == "cpu":
+        with warnings.catch_warnings(action="ignore"):
+            albertkit.accelerate(self, "fp32")
+    return found
+
+
+def output_and_count(self, *arguments, _output=_TheirForward._output):
+    computed.append(type(self.model).__name__)
+    return _output(self, *arguments)
+
+
+Model.eval = eval_and_accelerate
+_TheirForward._output = output_and_count
+
+
+class AlbertTester:
+    """Configuration and inputs as the common tests ask for them."""
+
+    batch_size, seq_length, hidden_size, num_hidden_layers, num_attention_heads = 3, 9, 64, 2, 4
+    num_choices, is_training = 3, True
+
+    def __init__(self, parent):
+        self.parent = parent
+
+    def get_config(self):
+        return transformers.AlbertConfig(
+            vocab_size=99,
+            embedding_size=16,
+            hidden_size=self.hidden_size,
+            num_hidden_layers=self.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=96,
+            max_position_embeddings=64,
+            hidden_dropout_prob=0.1,
+            attention_probs_dropout_prob=0.1,
+        )
+
+    def prepare_config_and_inputs_for_common(self):
+        shape = [self.batch_size, self.seq_length]
+        inputs = {
+            "input_ids": ids_tensor(shape, 99),
+            "attention_mask": random_attention_mask(shape),
+            "token_type_ids": ids_tensor(shape, 2),
+        }
+        return self.get_config(), inputs
+
+
+class AcceleratedAlbertTest(ModelTesterMixin, unittest.TestCase):
+    all_model_classes = (
+        transformers.AlbertModel,
+        transformers.AlbertForPreTraining,
+        transformers.AlbertForMaskedLM,
+        transformers.AlbertForMultipleChoice,
+        transformers.AlbertForSequenceClassification,
+        transformers.AlbertForTokenClassification,
+        transformers.AlbertForQuestionAnswering,
+    )
+
+    def setUp(self):
+        self.model_tester = AlbertTester(self)
+
+    def _prepare_for_class(self, inputs, model_class, return_labels=False):
+        found = super()._prepare_for_class(inputs, model_class, return_labels)
+        if return_labels and model_class is transformers.AlbertForPreTraining:
+            found["labels"] = torch.zeros_like(found["input_ids"])
+            found["sentence_order_label"] = torch.zeros(len(found["input_ids"]), dtype=torch.long)
+        return found
+
+    def test_zz_the_engine_computed(self):
+        assert len(computed) > 30

@@ -1,0 +1,121 @@
+"""Make docs/gallery.md: pictures of the pages that albertkit writes, of real runs.
+
+    python tools/gallery.py QUICKSTART CLASSIFIER ENCODER
+
+QUICKSTART is the folder of `albertkit quickstart`; CLASSIFIER a run of `albertkit finetune`, ENCODER one of
+`albertkit embed train`. Needs Chromium.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+PAGES, PICTURES = ROOT / "build" / "gallery", ROOT / "docs" / "gallery"
+WIDTH, HEIGHT = 1280, 900
+COLOURS = 128  # of a picture: flat drawings look the same with them, at a third of the bytes
+
+
+class Shown(NamedTuple):
+    """A picture of the gallery.
+
+    Attributes:
+        name: Of the file.
+        command: What makes the page.
+        about: What is to be seen.
+        url: Of the page.
+    """
+
+    name: str
+    command: str
+    about: str
+    url: str
+
+
+def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
+    """Write the pages, take their pictures, write docs/gallery.md."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    PAGES.mkdir(parents=True)
+    PICTURES.mkdir(exist_ok=True)
+    model = quickstart / "run"
+    run("report", classifier, "--out", PAGES / "classifier.html")
+    run("inspect", model, "--layers", PAGES / "layers.html")
+    service, address = serve(model)
+    shown = [
+        Shown(
+            "quickstart",
+            "albertkit quickstart",
+            "What five minutes on two cores gave.",
+            (quickstart / "report.html").resolve().as_uri(),
+        ),
+        Shown(
+            "layers",
+            "albertkit inspect RUN --layers layers.html",
+            "What each application of the one layer does to the states.",
+            (PAGES / "layers.html").as_uri(),
+        ),
+        Shown(
+            "classifier",
+            "albertkit report RUN",
+            "A fine-tuning: curves, results with intervals, the worst mistakes.",
+            (PAGES / "classifier.html").as_uri(),
+        ),
+        Shown(
+            "map",
+            "albertkit embed map MODEL texts.txt --out map.html",
+            "Texts in two dimensions; a click shows the nearest ones.",
+            (encoder / "map.html").resolve().as_uri(),
+        ),
+        Shown("service", "albertkit serve RUN", "The page of the service: it asks as a program would.", address),
+    ]
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+            for one in shown:
+                page.goto(one.url)
+                page.wait_for_load_state("networkidle")
+                take(page, PICTURES / f"{one.name}.png")
+    finally:
+        service.terminate()
+        service.wait()
+    how = "Pages that albertkit writes, of real runs: `python tools/gallery.py QUICKSTART CLASSIFIER ENCODER`."
+    lines = ["# Gallery", "", how, ""]
+    for one in shown:
+        lines += [f"## `{one.command}`", "", one.about, "", f"![{one.about}](gallery/{one.name}.png)", ""]
+    (ROOT / "docs" / "gallery.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def run(*arguments: object) -> None:
+    """Run a command of albertkit."""
+    subprocess.run([sys.executable, "-m", "albertkit.cli", *map(str, arguments)], check=True)
+
+
+def serve(model: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start the service; return it and the address of its page."""
+    command = [sys.executable, "-m", "albertkit.cli", "serve", str(model), "--port", "0"]
+    service = subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
+    assert service.stderr is not None
+    for line in service.stderr:
+        if found := re.search(r"http://[\d.]+:\d+", line):
+            return service, found[0]
+    raise SystemExit("the service did not start")
+
+
+def take(page: Page, file: Path) -> None:
+    """Save a picture of what is on the screen, with few colours."""
+    page.screenshot(path=file)
+    with Image.open(file) as picture:
+        picture.convert("RGB").quantize(COLOURS).save(file, optimize=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        raise SystemExit(__doc__)
+    main(*map(Path, sys.argv[1:]))

@@ -35,7 +35,7 @@ report RUN
 init --tokenizer TOKENIZER --config config.json --out EMPTY
 tokenizer extend TOKENIZER korean.txt --model RUN --max-new 24 --out GROWN
 convert RUN TF1 --to tf1
-compare-precision RUN --text the-quick-fox
+compare-precision RUN
 predict RUN --text [MASK]
 finetune classify RUN classes.tsv --out CLASSIFIER --steps 2 --batch-size 8
 predict CLASSIFIER classes.tsv --out predictions.jsonl
@@ -48,7 +48,7 @@ embed evaluate ENCODER scores=pairs.tsv
 embed static STORE --out STATIC
 embed map ENCODER text.txt --out map.html
 export onnx CLASSIFIER ONNX
-bench latency RUN
+bench RUN
 serve RUN --port 0
 quickstart --out QUICKSTART --minutes 0.1
 """
@@ -95,11 +95,10 @@ def start(*, only: tuple[str, ...] = ()) -> Iterator[Started]:
 
 def run(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
     """Run a command; return the seconds until it says something, and until it ends."""
-    words = [word.replace("-", " ") if word.startswith("the-") else word for word in command]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "albertkit.cli", *words],
+        [sys.executable, "-m", "albertkit.cli", *command],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

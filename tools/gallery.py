@@ -10,6 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).parents[1]
 PAGES, PICTURES = ROOT / "build" / "gallery", ROOT / "docs" / "gallery"
 WIDTH, HEIGHT = 1280, 900
+SETTLE = 3000  # milliseconds: the page of the service asks for its first answer
 COLOURS = 128  # of a picture: flat drawings look the same with them, at a third of the bytes
 
 
@@ -81,6 +85,7 @@ def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
             for one in shown:
                 page.goto(one.url)
                 page.wait_for_load_state("networkidle")
+                page.wait_for_timeout(SETTLE)
                 take(page, PICTURES / f"{one.name}.png")
     finally:
         service.terminate()
@@ -104,8 +109,18 @@ def serve(model: Path) -> tuple[subprocess.Popen[str], str]:
     assert service.stderr is not None
     for line in service.stderr:
         if found := re.search(r"http://[\d.]+:\d+", line):
+            while not ready(found[0]):
+                time.sleep(0.2)
             return service, found[0]
     raise SystemExit("the service did not start")
+
+
+def ready(address: str) -> bool:
+    """Return whether the models of the service are loaded."""
+    try:
+        return urllib.request.urlopen(f"{address}/ready").status == 200
+    except urllib.error.HTTPError:
+        return False
 
 
 def take(page: Page, file: Path) -> None:

@@ -96,7 +96,8 @@ def finetuning(place: Path, start: Path) -> None:
 
 @pytest.fixture
 def inference(place: Path, start: Path) -> None:
-    """A classifier as RUN, its export as ONNX."""
+    """A classifier as RUN, its export as ONNX, a sentence encoder as ENCODER."""
+    albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(place / "ENCODER")
     rows = [f'"{text}",{i % 2}' for i, text in enumerate(sentences(40, 3))]
     (place / "table.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     settings = albertkit.FinetuneSettings(steps=2, batch_size=8, length=32)

@@ -19,7 +19,7 @@ from albertkit.embeddings.distillation import (
     teacher_vectors,
 )
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.learning.objective import TeacherRows
+from albertkit.embeddings.learning.objective import TeacherRows, TeacherSpace
 from albertkit.embeddings.settings import DistillSettings
 from albertkit.embeddings.unknown_words import unknown_shares
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -221,7 +221,7 @@ def test_principal_components_are_those_of_the_singular_values():
     _, _, rows = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
     np.testing.assert_allclose(np.abs(np.sum(components.T * rows[:3], axis=1)), 1, atol=1e-4)
     assert np.abs(np.sum(components.T * rows[1:4], axis=1)).max() < 1e-3
-    found = TeacherRows(vectors, np.array([5, 0]), components)[np.array([1, 0])]
+    found = TeacherRows(vectors, np.array([5, 0]), TeacherSpace(components=components))[np.array([1, 0])]
     np.testing.assert_allclose(found, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4)
     with pytest.raises(DataError, match="7 principal components of 200 vectors of 6"):
         principal_components(vectors.astype(np.float32), 7)

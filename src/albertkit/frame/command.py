@@ -34,7 +34,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -100,7 +100,7 @@ class Command:
                 values["progress"] = not json
             if "json" in names:
                 values["json"] = json
-            with _saying_that_it_loads(self.name):
+            with _saying_that_it_loads(self.name) if self.json else nullcontext():  # the log of a service is JSON
                 run = _find(self.run)
             result = run(options(**values))
             return present(result, json, _find(self.show) if self.show else None)

@@ -24,6 +24,7 @@ from albertkit.frame.section import Facts, Section
 from albertkit.model import AlbertModel
 from albertkit.pretraining import PretrainSettings, pretrain
 from albertkit.tokenizer import train_tokenizer
+from albertkit.tokenizer.batch import CHARACTERS_BEFORE_ENGINE
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def _write_text(path: Path) -> None:
 
 
 def _build(folder: Path) -> None:
-    train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=64)
+    tokenizer = train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=64)
+    text = (folder / "text.txt").read_text(encoding="utf-8")
+    tokenizer.encode_batch([text] * (1 + CHARACTERS_BEFORE_ENGINE // len(text)))
     build_store([folder / "text.txt"], folder / "store", folder / "tokenizer", workers=0)
 
 

@@ -1,4 +1,4 @@
-"""What mteb asks of an encoder: with it a `SentenceEncoder` goes into `mteb.evaluate` as it is."""
+"""The protocol of mteb's encoders: with it a `SentenceEncoder` goes into `mteb.evaluate` as it is."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

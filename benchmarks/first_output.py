@@ -72,12 +72,8 @@ class Started(Result):
         return [Table(columns, rows)]
 
 
-def start(*, only: tuple[str, ...] = ()) -> Iterator[Started]:
-    """Seconds until each command says something, with nothing compiled and with everything compiled.
-
-    Args:
-        only: Beginnings of the commands to show; what they need is run, too.
-    """
+def start() -> Iterator[Started]:
+    """Seconds until each command says something, with nothing compiled and with everything compiled."""
     commands = [line.split() for line in COMMANDS.strip().splitlines()]
     cold: dict[str, tuple[float, float]] = {}
     warm: dict[str, tuple[float, float]] = {}
@@ -88,8 +84,7 @@ def start(*, only: tuple[str, ...] = ()) -> Iterator[Started]:
                 for command in commands:
                     seconds[" ".join(command)] = run(command, folder, cache)
                     progress(f"{' '.join(command)}: {seconds[' '.join(command)][0]:.1f} s")
-    rows = [(name, *cold[name], *warm[name]) for name in cold if not only or name.startswith(only)]
-    yield Started(rows)
+    yield Started([(name, *cold[name], *warm[name]) for name in cold])
 
 
 def run(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:

@@ -162,7 +162,7 @@ def _remove_dead(target: Path) -> None:
 def _open_to_lock(path: Path) -> int:
     """Open a file or folder; for a folder on Windows, which opens none, a file beside it that stays there."""
     if os.name == "nt" and path.is_dir():
-        return os.open(path.with_name(f"{_TEMPORARY}lock-{path.name}"), os.O_RDWR | os.O_CREAT)
+        return os.open(path.with_name(f".lock-{path.name}"), os.O_RDWR | os.O_CREAT)
     return os.open(path, os.O_RDONLY)
 
 

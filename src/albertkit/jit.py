@@ -24,9 +24,7 @@ class _Compiling(event.Listener):
         """Log the first one."""
         if not _Compiling._logged:
             _Compiling._logged = True
-            logger.warning(
-                "compiling loops for this processor, once: 10 to 30 s (all of them: albertkit doctor --warm)"
-            )
+            logger.warning("compiling loops for this processor, once: 10 to 30 s (beforehand: albertkit doctor --warm)")
 
     def on_end(self, event: event.Event) -> None:
         """Log nothing."""

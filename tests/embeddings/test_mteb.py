@@ -71,6 +71,16 @@ def test_the_command_measures_on_tasks(encoder, sentences, tmp_path, run_command
     assert "cosine_spearman" in run_command("embed", "evaluate", tmp_path / "model", "--mteb", "KorSTS").out
 
 
+def test_several_models_and_a_prompt(encoder, sentences, tmp_path, run_command, monkeypatch):
+    for name in "ab":
+        encoder.save_pretrained(tmp_path / name)
+    monkeypatch.setattr(evaluate, "find_tasks", lambda names: [of_pairs(sentences)])
+    both = run_command("embed", "evaluate", tmp_path / "a", tmp_path / "b", "--mteb", "KorSTS")
+    assert (both.status, both.out.count("cosine_spearman")) == (0, 2), both.err
+    done = run_command("embed", "evaluate", tmp_path / "a", "--mteb", "KorSTS", "--prompt", "the ")
+    assert (done.status, "error[conflicting-options]" in done.err) == (2, True)
+
+
 def test_unknown_tasks_and_missing_data_are_named(encoder, tmp_path, run_command, monkeypatch):
     encoder.save_pretrained(tmp_path / "model")
     done = run_command("embed", "evaluate", tmp_path / "model", "--mteb", "KorSTSS")

@@ -219,11 +219,21 @@ def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expecte
     assert not capsys.readouterr().out
 
 
+def test_of_splits_in_memory_the_one_that_is_named_is_printed(sst2, expected, capsys):
+    splits = {"train": [{"sentence": TEXTS[0]}], "dev": [{"sentence": text} for text in TEXTS]}
+    assert predict(sst2, splits, precision="fp32", split="dev").examples == 3
+    assert answers([json.loads(line) for line in capsys.readouterr().out.splitlines()]) == answers(expected)
+
+
 def test_rows_in_memory_that_cannot_be_used_are_left_out_of_the_predictions(sst2, expected):
     rows = [{"sentence": TEXTS[0]}, {"text": "a column too few"}, {"sentence": TEXTS[2]}]
     report = predict(sst2, rows, precision="fp32", on_error="skip")
     assert [row["sentence"] for row in report.predictions] == [TEXTS[0], TEXTS[2]]
     assert len(report.left_out) == 1
+    (found,) = predict(sst2, rows[:1], precision="fp32", top=1).predictions
+    assert list(found["probabilities"]) == [found["prediction"]]
+    with pytest.raises(DataError, match="has a column `prediction`, which the output adds"):
+        predict(sst2, [{"sentence": TEXTS[0], "prediction": "mine"}], precision="fp32")
 
 
 def test_data_at_an_address_are_read_and_model_and_data_may_not_be_swapped(sst2, expected, tmp_path, run_command):

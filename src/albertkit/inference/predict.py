@@ -59,8 +59,9 @@ class PredictReport(CommandResult):
         left_out: Rows that could not be used.
         notes: How the file was read, where that was not plain; what the engine fell back from.
         truncated: Examples whose texts were longer than the model reads.
-        predictions: Of rows in memory, without `out`, in the kind that was given (a DataFrame, a Dataset, a list): of a task on
-            texts the rows with a `prediction` and, for one class a text, its `probability`; else a record a row.
+        predictions: Of rows in memory that are not several splits, without `out`; in the kind that was given (a DataFrame, a
+            Dataset, a list). Of a task on texts the rows with a `prediction`, for one class a text its `probability`, and with
+            `top` the `probabilities`; else a record a row.
     """
 
     written: tuple[Path, ...]
@@ -139,7 +140,7 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     loaded = ready_model(options.model, options.precision, options.device, bad_rows, options.input)
     loaded = loaded._replace(task=with_columns(loaded.task, options.columns))
     task = loaded.task
-    if target is None and is_in_memory(options.input):
+    if target is None and is_in_memory(options.input) and not isinstance(options.input, Mapping):  # of splits
         return _predict_rows(options, loaded, bad_rows)
     if kind in _SEPARATORS and not isinstance(task, TextTask):
         hint = "predictions go into a .jsonl file, or into a folder with the task's own"
@@ -181,7 +182,11 @@ def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows)
         examples = _rows_of(task, file, options.split, bad_rows, with_columns=True)
         for row, result in counts.of(answer_rows(examples, answer, "the data", bad_rows)):
             if isinstance(task, TextTask):
-                found.append({**rows[int(row.columns[_NUMBER])], **_added(result)})
+                own, added = rows[int(row.columns[_NUMBER])], _added(result)
+                _check_free(own, added)
+                if options.top is not None:
+                    added["probabilities"] = with_top(result, options.top)["probabilities"]
+                found.append({**own, **added})
             else:
                 found.append(with_top(result, options.top))
     if counts.truncated:
@@ -371,6 +376,14 @@ def _added(result: Result) -> dict[str, Any]:
     return {"prediction": result["labels"] if "labels" in result else result["value"]}
 
 
+def _check_free(columns: Mapping[str, Any], added: Mapping[str, Any]) -> None:
+    """Refuse to write over a column of the input."""
+    if taken := [name for name in added if name in columns]:
+        fact = f"the input has a column `{taken[0]}`, which the output adds"
+        hint = "rename the column, or write the predictions alone: --out predictions.jsonl"
+        raise DataError("ambiguous", fact, hint)
+
+
 def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Result, Row], None]:
     """Return a function that writes the columns of a row, `prediction`, and for one class a text its `probability`."""
     assert isinstance(task, TextTask)
@@ -381,10 +394,7 @@ def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Resu
         added = _added(result)
         if not columns:
             columns.extend(row.columns)
-            if taken := [name for name in added if name in row.columns]:
-                fact = f"the input has a column `{taken[0]}`, which the output adds"
-                hint = "rename the column, or write the predictions alone: --out predictions.jsonl"
-                raise DataError("ambiguous", fact, hint)
+            _check_free(row.columns, added)
             table.writerow([*columns, *added])
         added["prediction"] = task.answer_of(result)
         if "probability" in added:

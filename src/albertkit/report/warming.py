@@ -1,4 +1,4 @@
-"""`albertkit doctor --warm`: compile what commands compile when they first need it, so that none of them pauses for it."""
+"""`albertkit doctor --warm`: compile the loops that most commands need, so that none of these pauses for it."""
 
 import os
 import random
@@ -49,7 +49,7 @@ class Warmed(Result):
 
 
 def warm() -> Warmed:
-    """Compile the loops of tokenizers, stores, pretraining and engines, by running each of them on a few lines."""
+    """Compile the loops of SentencePiece tokenizers, stores, pretraining and engines, by running each on a few lines."""
     seconds: dict[str, float] = {}
     notes: list[str] = []
 

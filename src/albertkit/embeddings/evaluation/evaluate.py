@@ -83,6 +83,11 @@ def run_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
     if options.out is not None:
         check_new_folder(options.out)
     models, files = models_and_files(options.models_and_files, bool(options.mteb))
+    if options.mteb and (options.prompt, options.prompt_name, options.dimensions) != (None, None, ()):
+        hint = "leave --prompt, --prompt-name and --dimension out"
+        raise ConfigError(
+            "conflicting-options", "mteb chooses the prompt by the task, and measures whole vectors", hint
+        )
     tasks = find_tasks(options.mteb) if options.mteb else []
     found = _evaluate(models, named_files(files), options)
     found = [replace(one, mteb=mteb_scores(one.model, tasks, options.precision)) for one in found]

@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -275,6 +276,20 @@ def using_threads(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def busy_neighbours(count: int) -> Iterator[None]:
+    """Keep so many processes computing all the while, as other people's on a shared machine."""
+    if count < 0:
+        raise SystemExit(f"--busy is {count}, it must be at least 0")
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

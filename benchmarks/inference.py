@@ -28,6 +28,7 @@ from benchmarks.harness import (
     Peer,
     Row,
     Timing,
+    busy_neighbours,
     describe_peak,
     device_name,
     matmul_peak,
@@ -102,13 +103,19 @@ class Measurement:
 
 
 def latency(
-    *, shapes: Words = (), peer_python: str | None = None, device: str = "cpu", timing: Timing = TIMING
+    *,
+    shapes: Words = (),
+    peer_python: str | None = None,
+    busy: int = 0,
+    device: str = "cpu",
+    timing: Timing = TIMING,
 ) -> Iterator[Row]:
     """Milliseconds of one small batch, compared with transformers, ONNX Runtime and OpenVINO in fp32, bf16 and int8.
 
     Args:
         shapes: SEQUENCESxLENGTH of each batch. Default: 1x128 1x16 8x128 1x384.
         peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON names, or this one.
+        busy: Other processes that compute all the while, each as much as a core.
         device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and compiled.
     """
     config = timing.model_config()
@@ -122,12 +129,14 @@ def latency(
             for shape, work in works.items():
                 batch = PackedBatch.from_sequences(work["sequences"])
                 measurement = _small_batch(shape, batch, config)
+                measurement.title += _beside(busy)
                 measurement.note = LATENCY_NOTE
                 measurement.calls = min(MOST_CALLS, max(1, TOKENS_A_ROUND // batch.num_tokens))
                 measurement.details = {"calls_a_round": measurement.calls, "gflop": measurement.gflop}
                 runs = {name: partial(_all_states, engine, batch) for name, engine in engines.items()}
                 peers = {name: (name, shape) for name in peer.ready}
-                yield from _rows(measurement, config, engines, runs, peer, peers, timing.rounds or 7)
+                with busy_neighbours(busy):
+                    yield from _rows(measurement, config, engines, runs, peer, peers, timing.rounds or 7)
 
 
 def encode(
@@ -135,6 +144,7 @@ def encode(
     text: Text = TEXT,
     peer_python: str | None = None,
     sentences: int = 256,
+    busy: int = 0,
     device: str = "cpu",
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
@@ -143,6 +153,7 @@ def encode(
     Args:
         peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON names, or this one.
         sentences: How many, taken evenly from the text.
+        busy: Other processes that compute all the while, each as much as a core.
         device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and compiled.
     """
     config, place = timing.model_config(), find_device(device)
@@ -152,7 +163,7 @@ def encode(
         works = {name: {**work, "by_length": by_length} for name, by_length in ORDERS.items()}
         lengths = np.array(list(map(len, sequences)))
         gflop = _gflop_per_token(config, float((lengths**2).sum() / lengths.sum())) * lengths.mean()
-        title = f"encode, natural lengths, batch {BATCH}, {size_of(config)}"
+        title = f"encode, natural lengths, batch {BATCH}, {size_of(config)}{_beside(busy)}"
         measurement = Measurement(title, "sentences/s", float(len(sequences)), float(gflop), ENCODE_NOTE)
         measurement.details = {
             "sentences": len(sequences),
@@ -167,10 +178,15 @@ def encode(
         with _opened(config, works, peer_python, first_only=True) as (engines, peer):
             runs = {name: partial(first_states, engine, sequences, CPU) for name, engine in engines.items()}
             peers = {f"{name}, {order}": (name, order) for name in peer.ready for order in works}
-            for row in _rows(measurement, config, engines, runs, peer, peers, timing.rounds or 3):
-                row.details["best_padded_peer"] = {order: _closest(row, order) for order in works}
-                row.details["tokens_per_second"] = row.ours * float(lengths.mean())
-                yield row
+            with busy_neighbours(busy):
+                for row in _rows(measurement, config, engines, runs, peer, peers, timing.rounds or 3):
+                    row.details["best_padded_peer"] = {order: _closest(row, order) for order in works}
+                    row.details["tokens_per_second"] = row.ours * float(lengths.mean())
+                    yield row
+
+
+def _beside(busy: int) -> str:
+    return f", beside {busy} busy process{'es' * (busy > 1)}" if busy else ""
 
 
 def fixed_work(shape: str, config: AlbertConfig) -> Work:

@@ -1,6 +1,8 @@
 """A mistyped command line is answered like every other mistake, and settings files come in the formats that people have."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -113,3 +115,23 @@ def test_settings_of_another_training_are_recognised(tmp_path):
     PretrainSettings(size="tiny").save(tmp_path / "run.toml")
     with pytest.raises(ConfigError, match="the file holds PretrainSettings, `FinetuneSettings` are expected"):
         FinetuneSettings.read(tmp_path / "run.toml")
+
+
+CALL = """
+import atexit, os
+from albertkit.cli import main
+atexit.register(lambda: print(os.environ.get("GOMP_SPINCOUNT")))
+main(["--version"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_waiting_threads_spin_as_long_as_the_environment_says(given, bound):
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    called = subprocess.run([sys.executable, "-c", CALL], env=environment | given, capture_output=True, text=True)
+    assert called.stdout.split()[-1] == bound, called.stderr

@@ -7,16 +7,17 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from albertkit.engines import fused, load_engine, processor
+from albertkit.engines import fused, fused_layers, load_engine, processor
 from albertkit.engines.arithmetic import loops
 from albertkit.engines.engine import ModelEngine
 from albertkit.engines.fused import FusedEngine
-from albertkit.engines.thread_team import ThreadTeam, new_barrier, wait_for_all
+from albertkit.engines.thread_team import ThreadTeam, finish, new_progress, take
 from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, pack, tile
 from albertkit.model import AlbertModel, PackedBatch
 
@@ -208,43 +209,81 @@ def test_several_callers_at_once(make_model: MakeModel, numbers: str) -> None:
             assert torch.equal(found, one)
 
 
+SLOW, NEVER = 1, 2
+
+
 @loops
-def rounds(barrier, member, members, count, seen):
-    """Rounds in which each member writes its number of the round and then reads its neighbour's; mistakes."""
-    mistakes = 0
-    for number in range(count):
-        seen[member] = number
-        if not wait_for_all(barrier, members):
-            return -1
-        if seen[(member + 1) % members] != number:
-            mistakes += 1
-        if not wait_for_all(barrier, members):
-            return -1
-    return mistakes
+def sum_rows(member, members, given, sums, progress, tasks, behaviour, order):
+    """Rounds in which every task adds up all numbers of the round before, each member in memory of its own.
+
+    A member that is SLOW computes each task many times over; one that NEVER finishes takes tasks and leaves.
+    """
+    patience = np.int64(1_000_000)
+    for phase in range(len(progress.finished)):
+        task = take(progress, phase, tasks, member, members, patience)
+        while task >= 0:
+            if behaviour[member] == NEVER:
+                return
+            for _ in range(3000 if behaviour[member] == SLOW else 1):
+                total = np.int64(task)
+                for other in range(tasks):
+                    before = given[other] if phase == 0 else sums[progress.done[phase - 1, other] - 1, phase - 1, other]
+                    total = (total * 31 + before) % 1_000_003
+                sums[member, phase, task] = total
+            order[phase, task] = member
+            finish(progress, phase, task, member)
+            patience = np.int64(2000)
+            task = take(progress, phase, tasks, member, members, patience)
 
 
-@pytest.mark.parametrize("members", [2, 3])
-def test_members_meet(members: int) -> None:
-    barrier, seen, mistakes = new_barrier(), np.zeros(members, np.int64), []
-    ThreadTeam().run(lambda member, of: mistakes.append(rounds(barrier, member, of, 300, seen)), members, barrier)
-    assert mistakes == [0] * members
+def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int = 7) -> list[int]:
+    given, sums = np.arange(tasks) + 1, np.zeros((members, phases, tasks), np.int64)
+    progress, order, left = new_progress(phases, tasks), np.zeros((phases, tasks), np.int64), threading.Event()
+    how = np.array(behaviour)
+
+    def work(member: int, of: int) -> None:
+        sum_rows(member, of, given, sums, progress, tasks, how, order)
+
+    ThreadTeam().run(work, members, left.set)
+    assert (progress.finished == tasks).all()
+    found = [int(sums[holder - 1, -1, task]) for task, holder in enumerate(progress.done[-1])]
+    assert left.wait(60)
+    return found
 
 
-def test_a_member_that_never_comes() -> None:
-    team, barrier, answers = ThreadTeam(), new_barrier(), []
+@pytest.mark.parametrize("behaviour", [[0, 0], [0, SLOW], [SLOW, 0, 0], [0, NEVER], [0, NEVER, SLOW]])
+def test_members_finish_whatever_becomes_of_the_others(behaviour: list[int]) -> None:
+    assert _in_a_team(len(behaviour), behaviour) == _in_a_team(1, [0])
+
+
+@pytest.mark.parametrize("member", [0, 1, 2])
+def test_one_member_does_what_the_others_have_taken(make_model: MakeModel, numbers: str, member: int) -> None:
+    engine, batch = load_engine(make_model(), numbers), packed((40, 64, 3), seed=3)
+    expected = engine.encode(batch).hidden
+    compiled = fused_layers.run
+
+    def alone(number: int, members: int, *others: Any) -> None:  # the others are never there
+        if number == 0:
+            compiled(member, 3, *others)
+
+    torch.set_num_threads(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused_layers, "run", alone)
+        assert torch.equal(engine.encode(batch).hidden, expected)
+
+
+def test_an_interrupted_call_leaves_the_team_free() -> None:
+    team, left, sizes = ThreadTeam(), threading.Event(), []
 
     def work(member: int, members: int) -> None:
         if member == 0:
             raise KeyboardInterrupt
-        answers.append(rounds(barrier, member, members, 1, np.zeros(3, np.int64)))
 
     with pytest.raises(KeyboardInterrupt):
-        team.run(work, 3, barrier)
-    again = new_barrier()
-    team.run(lambda member, of: answers.append(rounds(again, member, of, 5, np.zeros(3, np.int64))), 3, again)
-    assert answers[:2] == [-1, -1]
-    assert len(answers) == 5
-    assert -1 not in answers[2:]
+        team.run(work, 3, left.set)
+    assert left.wait(60)
+    team.run(lambda member, members: sizes.append(members), 3, lambda: None)
+    assert 3 in sizes
 
 
 def test_a_busy_team_lets_others_work_alone() -> None:
@@ -255,9 +294,9 @@ def test_a_busy_team_lets_others_work_alone() -> None:
         assert end.wait(30)
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(team.run, slow, 2, new_barrier())
+        running = pool.submit(team.run, slow, 2, lambda: None)
         assert begun.wait(30)
-        team.run(lambda member, members: sizes.append((member, members)), 2, new_barrier())
+        team.run(lambda member, members: sizes.append((member, members)), 2, lambda: None)
         end.set()
         running.result()
     assert sizes == [(0, 1)]

@@ -7,10 +7,11 @@ on cores that the team needs (one text of 128 tokens: 26 milliseconds in place o
 T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
 
-import os
 from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate, groupby
+from math import prod
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -24,20 +25,29 @@ from albertkit.data.packing import PackedBatch
 from albertkit.engines import fused_layers, processor
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
 from albertkit.engines.engine import Engine, Precision, evaluating
-from albertkit.engines.fused_layers import Chunk, Ids, Layer, Linear, Norm, Scratch, Tables, multiply_once
-from albertkit.engines.thread_team import ThreadTeam, new_barrier
+from albertkit.engines.fused_layers import BLOCK_ROWS, Chunk, Ids, Layer, Linear, Norm, Scratch, Tables, multiply_once
+from albertkit.engines.thread_team import ThreadTeam, new_progress
 from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, pack
 from albertkit.model.encoder import AlbertAttention, AlbertLayer
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
 CHUNK_TOKENS = 512  # a thread: base's activations of a layer are 7 MB then
+SHARES = 8  # tasks of attention a thread, where there are so many heads
 
 _ACTIVATIONS = {"gelu_new": fused_layers.GELU_TANH, "gelu": fused_layers.GELU_ERF, "relu": fused_layers.RELU}
 _NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
 _LINE = 64  # bytes of the cache
 _NO_IDS = Ids(*(np.zeros(0, np.int64) for _ in range(3)))
 _TEAM = ThreadTeam()
+
+
+class _States(NamedTuple):
+    """Memory of the members' states, one-dimensional, as large as the largest chunk so far needed."""
+
+    hidden: np.ndarray
+    qkv: np.ndarray
+    context: np.ndarray
 
 
 class FusedEngine(Engine):
@@ -61,6 +71,7 @@ class FusedEngine(Engine):
         bfloat16 = precision != "fp32" and processor.has("avx512_bf16")
         self._attention_numbers = np.dtype(np.uint16 if bfloat16 else np.float32)
         self._free_scratch: list[Scratch] = []  # buffers of a thread, used again
+        self._free_states: list[_States] = []  # the same of a team
 
     def __reduce__(self) -> tuple:  # a copy packs its weights again
         return type(self), (self._model, self.precision, self.notes)
@@ -86,10 +97,7 @@ class FusedEngine(Engine):
     @torch.inference_mode()
     def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
         """See `Engine.step`."""
-        layer = self._layers[0][0]
-        chunk = self._chunk(layer, lengths, None)
-        chunk.hidden[:, : hidden.shape[1]] = hidden.numpy()
-        return torch.from_numpy(self._advance(chunk, _NO_IDS, [(layer, 1)], False))
+        return torch.from_numpy(self._advance(lengths, None, hidden.numpy(), [(self._layers[0][0], 1)]))
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
         """Run embeddings and all layers: fp32 [T, H], or the rows asked for, int64 [R], in their order."""
@@ -102,27 +110,49 @@ class FusedEngine(Engine):
         wanted = None if rows is None else rows.numpy()[order]
         for start, end, lengths in cut(batch.lengths, CHUNK_TOKENS * torch.get_num_threads()):
             own = slice(start, end) if wanted is None else slice(*wanted.searchsorted([start, end]))
-            chunk = self._chunk(self._layers[0][0], lengths, None if wanted is None else wanted[own] - start)
-            found = self._advance(chunk, Ids(*(part[start:end] for part in ids)), self._layers, wanted is not None)
+            asked = None if wanted is None else wanted[own] - start
+            found = self._advance(lengths, asked, Ids(*(part[start:end] for part in ids)), self._layers)
             output[own if order is None else order[own]] = found
         return torch.from_numpy(output)
 
-    def _advance(self, chunk: Chunk, ids: Ids, layers: list[tuple[Layer, int]], last: bool) -> np.ndarray:
-        """Run layers, each with its number of repeats, over a chunk: fp32 [T, H], or the wanted tokens' [Q, H]."""
-        threads, longest = torch.get_num_threads(), int(np.diff(chunk.starts).max())
+    def _advance(
+        self, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray, layers: list[tuple[Layer, int]]
+    ) -> np.ndarray:
+        """Run layers, each with its repeats, over ids or states fp32 [T, H]: fp32 [T, H], or the wanted tokens' [Q, H]."""
         for number, (layer, repeats) in enumerate(layers, start=1):
-            now = chunk._replace(barrier=new_barrier(), tickets=np.zeros(repeats, np.int64))
-            chosen = last and number == len(layers)
-            given = ids if number == 1 else _NO_IDS
-            scratch = [self._scratch(layer, longest) for _ in range(threads)]
+            given = self._repeat(layer, repeats, lengths, wanted if number == len(layers) else None, given)
+        assert isinstance(given, np.ndarray)
+        return given[:, : self._model.config.hidden_size]
 
-            def work(member: int, members: int) -> None:
-                own = scratch[member]  # noqa: B023
-                fused_layers.run(member, members, given, self._tables, layer, repeats, now, own, chosen)  # noqa: B023
+    def _repeat(
+        self, layer: Layer, repeats: int, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray
+    ) -> np.ndarray:
+        """Apply one layer several times: fp32 [T or Q, H']."""
+        members = torch.get_num_threads()
+        free, states = self._states(layer, members, max(lengths.sum(), 0 if wanted is None else len(wanted)))
+        chunk = self._chunk(layer, lengths, wanted, given, states)
+        heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
+        most = max(-(-tokens // chunk.block), -(-len(chunk.wanted) // chunk.wanted_block), -(-heads // chunk.group))
+        progress = new_progress(2 * repeats + 1, most)
+        scratch = [self._scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
+        ids, last = given if isinstance(given, Ids) else _NO_IDS, wanted is not None
+        rows, block = (len(chunk.wanted), chunk.wanted_block) if last else (tokens, chunk.block)
+        output = np.empty((rows, chunk.hidden.shape[-1]), np.float32)
 
-            _TEAM.run(work, threads, now.barrier)
+        def work(member: int, members: int) -> None:
+            own = scratch[member]
+            fused_layers.run(member, members, ids, self._tables, layer, repeats, chunk, progress, own, last)
+            if member == 0:  # before anybody else is given this memory
+                for task, holder in enumerate(progress.done[-1, : -(-rows // block)] - 1):
+                    here = slice(task * block, min((task + 1) * block, rows))
+                    output[here] = chunk.hidden[holder, repeats % 2, here]
+
+        def left() -> None:
             self._free_scratch += scratch
-        return (chunk.chosen if last else chunk.hidden)[:, : self._model.config.hidden_size]
+            self._free_states.append(free)
+
+        _TEAM.run(work, members, left)
+        return output
 
     def _pool(self, first: Tensor, pooler: Linear) -> Tensor:
         count, width = first.shape
@@ -132,29 +162,42 @@ class FusedEngine(Engine):
         multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
         return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_zeros`
 
-    def _chunk(self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None) -> Chunk:
-        starts, width = np.append(0, np.cumsum(lengths)), layer.outer.bias.size
-        tokens, where = int(starts[-1]), np.zeros(0, np.int64) if wanted is None else wanted
-        most = max(tokens, len(where))  # a token may be wanted more than once
+    def _chunk(
+        self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray, states: _States
+    ) -> Chunk:
+        members, tokens, width = len(states.hidden), int(lengths.sum()), states.hidden.shape[-1]
+        starts, where = np.append(0, np.cumsum(lengths)), np.zeros(0, np.int64) if wanted is None else wanted
+        if isinstance(given, np.ndarray) and given.shape[1] < width:
+            given = np.pad(given, ((0, 0), (0, width - given.shape[1])))
         return Chunk(
-            embedded=_zeros(tokens, _width(self._tables.mapping), np.float32),
-            hidden=_zeros(tokens, width, np.float32),
-            rows=_zeros(most, width, self._numbers),
-            scale=np.ones(most, np.float32),
-            qkv=_zeros(tokens, layer.qkv.bias.size, self._attention_numbers),
-            context=_zeros(most, width, np.float32),
+            given=np.zeros((0, width), np.float32) if isinstance(given, Ids) else given,
+            **states._asdict(),
             starts=starts,
+            sequences=np.repeat(np.arange(len(lengths)), lengths),
             everyone=np.arange(tokens),
             wanted=where,
             wanted_starts=np.searchsorted(where, starts),
-            chosen=_zeros(len(where), width, np.float32),
-            barrier=new_barrier(),
-            tickets=np.zeros(0, np.int64),
+            block=_block(tokens, members),
+            wanted_block=_block(len(where), members),
+            group=max(1, len(lengths) * layer.num_heads // (members * SHARES)),
         )
 
-    def _scratch(self, layer: Layer, longest: int) -> Scratch:
+    def _states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
+        """Return free memory, and it as states [M, …, rows, …]."""
+        width = layer.outer.bias.size
+        shapes = (members, 2, rows, width), (members, rows, layer.qkv.bias.size), (members, rows, width)
+        kinds: tuple[np.dtype, ...] = (np.dtype(np.float32), self._attention_numbers, np.dtype(np.float32))
         try:
-            while (free := self._free_scratch.pop()).scores.shape[1] < longest:
+            while (free := self._free_states.pop()).hidden.size < prod(shapes[0]):
+                pass
+        except IndexError:
+            free = _States(*(_zeros(1, prod(shape), kind)[0] for shape, kind in zip(shapes, kinds, strict=True)))
+        found = (part[: prod(shape)].reshape(shape) for part, shape in zip(free, shapes, strict=True))
+        return free, _States(*found)
+
+    def _scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
+        try:
+            while (free := self._free_scratch.pop()).scores.shape[1] < longest or len(free.holders) < tokens:
                 pass
             return free
         except IndexError:  # none is left: asking first would be a race with other callers
@@ -162,12 +205,19 @@ class FusedEngine(Engine):
         quantized, attention = self._numbers == np.uint8, self._attention_numbers
         inner_width, size = layer.inner.bias.size, len(layer.attention_norm.weight) // layer.num_heads
         places = -(-longest // COLUMNS) * COLUMNS
-        inner = _zeros(fused_layers.BLOCK_ROWS, inner_width, np.float32 if quantized else self._numbers)
+        inner = _zeros(BLOCK_ROWS, inner_width, np.float32 if quantized else self._numbers)
         return Scratch(
             sums=_zeros(ROWS, COLUMNS, np.int32 if quantized else np.float32),
+            embedded=_zeros(BLOCK_ROWS, _width(self._tables.mapping), np.float32),
+            ones=np.ones(BLOCK_ROWS, np.float32),
+            context=_zeros(1, layer.outer.bias.size, np.float32),
+            holders=np.zeros(tokens, np.int64),
+            head_holders=np.zeros(tokens * layer.num_heads, np.int64),
+            rows=_zeros(BLOCK_ROWS, layer.outer.bias.size, self._numbers),
+            scale=np.ones(BLOCK_ROWS, np.float32),
             inner=inner,
-            inner_rows=_zeros(fused_layers.BLOCK_ROWS, inner_width, np.uint8) if quantized else inner,
-            inner_scale=np.ones(fused_layers.BLOCK_ROWS, np.float32),
+            inner_rows=_zeros(BLOCK_ROWS, inner_width, np.uint8) if quantized else inner,
+            inner_scale=np.ones(BLOCK_ROWS, np.float32),
             places=np.zeros(inner_width, np.int32),
             excess=np.zeros(inner_width, np.float32),
             peaks=np.zeros(inner_width // TABLE_ROWS, np.float32),
@@ -202,6 +252,16 @@ def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     memory = np.zeros(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + size].view(dtype).reshape(rows, columns)
+
+
+def _block(rows: int, members: int) -> int:
+    """Return how many rows are a task: at most BLOCK_ROWS, and at least two tasks for every member of a team.
+
+    Smaller ones are sooner done again for a member whose core was taken away: one text of 128 tokens in int8 beside one busy
+    process 62 ms with two each, 80 with one; alone on the machine both 34.
+    """
+    tasks = members * max(1 + (members > 1), -(-rows // (members * BLOCK_ROWS)))
+    return max(1, -(-rows // tasks))
 
 
 def cut(lengths: tuple[int, ...], most: int) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -299,8 +359,6 @@ def lacking(precision: str) -> str:
     name = {"fp32": "avx512_f", "bf16": "avx512_bf16", "int8": "avx512_vnni"}[precision]
     if not processor.has(name):
         return f"the processor has no {name}"
-    if not hasattr(os, "sched_yield"):  # Windows
-        return "the system has no sched_yield"
     if f"+{name.replace('_', '')}" not in cpu_target.target_context.codegen().magic_tuple()[2].split(","):
         return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
     return _tried(precision)

@@ -1,15 +1,16 @@
 """All layers of a chunk of tokens in one compiled loop.
 
-What a layer does between its four matrix products is done on rows that are still in the cache, and a thread takes a few rows
-from the attention of one layer to the queries, keys and values of the next; the threads of a team wait for each other twice a
-layer, since attention alone reads rows of others.
+What a layer does between its four matrix products is done on rows that are still in the cache, and a thread takes a block of
+rows from the attention of one layer to the queries, keys and values of the next; a layer has two phases, since attention alone
+reads rows of others. Every member of a team writes to a copy of the states that is its own, and reads a block from the copy of
+the member whose result counts: `thread_team` says why.
 
 Milliseconds of 32 for one text of 128 tokens, base in int8, one Zen 5 core: products with what finishes them 27 (23 at the
 tile's full rate), attention 2.6, quantizing of inner activations 1.4, everything else 0.5.
 
-T tokens of N sequences, H hidden, I feed-forward, A heads of width D, Q tokens wanted of the last layer. In memory rows are H',
-I' and 3H' wide: rounded up to COLUMNS, zeros in between. Numbers are multiplied as uint8 (by int8), as bfloat16 (uint16, its
-bits) or as float32; sums are int32 or float32, everything else is fp32.
+T tokens of N sequences, H hidden, I feed-forward, A heads of width D, Q tokens wanted of the last layer, M members. In memory
+rows are H', I' and 3H' wide: rounded up to COLUMNS, zeros in between. Numbers are multiplied as uint8 (by int8), as bfloat16
+(uint16, its bits) or as float32; sums are int32 or float32, everything else is fp32.
 """
 
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from albertkit.engines.arithmetic import (
     u32,
     within,
 )
-from albertkit.engines.thread_team import add_atomic, wait_for_all
+from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
 from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, tile
 
 GELU_TANH, GELU_ERF, RELU, STORE, ADD = range(5)  # how a linear layer's output is finished
@@ -94,27 +95,33 @@ class Ids(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Sequences that run through all layers together, and the memory for their states."""
+    """Sequences that run through all layers together, and the members' copies of their states."""
 
-    embedded: np.ndarray  # fp32 [T, E'], zeros
-    hidden: np.ndarray  # fp32 [T, H']
-    rows: np.ndarray  # [T or Q, H'], numbers as they are multiplied
-    scale: np.ndarray  # fp32 [T or Q], ones but for uint8
-    qkv: np.ndarray  # [T, 3H'], numbers as attention multiplies them
-    context: np.ndarray  # fp32 [T or Q, H']
+    given: np.ndarray  # fp32 [T, H'], the first layer's input; not read where there are ids
+    hidden: np.ndarray  # fp32 [M, 2, T or Q, H'], of every second layer
+    qkv: np.ndarray  # [M, T, 3H'], numbers as attention multiplies them
+    context: np.ndarray  # fp32 [M, T or Q, H']
     starts: np.ndarray  # int64 [N + 1], of sequences
+    sequences: np.ndarray  # int64 [T], the sequence of a token
     everyone: np.ndarray  # int64 [T], 0 to T - 1
     wanted: np.ndarray  # int64 [Q], ascending
     wanted_starts: np.ndarray  # int64 [N + 1], of sequences among the wanted
-    chosen: np.ndarray  # fp32 [Q, H'], the wanted tokens' last states
-    barrier: np.ndarray  # of `thread_team.wait_for_all`
-    tickets: np.ndarray  # int64 [layers], zeros: how many heads are taken
+    block: int  # rows that are a task
+    wanted_block: int  # the same of the last states, where some are wanted
+    group: int  # heads that are a task; heads are counted through, sequence by sequence
 
 
 class Scratch(NamedTuple):
     """Scratch buffers of one thread. S: the longest sequence, rounded up to COLUMNS; D': D rounded up to VECTOR."""
 
     sums: np.ndarray  # int32 or fp32 [ROWS, COLUMNS]
+    embedded: np.ndarray  # fp32 [BLOCK_ROWS, E'], zeros
+    ones: np.ndarray  # fp32 [BLOCK_ROWS]
+    context: np.ndarray  # fp32 [1, H'], zeros
+    holders: np.ndarray  # int64 [T], the member in whose copy a token's states are
+    head_holders: np.ndarray  # int64 [N · A], the same of heads' contexts
+    rows: np.ndarray  # [BLOCK_ROWS, H'], numbers as they are multiplied
+    scale: np.ndarray  # fp32 [BLOCK_ROWS], ones but for uint8
     inner: np.ndarray  # [BLOCK_ROWS, I'], fp32, for bfloat16 uint16
     inner_rows: np.ndarray  # [BLOCK_ROWS, I'], numbers as they are multiplied; the same memory but for uint8
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
@@ -134,16 +141,17 @@ class Scratch(NamedTuple):
 
 
 @within
-def embed(ids, tables, chunk, first, end, sums):
-    """Write the first layer's input into chunk.hidden[first:end], given ids, by way of chunk.embedded."""
+def embed(ids, tables, top, bottom, scratch, hidden):
+    """Write the first layer's input of tokens top to bottom into hidden [t, H']."""
     words, positions, kinds, norm, mapping = tables
-    for t in range(first, end):
+    embedded = scratch.embedded[: bottom - top]
+    for t in range(top, bottom):
         word, position, kind = words[ids.words[t]], positions[ids.positions[t]], kinds[ids.types[t]]
-        row = chunk.embedded[t]
+        row = embedded[t - top]
         for c in range(len(word)):
             row[c] = word[c] + position[c] + kind[c]
-    normalize(chunk.embedded[first:end], norm)
-    multiply(chunk.embedded[first:end], chunk.scale[first:end], mapping, sums, STORE, chunk.hidden[first:end])
+    normalize(embedded, norm)
+    multiply(embedded, scratch.ones[: bottom - top], mapping, scratch.weighted, STORE, hidden)
 
 
 # --- linear layers ----------------------------------------------------------------------------------------------------
@@ -256,17 +264,19 @@ def normalize(hidden, norm):
 
 
 @within
-def attend(chunk, scratch, sequence, head, width, queries, query_starts):
+def attend(chunk, scratch, sequence, head, width, queries, query_starts, context):
     """Compute the context rows of one head of one sequence: row q for queries[q]."""
     size = scratch.query.shape[1]
     start, length, left = chunk.starts[sequence], chunk.starts[sequence + 1] - chunk.starts[sequence], head * size
-    lay_keys_out(chunk.qkv, start, length, width + left, size, scratch.keys)
-    lay_values_out(chunk.qkv, start, length, 2 * width + left, size, scratch.values)
+    holders = scratch.holders
+    lay_keys_out(chunk.qkv, holders, start, length, width + left, size, scratch.keys)
+    lay_values_out(chunk.qkv, holders, start, length, 2 * width + left, size, scratch.values)
     end = query_starts[sequence + 1]
     for top in range(query_starts[sequence], end, ROWS):
         count = min(ROWS, end - top)
         for i in range(count):
-            given, query = chunk.qkv[queries[top + i], left : left + size], scratch.query[i]
+            token, query = queries[top + i], scratch.query[i]
+            given = chunk.qkv[holders[token], token, left : left + size]
             for d in range(size):
                 query[d] = given[d]
         words = size * scratch.query.itemsize // 4
@@ -292,14 +302,14 @@ def attend(chunk, scratch, sequence, head, width, queries, query_starts):
             )
             for i in range(count):
                 found, factor = scratch.weighted[i], scratch.factors[i]
-                target = chunk.context[top + i, left + panel : left + min(panel + COLUMNS, size)]
+                target = context[top + i, left + panel : left + min(panel + COLUMNS, size)]
                 for d in range(len(target)):
                     target[d] = found[d] * factor
 
 
 @within
-def lay_keys_out(qkv, start, length, left, size, out):
-    """Transpose keys into columns: panels of COLUMNS keys, the last as many registers wide as it needs."""
+def lay_keys_out(qkv, holders, start, length, left, size, out):
+    """Transpose keys, of copies qkv [M, T, 3H'], into columns: panels of COLUMNS, the last as many registers as it needs."""
     given = qkv.view(u32)
     per = 4 // qkv.itemsize
     words = size // per
@@ -307,40 +317,40 @@ def lay_keys_out(qkv, start, length, left, size, out):
         columns = min(COLUMNS, (length - panel + VECTOR - 1) // VECTOR * VECTOR)
         target = out[panel * words : (panel + columns) * words]
         for j in range(min(columns, length - panel)):
-            row = given[start + panel + j, left // per : left // per + words]
+            row = given[holders[start + panel + j], start + panel + j, left // per : left // per + words]
             for w in range(words):
                 target[w * columns + j] = row[w]
 
 
-def lay_values_out(qkv: Any, start: int, length: int, left: int, size: int, out: Any) -> None:
+def lay_values_out(qkv: Any, holders: Any, start: int, length: int, left: int, size: int, out: Any) -> None:
     """Lay values out in words that share a step, two tokens' in bfloat16, in panels as those of keys."""
 
 
 @overload(lay_values_out, jit_options=WITHIN)
-def _overload_lay_values_out(qkv, start, length, left, size, out):
+def _overload_lay_values_out(qkv, holders, start, length, left, size, out):
     if qkv.dtype == types.uint16:
 
-        def lay_out(qkv, start, length, left, size, out):
+        def lay_out(qkv, holders, start, length, left, size, out):
             words = (length + 1) // 2
             for panel in range(0, size, COLUMNS):
                 real = min(COLUMNS, size - panel)
                 columns = (real + VECTOR - 1) // VECTOR * VECTOR
                 for w in range(words):
-                    even, odd = start + 2 * w, start + min(2 * w + 1, length - 1)  # an odd one's share is zero
-                    first = qkv[even, left + panel : left + panel + real]
-                    second = qkv[odd, left + panel : left + panel + real]
+                    even, odd = 2 * w, min(2 * w + 1, length - 1)  # an odd one's share is zero
+                    first = qkv[holders[start + even], start + even, left + panel : left + panel + real]
+                    second = qkv[holders[start + odd], start + odd, left + panel : left + panel + real]
                     target = out[panel * words + w * columns : panel * words + (w + 1) * columns]
                     for d in range(real):
                         target[d] = u32(first[d]) | u32(u32(second[d]) << u32(16))
     else:
 
-        def lay_out(qkv, start, length, left, size, out):
+        def lay_out(qkv, holders, start, length, left, size, out):
             given = qkv.view(u32)
             for panel in range(0, size, COLUMNS):
                 real = min(COLUMNS, size - panel)
                 columns = (real + VECTOR - 1) // VECTOR * VECTOR
                 for w in range(length):
-                    row = given[start + w, left + panel : left + panel + real]
+                    row = given[holders[start + w], start + w, left + panel : left + panel + real]
                     target = out[panel * length + w * columns : panel * length + (w + 1) * columns]
                     for d in range(real):
                         target[d] = row[d]
@@ -369,56 +379,111 @@ def softmax(scores, count, length, shares, factors):
 
 
 @within
-def after_attention(layer, context, rows, scale, scratch, hidden):
-    """Compute the rest of a layer for t rows, at most BLOCK_ROWS: context, rows and hidden [t, H'], scale [t]."""
-    prepare(context, rows, scale)
+def begin_layer(layer, scratch, hidden, qkv):
+    """Compute queries, keys and values qkv [t, 3H'] of t rows, at most BLOCK_ROWS, of hidden [t, H']."""
+    count = len(hidden)
+    prepare(hidden, scratch.rows[:count], scratch.scale[:count])
+    multiply(scratch.rows[:count], scratch.scale[:count], layer.qkv, scratch.sums, STORE, qkv)
+
+
+@within
+def after_attention(layer, scratch, hidden, done, task):
+    """Compute the rest of a layer for t rows, at most BLOCK_ROWS, of its input hidden [t, H'] and the context in scratch.rows.
+
+    Stops where another member has done the task in the meantime.
+    """
+    count = len(hidden)
+    rows, scale, inner = scratch.rows[:count], scratch.scale[:count], scratch.inner[:count]
     multiply(rows, scale, layer.attention_output, scratch.sums, ADD, hidden)
+    if is_done(done, task):
+        return
     normalize(hidden, layer.attention_norm)
     prepare(hidden, rows, scale)
-    count = len(hidden)
-    multiply(rows, scale, layer.inner, scratch.sums, layer.activation, scratch.inner[:count])
+    multiply(rows, scale, layer.inner, scratch.sums, layer.activation, inner)
+    if is_done(done, task):
+        return
     prepare_inner(scratch, layer.outer_rows, hidden)
     multiply(scratch.inner_rows[:count], scratch.inner_scale[:count], layer.outer, scratch.sums, ADD, hidden)
     normalize(hidden, layer.ffn_norm)
 
 
+@within
+def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
+    """Write the context rows of queries[top:bottom] into scratch.rows, from the members who have their heads."""
+    for q in range(top, bottom):
+        first, row = chunk.sequences[queries[q]] * num_heads, scratch.context[0]
+        for head in range(num_heads):
+            left, right = head * size, (head + 1) * size
+            copy(chunk.context[scratch.head_holders[first + head], q, left:right], row[left:right])
+        prepare(scratch.context, scratch.rows[q - top : q - top + 1], scratch.scale[q - top : q - top + 1])
+
+
+@within
+def note_holders(done, size, holders):
+    """Write out who has each row or head, where `done` tells it of tasks with `size` of them."""
+    for task in range((len(holders) + size - 1) // size):
+        for n in range(task * size, min((task + 1) * size, len(holders))):
+            holders[n] = done[task] - 1
+
+
+@within
+def copy(source, target):
+    """Copy a row."""
+    for c in range(len(target)):
+        target[c] = source[c]
+
+
 @loops
-def run(member, members, ids, tables, layer, repeats, chunk, scratch, last):
+def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, last):
     """Apply one layer to a chunk as many times as `repeats` says, as one of the members of a thread team.
 
-    All members call this with the same chunk, whose `hidden` becomes the output and, without ids, is the first layer's input.
-    With `last`, only the wanted tokens' states are computed at the end: into `chosen`.
+    All members call this with the same chunk and progress, and return when all is done. Phases are rows, heads, rows, …, rows.
+    The output is in the members' copies `hidden[:, repeats % 2]`; progress.done[-1] says in whose. With `last`, it is the states
+    of the wanted tokens only.
     """
-    hidden, num_heads = chunk.hidden, layer.num_heads
-    width, tasks = len(layer.attention_norm.weight), (len(chunk.starts) - 1) * num_heads
-    for number in range(repeats):
-        first, end = len(hidden) * member // members, len(hidden) * (member + 1) // members
-        if number == 0 and len(ids.words):
-            embed(ids, tables, chunk, first, end, scratch.weighted)
-        for top in range(first, end, BLOCK_ROWS):
-            bottom = min(top + BLOCK_ROWS, end)
-            rows, scale = chunk.rows[top:bottom], chunk.scale[top:bottom]
-            prepare(hidden[top:bottom], rows, scale)
-            multiply(rows, scale, layer.qkv, scratch.sums, STORE, chunk.qkv[top:bottom])
-        if not wait_for_all(chunk.barrier, members):
+    num_heads, width, own = layer.num_heads, len(layer.attention_norm.weight), chunk.hidden[member]
+    tokens, heads = len(chunk.everyone), (len(chunk.starts) - 1) * num_heads
+    row_patience = head_patience = np.int64(FIRST_PATIENCE)
+    for number in range(repeats + 1):
+        chosen = last and number == repeats
+        queries, block = (chunk.wanted, chunk.wanted_block) if chosen else (chunk.everyone, chunk.block)
+        phase, tasks = 2 * number, (len(queries) + block - 1) // block
+        done = progress.done[phase]
+        if number:
+            note_holders(progress.done[phase - 1], chunk.group, scratch.head_holders[:heads])
+        task = take(progress, phase, tasks, member, members, row_patience)
+        while task >= 0:
+            began = cycles()
+            top, bottom = task * block, min((task + 1) * block, len(queries))
+            hidden = own[number % 2, top:bottom]
+            if number == 0 and len(ids.words):
+                embed(ids, tables, top, bottom, scratch, hidden)
+            elif number == 0:
+                for t in range(top, bottom):
+                    copy(chunk.given[t], hidden[t - top])
+            else:
+                for q in range(top, bottom):
+                    token = queries[q]
+                    copy(chunk.hidden[scratch.holders[token], (number - 1) % 2, token], hidden[q - top])
+                gather_context(chunk, scratch, queries, top, bottom, num_heads, width // num_heads)
+                after_attention(layer, scratch, hidden, done, task)
+            if number < repeats and not is_done(done, task):
+                begin_layer(layer, scratch, hidden, chunk.qkv[member, top:bottom])
+            finish(progress, phase, task, member)
+            row_patience = min(row_patience, (cycles() - began) // PATIENCE)
+            task = take(progress, phase, tasks, member, members, row_patience)
+        if number == repeats:
             return
+        note_holders(done, chunk.block, scratch.holders[:tokens])
         chosen = last and number == repeats - 1
-        queries = chunk.wanted if chosen else chunk.everyone
-        query_starts = chunk.wanted_starts if chosen else chunk.starts
-        task = add_atomic(chunk.tickets, number, 1)
-        while task < tasks:
-            attend(chunk, scratch, task // num_heads, task % num_heads, width, queries, query_starts)
-            task = add_atomic(chunk.tickets, number, 1)
-        if not wait_for_all(chunk.barrier, members):
-            return
-        if chosen:
-            first, end = len(queries) * member // members, len(queries) * (member + 1) // members
-            for q in range(first, end):
-                given, target = hidden[queries[q]], chunk.chosen[q]
-                for c in range(len(target)):
-                    target[c] = given[c]
-        state = chunk.chosen if chosen else hidden
-        for top in range(first, end, BLOCK_ROWS):
-            bottom = min(top + BLOCK_ROWS, end)
-            rows, scale = chunk.rows[top:bottom], chunk.scale[top:bottom]
-            after_attention(layer, chunk.context[top:bottom], rows, scale, scratch, state[top:bottom])
+        queries, query_starts = (chunk.wanted, chunk.wanted_starts) if chosen else (chunk.everyone, chunk.starts)
+        phase, tasks = 2 * number + 1, (heads + chunk.group - 1) // chunk.group
+        task = take(progress, phase, tasks, member, members, head_patience)
+        while task >= 0:
+            began = cycles()
+            for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
+                sequence, head = pair // num_heads, pair % num_heads
+                attend(chunk, scratch, sequence, head, width, queries, query_starts, chunk.context[member])
+            finish(progress, phase, task, member)
+            head_patience = min(head_patience, (cycles() - began) // PATIENCE)
+            task = take(progress, phase, tasks, member, members, head_patience)

@@ -1,37 +1,68 @@
-"""Threads that compute one batch together, inside compiled code.
+"""Threads that compute one batch together, inside compiled code, on cores that other processes use, too.
 
-Between two barriers of a layer lie 50 to 500 microseconds. Python's own means wake a sleeper at each, which costs as much again,
-so the threads of a team enter the compiled loop once a call and wait for each other there by spinning on a counter.
+Work is a row of phases, each of some tasks, which any thread may take. Between two phases of a layer lie 50 to 500 microseconds:
+Python's own means wake a sleeper in as much, so the threads of a team enter the compiled loop once a call and meet there. The
+system may take a core away from any of them for milliseconds, so nobody waits for a thread that does not run: a task that is
+begun and not done is done again by whoever has nothing else to do. That is safe, since a thread writes to memory of its own,
+equal work gives equal bits, and of two results the first counts.
 """
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from albertkit.engines.arithmetic import loops
+from albertkit.engines.arithmetic import within
 
-_ARRIVED, _ROUND, _ABANDONED = 0, 8, 16  # places of a barrier's numbers, a cache line apart
-_SPINS = 20_000  # about a millisecond: longer than any step of a layer, unless another process has the core
+FIRST_PATIENCE = 10_000_000  # cycles: some milliseconds, longer than any task
+# A member that has nothing to do waits this part of the time that a task takes it, and then helps. One text of 128 tokens in int8
+# beside one busy process: 69 ms with a quarter, 73 with the whole.
+PATIENCE = 4
+
+
+class Progress(NamedTuple):
+    """How far the tasks of all phases are; the threads of a team share it."""
+
+    taken: np.ndarray  # int64 [phases, tasks]: how many threads took it without being asked to help
+    done: np.ndarray  # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
+    finished: np.ndarray  # int64 [phases]: how many tasks are done
+
+
+def new_progress(phases: int, tasks: int) -> Progress:
+    """Return the progress of phases with at most so many tasks each."""
+    taken, done = np.zeros((2, phases, tasks), np.int64)
+    return Progress(taken, done, np.zeros(phases, np.int64))
 
 
 # --- in compiled code -------------------------------------------------------------------------------------------------
 
 
 @intrinsic
-def add_atomic(context, array, place, value):
+def _add(context, array, place, value):
     """Add to array[place], int64, whatever other threads do, and return what was there."""
 
     def generate(context, builder, signature, arguments):
         return builder.atomic_rmw("add", _place(context, builder, signature, arguments), arguments[2], "seq_cst")
 
     return types.int64(array, types.int64, types.int64), generate
+
+
+@intrinsic
+def _set_first(context, array, place, value):
+    """Set array[place], int64, where it is 0, and return whether it was; what this thread wrote before becomes visible."""
+
+    def generate(context, builder, signature, arguments):
+        where, nothing = _place(context, builder, signature, arguments), ir.Constant(ir.IntType(64), 0)
+        found = builder.cmpxchg(where, nothing, arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(found, 1)
+
+    return types.boolean(array, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -57,15 +88,14 @@ def _pause(context):
 
 
 @intrinsic
-def _yield_processor(context):
-    """POSIX sched_yield."""
+def cycles(context):
+    """Return the processor's clock, int64."""
 
     def generate(context, builder, signature, arguments):
-        function = ir.FunctionType(ir.IntType(32), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, function, "sched_yield"), [])
-        return context.get_dummy_value()
+        function = ir.FunctionType(ir.IntType(64), [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.readcyclecounter"), [])
 
-    return types.void(), generate
+    return types.int64(), generate
 
 
 def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -73,61 +103,85 @@ def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.gep(array.data, [arguments[1]])
 
 
-@loops
-def wait_for_all(barrier, members):
-    """Wait at a barrier until all members are there; what they wrote before is visible afterwards. False: one will never come."""
-    if members == 1:
-        return True
-    number = _read(barrier, _ROUND)
-    if add_atomic(barrier, _ARRIVED, 1) == members - 1:
-        barrier[_ARRIVED] = 0
-        add_atomic(barrier, _ROUND, 1)
-        return True
-    spins = 0
-    while _read(barrier, _ROUND) == number:
-        spins += 1
-        if spins < _SPINS:
-            _pause()
-        elif _read(barrier, _ABANDONED):
-            return False
-        else:
-            _yield_processor()
-    return True
+@within
+def take(progress, phase, tasks, member, members, patience):
+    """Return a task of a phase for this member to do, or -1 when all are done and the next phase may begin.
+
+    Members begin with a share each, and go on with what others have left. When all are taken, wait for those that others are
+    at, so many cycles long, and then do one of them, too.
+    """
+    first = tasks * member // members
+    taken, done = progress.taken[phase], progress.done[phase]
+    for n in range(first, first + tasks):
+        task = n if n < tasks else n - tasks
+        if _read(taken, task) == 0 and _add(taken, task, 1) == 0:
+            return task
+    began = cycles()
+    while _read(progress.finished, phase) < tasks:
+        if cycles() - began > patience:
+            for n in range(first, first + tasks):
+                task = n if n < tasks else n - tasks
+                if _read(done, task) == 0:
+                    return task
+        _pause()
+    return -1
 
 
-def new_barrier() -> np.ndarray:
-    """Return the counters of a barrier, int64; every task needs its own."""
-    return np.zeros(24, np.int64)
+@within
+def is_done(done, task):
+    """Return whether somebody has done a task, given its phase's progress.done."""
+    return _read(done, task) > 0
+
+
+@within
+def finish(progress, phase, task, member):
+    """Say that a task is done and this member's result counts, unless another was first."""
+    if _set_first(progress.done[phase], task, member + 1):
+        _add(progress.finished, phase, 1)
 
 
 # --- in Python --------------------------------------------------------------------------------------------------------
 
 
 class ThreadTeam:
-    """Threads that wait for a task. One task at a time: its members wait for each other, so all must have a thread."""
+    """Threads that wait for work, one call at a time."""
 
     def __init__(self) -> None:
         self._free, self._size, self._process = Lock(), 0, 0
         self._executor: ThreadPoolExecutor | None = None
 
-    def run(self, task: Callable[[int, int], None], members: int, barrier: np.ndarray) -> None:
-        """Call task(member, members) for every member, this thread being the first; alone if the others are busy.
+    def run(self, work: Callable[[int, int], None], members: int, left: Callable[[], None]) -> None:
+        """Call work(member, members) for every member, this thread being the first; alone if the others are busy.
 
-        The task releases the GIL, and stops when `wait_for_all` returns False at this barrier.
+        Returns when this thread's call does, and all is done then: another may still be in its own, or not have begun.
+
+        Args:
+            work: Releases the GIL, and returns when all of it is done, by whichever members.
+            members: How many at most.
+            left: Called once, when no member is in `work` any more.
         """
-        if members == 1 or not self._free.acquire(blocking=False):
-            return task(0, 1)
+        if members > 1 and not self._free.acquire(blocking=False):
+            members = 1
+        inside, counting = members, Lock()
+
+        def enter(member: int) -> None:
+            nonlocal inside
+            try:
+                work(member, members)
+            finally:
+                with counting:
+                    inside -= 1
+                    last = not inside
+                if last:
+                    left()
+
         try:
-            others = self._others(members - 1)
-            running = [others.submit(task, member, members) for member in range(1, members)]
-            task(0, members)
-            for one in running:
-                one.result()
-        except BaseException:  # Ctrl-C among them: the others would wait for ever
-            barrier[_ABANDONED] = 1
-            raise
+            for member in range(1, members):
+                self._others(members - 1).submit(enter, member)
+            enter(0)
         finally:
-            self._free.release()
+            if members > 1:
+                self._free.release()
 
     def _others(self, size: int) -> ThreadPoolExecutor:
         if self._executor is None or self._size < size or self._process != os.getpid():  # a fork has no threads

@@ -1,6 +1,7 @@
 """The Python of README and guides runs as it stands there, on small folders of the names that it uses; links lead somewhere."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +109,11 @@ def inference(place: Path, start: Path) -> None:
 
 
 @pytest.fixture
+def engines(place: Path, start: Path) -> None:
+    shutil.copytree(start, place / "ENCODER")
+
+
+@pytest.fixture
 def embeddings(place: Path, start: Path) -> None:
     albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(place / "RUN")
 
@@ -140,6 +146,7 @@ FIXTURES = {
     "docs/architecture.md": "architecture",
     "docs/finetuning.md": "finetuning",
     "docs/inference.md": "inference",
+    "docs/engines.md": "engines",
     "docs/embeddings.md": "embeddings",
     "docs/captioning.md": "captioning",
 }

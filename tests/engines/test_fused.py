@@ -213,7 +213,7 @@ SLOW, NEVER = 1, 2
 
 
 @loops
-def sum_rows(member, members, given, sums, progress, tasks, behaviour, order):
+def sum_rows(member, members, given, sums, progress, tasks, behaviour):
     """Rounds in which every task adds up all numbers of the round before, each member in memory of its own.
 
     A member that is SLOW computes each task many times over; one that NEVER finishes takes tasks and leaves.
@@ -230,19 +230,17 @@ def sum_rows(member, members, given, sums, progress, tasks, behaviour, order):
                     before = given[other] if phase == 0 else sums[progress.done[phase - 1, other] - 1, phase - 1, other]
                     total = (total * 31 + before) % 1_000_003
                 sums[member, phase, task] = total
-            order[phase, task] = member
-            finish(progress, phase, task, member)
+            finish(progress, phase, task, member, 0)
             patience = np.int64(2000)
             task = take(progress, phase, tasks, member, members, patience)
 
 
 def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int = 7) -> list[int]:
     given, sums = np.arange(tasks) + 1, np.zeros((members, phases, tasks), np.int64)
-    progress, order, left = new_progress(phases, tasks), np.zeros((phases, tasks), np.int64), threading.Event()
-    how = np.array(behaviour)
+    progress, left, how = new_progress(phases, tasks, members), threading.Event(), np.array(behaviour)
 
     def work(member: int, of: int) -> None:
-        sum_rows(member, of, given, sums, progress, tasks, how, order)
+        sum_rows(member, of, given, sums, progress, tasks, how)
 
     ThreadTeam().run(work, members, left.set)
     assert (progress.finished == tasks).all()
@@ -270,6 +268,14 @@ def test_one_member_does_what_the_others_have_taken(make_model: MakeModel, numbe
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fused_layers, "run", alone)
         assert torch.equal(engine.encode(batch).hidden, expected)
+
+
+def test_profile(make_model: MakeModel, numbers: str) -> None:
+    engine = load_engine(make_model(), numbers)
+    engine.encode(packed((40, 64, 3), seed=3))
+    assert list(engine.profile) == ["rows", "attention", "waiting"]
+    assert sum(engine.profile.values()) == pytest.approx(1)
+    assert min(engine.profile.values()) > 0
 
 
 def test_an_interrupted_call_leaves_the_team_free() -> None:

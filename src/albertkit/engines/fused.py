@@ -55,6 +55,10 @@ class FusedEngine(Engine):
 
     A model that changes afterwards needs a new engine. Sums, residuals, layer norms, softmax and activations are fp32;
     attention multiplies bf16 where the engine's precision is not fp32 and the processor can.
+
+    Attributes:
+        profile: Shares of the threads' time in the last call: "rows" (linear layers and what finishes them), "attention", and
+            "waiting" for each other.
     """
 
     @torch.no_grad()
@@ -70,6 +74,7 @@ class FusedEngine(Engine):
         self._numbers = _NUMBERS[precision]
         bfloat16 = precision != "fp32" and processor.has("avx512_bf16")
         self._attention_numbers = np.dtype(np.uint16 if bfloat16 else np.float32)
+        self.profile: dict[str, float] = {}
         self._free_scratch: list[Scratch] = []  # buffers of a thread, used again
         self._free_states: list[_States] = []  # the same of a team
 
@@ -133,7 +138,7 @@ class FusedEngine(Engine):
         chunk = self._chunk(layer, lengths, wanted, given, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
         most = max(-(-tokens // chunk.block), -(-len(chunk.wanted) // chunk.wanted_block), -(-heads // chunk.group))
-        progress = new_progress(2 * repeats + 1, most)
+        progress = new_progress(2 * repeats + 1, most, members)
         scratch = [self._scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
         ids, last = given if isinstance(given, Ids) else _NO_IDS, wanted is not None
         rows, block = (len(chunk.wanted), chunk.wanted_block) if last else (tokens, chunk.block)
@@ -148,6 +153,8 @@ class FusedEngine(Engine):
                     output[here] = chunk.hidden[holder, repeats % 2, here]
 
         def left() -> None:
+            rows, attention, entire = progress.spent.sum(0)[:3] / max(1, progress.spent[:, 2].sum())
+            self.profile = {"rows": rows, "attention": attention, "waiting": entire - rows - attention}
             self._free_scratch += scratch
             self._free_states.append(free)
 

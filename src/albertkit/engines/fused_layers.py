@@ -444,6 +444,7 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
     num_heads, width, own = layer.num_heads, len(layer.attention_norm.weight), chunk.hidden[member]
     tokens, heads = len(chunk.everyone), (len(chunk.starts) - 1) * num_heads
     row_patience = head_patience = np.int64(FIRST_PATIENCE)
+    entered = cycles()
     for number in range(repeats + 1):
         chosen = last and number == repeats
         queries, block = (chunk.wanted, chunk.wanted_block) if chosen else (chunk.everyone, chunk.block)
@@ -469,10 +470,10 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
                 after_attention(layer, scratch, hidden, done, task)
             if number < repeats and not is_done(done, task):
                 begin_layer(layer, scratch, hidden, chunk.qkv[member, top:bottom])
-            finish(progress, phase, task, member)
-            row_patience = min(row_patience, (cycles() - began) // PATIENCE)
+            row_patience = min(row_patience, finish(progress, phase, task, member, began) // PATIENCE)
             task = take(progress, phase, tasks, member, members, row_patience)
         if number == repeats:
+            progress.spent[member, 2] = cycles() - entered
             return
         note_holders(done, chunk.block, scratch.holders[:tokens])
         chosen = last and number == repeats - 1
@@ -484,6 +485,5 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
             for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
                 sequence, head = pair // num_heads, pair % num_heads
                 attend(chunk, scratch, sequence, head, width, queries, query_starts, chunk.context[member])
-            finish(progress, phase, task, member)
-            head_patience = min(head_patience, (cycles() - began) // PATIENCE)
+            head_patience = min(head_patience, finish(progress, phase, task, member, began) // PATIENCE)
             task = take(progress, phase, tasks, member, members, head_patience)

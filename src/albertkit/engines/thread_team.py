@@ -32,12 +32,15 @@ class Progress(NamedTuple):
     taken: np.ndarray  # int64 [phases, tasks]: how many threads took it without being asked to help
     done: np.ndarray  # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
     finished: np.ndarray  # int64 [phases]: how many tasks are done
+    spent: (
+        np.ndarray
+    )  # int64 [M, 8]: cycles of each member in tasks of even and of odd phases, and in all; a cache line each
 
 
-def new_progress(phases: int, tasks: int) -> Progress:
+def new_progress(phases: int, tasks: int, members: int) -> Progress:
     """Return the progress of phases with at most so many tasks each."""
     taken, done = np.zeros((2, phases, tasks), np.int64)
-    return Progress(taken, done, np.zeros(phases, np.int64))
+    return Progress(taken, done, np.zeros(phases, np.int64), np.zeros((members, 8), np.int64))
 
 
 # --- in compiled code -------------------------------------------------------------------------------------------------
@@ -134,10 +137,13 @@ def is_done(done, task):
 
 
 @within
-def finish(progress, phase, task, member):
-    """Say that a task is done and this member's result counts, unless another was first."""
+def finish(progress, phase, task, member, began):
+    """Say that a task is done and this member's result counts, unless another was first; return the cycles since `began`."""
     if _set_first(progress.done[phase], task, member + 1):
         _add(progress.finished, phase, 1)
+    taken = cycles() - began
+    progress.spent[member, phase % 2] += taken
+    return taken
 
 
 # --- in Python --------------------------------------------------------------------------------------------------------

@@ -127,6 +127,14 @@ def test_characters_left_alone(golden: Path, data: Path) -> None:
         assert processor.normalize(text) == "▁" + text
 
 
+@pytest.mark.parametrize("rule", ["google", "none", "korean"])
+def test_a_character_that_stands_between_texts(data: Path, rule: str) -> None:
+    tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
+    texts = ["Plain Text", "with \0 inside", "", "\0", "Ünd \0 MORE", " \t ", "the End"]
+    for given in (texts, texts[:1], texts[3:4], [""], ["", ""]):
+        assert by_engine(tokenizer, given) == [tokenizer.encode(text) for text in given]
+
+
 def test_it_stands_back_from_text_it_refuses(data: Path) -> None:
     """Under the rules `google` Hangul comes apart, and the normaliser must put it together again: work for SentencePiece."""
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
@@ -137,6 +145,6 @@ def test_it_stands_back_from_text_it_refuses(data: Path) -> None:
     engine = tokenizer._batch._engine
     assert engine is not None
     whole = engine.encode
-    engine.encode = lambda texts: tried.append(len(texts)) or whole(texts)  # type: ignore[method-assign]
+    engine.encode = lambda texts, lower: tried.append(len(texts)) or whole(texts, lower)  # type: ignore[method-assign]
     assert all(ids.tolist() == expected for ids in tokenizer.encode_batch(texts, 1).texts())
     assert sum(tried) < 0.1 * len(texts)

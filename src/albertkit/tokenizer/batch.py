@@ -63,19 +63,16 @@ class BatchEncoder:
             self._without_engine -= 1
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
         assert self._engine is not None
-        # The engine sees to the white space of ASCII; the rest of the rules is for Python.
-        lower, own = rules.lowers(self._rules), bool(rules.own_replacements(self._rules))
-        prepared = [
-            (text.lower() if lower else text) if text.isascii() and not own else rules.apply(self._rules, text)
-            for text in texts
-        ]
-        encoded, refused = self._engine.encode([text.encode() for text in prepared])
+        # The engine sees to white space and case of ASCII; the rest of the rules is for Python.
+        own = bool(rules.own_replacements(self._rules))
+        prepared = [text if text.isascii() and not own else rules.apply(self._rules, text) for text in texts]
+        encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))
         left = np.flatnonzero(refused)
         if not len(left):
             return encoded
         if len(left) > _REFUSED_SHARE * len(texts):
             self._without_engine = _CHUNKS_WITHOUT_ENGINE
-        # The rules twice change nothing more, and ASCII has had half of them.
+        # The rules twice change nothing more, and ASCII has had none of them.
         whole = [
             rules.apply(self._rules, prepared[n]) if prepared[n].isascii() and not own else prepared[n] for n in left
         ]

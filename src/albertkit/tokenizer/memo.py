@@ -23,6 +23,7 @@ from albertkit.tokenizer.characters import LEADING, ORDINARY, SEPARATOR, charact
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.unigram_tables import UnigramTables
 
+END = "\0"  # between texts
 _LONGEST_WORD = 1024  # bytes; longer ones go to SentencePiece
 _KEY_BYTES = 24  # longest word that is remembered
 _MOST_IDS = 5  # most ids of a word that is remembered
@@ -73,17 +74,20 @@ class WordEngine:
         self._most = int(tables.rewrite_counts.max())
         self._memos: list[WordMemo] = []  # those not in use; list.pop and list.append are atomic
 
-    def encode(self, texts: Sequence[bytes]) -> tuple[RaggedIds, np.ndarray]:
-        """Encode N texts in UTF-8, most of the time without the interpreter's lock.
+    def encode(self, texts: Sequence[str], lower: bool) -> tuple[RaggedIds, np.ndarray]:
+        """Encode N texts, with the letters of ASCII lower-cased if wanted, most of the time without the interpreter's lock.
 
         Returns the ids, and the texts left to SentencePiece, bool [N], which have no ids here.
         """
-        starts = np.zeros(len(texts) + 1, dtype=np.int64)
-        np.cumsum([len(text) for text in texts], out=starts[1:])
+        # One join for all texts: a call for each of them takes a third of the time of encoding, and keeps other threads out.
+        text, ends = _joined(texts, lower)
+        strange = len(ends) != len(texts)
+        if strange:
+            text, ends = _joined(["" if END in text else text for text in texts], lower)
         # A word of n bytes becomes at most n + 1 pieces, or as many times more ids as the digit-comma rule makes of two
         # bytes.
         size = _LONGEST_WORD + 2
-        ids = np.empty((starts[-1] + len(texts)) * max(1, self._most - 1) + size, dtype=np.int32)
+        ids = np.empty((len(text) + len(texts)) * max(1, self._most - 1) + size, dtype=np.int32)
         offsets, refused = np.zeros(len(texts) + 1, dtype=np.int64), np.zeros(len(texts), dtype=np.bool_)
         best, second = np.zeros((2, size))
         previous, pieces, path = np.zeros((3, size), np.int32)
@@ -92,10 +96,18 @@ class WordEngine:
             memo = self._memos.pop()
         except IndexError:
             memo = WordMemo(np.zeros((1 << _TABLE_BITS, 4), np.uint64), np.zeros((1 << _TABLE_BITS, 8), np.int32))
-        text = np.frombuffer(b"".join(texts), dtype=np.uint8)
-        _encode_texts(text, starts, self._known, self._tables, memo, lattice, ids, offsets, refused)
+        _encode_texts(text, ends, self._known, self._tables, memo, lattice, ids, offsets, refused)
         self._memos.append(memo)
+        if strange:
+            refused |= [END in text for text in texts]
         return RaggedIds(ids[: offsets[-1]].copy(), offsets), refused
+
+
+def _joined(texts: Sequence[str], lower: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes of texts, END after each but the last, and where they end; more ends than texts if one has an END."""
+    data = END.join(texts).encode()
+    text = np.frombuffer(data.lower() if lower else data, np.uint8)
+    return text, np.append(np.flatnonzero(text == ord(END)), len(text))
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
@@ -289,10 +301,11 @@ def _encode_text(text, begin, end, known, tables, memo, lattice, ids, at):
 
 
 @compiled
-def _encode_texts(text, starts, known, tables, memo, lattice, ids, offsets, refused):
-    at = 0
+def _encode_texts(text, ends, known, tables, memo, lattice, ids, offsets, refused):
+    at = begin = 0
     for number in range(len(refused)):
-        after = _encode_text(text, starts[number], starts[number + 1], known, tables, memo, lattice, ids, at)
+        after = _encode_text(text, begin, ends[number], known, tables, memo, lattice, ids, at)
+        begin = ends[number] + 1
         refused[number] = after < 0
         if after >= 0:
             at = after

@@ -25,7 +25,7 @@ from albertkit.inference.predict import predict
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.tasks.data import read_split
 from albertkit.tasks.evaluation import evaluate_task
-from albertkit.tasks.finetune import Evaluator, _class_weights, finetune
+from albertkit.tasks.finetune import Evaluator, FinetuneResult, _class_weights, finetune
 from albertkit.tasks.loading import load_encoder, load_task_model
 from albertkit.tasks.registry import TASKS, find_task, task_from_dict
 from albertkit.tasks.settings import FinetuneSettings
@@ -308,3 +308,11 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
     # Adam makes steps of one size of gradients that are nothing but rounding, so weights drift apart and losses do not.
     assert losses[1] == pytest.approx(losses[0], abs=2e-4)
     assert losses[1] != pytest.approx(losses[0][::-1], abs=2e-4)
+
+
+def test_what_there_is_of_every_example_is_in_the_file_and_not_on_the_terminal() -> None:
+    details = {"pairs": [[1.0, 2.0]], "intervals": {"pearson": [0.1, 0.2]}}
+    result = FinetuneResult(task="regress", metric="pearson", value=0.1, details=details)
+    assert result.to_dict()["intervals"] == details["intervals"]
+    assert "pairs" not in result.to_dict()
+    assert result.saved()["pairs"] == details["pairs"]

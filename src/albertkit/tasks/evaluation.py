@@ -68,7 +68,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     )
     if options.out is not None:
         task.write(Path(options.out), predictions, split=split)
-        save_results(result.to_dict(), options.out)
+        save_results(result.saved(), options.out)
     return result
 
 

@@ -54,6 +54,9 @@ class EvaluatedData:
     step: int | None = None  # of the training, the update after which the model was saved; None outside of one
 
 
+_EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, which nobody wants on a terminal
+
+
 @dataclass(frozen=True, kw_only=True)
 class FinetuneResult(RunResult):
     """Result of a fine-tuning.
@@ -75,11 +78,17 @@ class FinetuneResult(RunResult):
 
     def extras(self) -> dict[str, Any]:
         """Return what only a fine-tuning has, as plain values by name."""
-        extras: dict[str, Any] = {"task": self.task, **self.details, "collapsed": self.collapsed}
+        details = {name: value for name, value in self.details.items() if name != _EVERY_EXAMPLE}
+        extras: dict[str, Any] = {"task": self.task, **details, "collapsed": self.collapsed}
         if self.data:
             extras |= {"data": self.data.file, "examples": self.data.examples}
             extras |= {} if self.data.step is None else {"best_step": self.data.step}
         return extras
+
+    def saved(self) -> dict[str, Any]:
+        """Return the content of `results.json`: also what there is of every example, for the picture of a regression."""
+        pairs = self.details.get(_EVERY_EXAMPLE)
+        return self.to_dict() | ({} if pairs is None else {_EVERY_EXAMPLE: plain(pairs)})
 
     def sections(self) -> list[Section]:
         """Return the scores and where the model is."""

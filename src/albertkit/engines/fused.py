@@ -109,7 +109,8 @@ class FusedEngine(Engine):
         self._model.embeddings.check(batch)
         _check_places(batch, rows)
         parts = (batch.input_ids, batch.position_ids, batch.token_type_ids)
-        ids = Ids(*(np.ascontiguousarray(part.numpy()) for part in parts))
+        # Copies: a thread that lost its core may still read them when this call has returned and the caller changes the batch.
+        ids = Ids(*(np.array(part.numpy()) for part in parts))
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
         order = None if rows is None else rows.numpy().argsort()
         wanted = None if rows is None else rows.numpy()[order]
@@ -153,7 +154,7 @@ class FusedEngine(Engine):
                     output[here] = chunk.hidden[holder, repeats % 2, here]
 
         def left() -> None:
-            rows, attention, entire = progress.spent.sum(0)[:3] / max(1, progress.spent[:, 2].sum())
+            rows, attention, entire = (progress.spent.sum(0)[:3] / max(1, progress.spent[:, 2].sum())).tolist()
             self.profile = {"rows": rows, "attention": attention, "waiting": entire - rows - attention}
             self._free_scratch += scratch
             self._free_states.append(free)

@@ -75,8 +75,13 @@ def test_several_models_and_a_prompt(encoder, sentences, tmp_path, run_command, 
     for name in "ab":
         encoder.save_pretrained(tmp_path / name)
     monkeypatch.setattr(evaluate, "find_tasks", lambda names: [of_pairs(sentences)])
-    both = run_command("embed", "evaluate", tmp_path / "a", tmp_path / "b", "--mteb", "KorSTS")
-    assert (both.status, both.out.count("cosine_spearman")) == (0, 2), both.err
+    both = run_command(
+        "embed", "evaluate", tmp_path / "a", tmp_path / "b", "--mteb", "KorSTS", "--table", tmp_path / "table.md"
+    )
+    head, _, *rows = [line for line in (tmp_path / "table.md").read_text().splitlines() if line.startswith("|")]
+    assert "KorSTS of mteb" in head
+    assert all(row.count("|") == head.count("|") for row in rows)
+    assert (both.status, both.out.count("cosine_spearman")) == (0, 3), both.err  # compared, and of each
     done = run_command("embed", "evaluate", tmp_path / "a", "--mteb", "KorSTS", "--prompt", "the ")
     assert (done.status, "error[conflicting-options]" in done.err) == (2, True)
 

@@ -160,7 +160,8 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
     kinds = [figures["kind"] for figures in files.values()]
     short = {name: one["kind"] if kinds.count(one["kind"]) == 1 else name for name, one in files.items()}
     measures = {name: list(_cells(figures, intervals)) for name, figures in files.items()}
-    columns = ["model", *(f"{short[name]}, {measure}" for name in files for measure in measures[name])]
+    tasks = {task: f"{task} of mteb, {found['metric']}" for task, found in results[0].mteb.items()}
+    columns = ["model", *(f"{short[name]}, {measure}" for name in files for measure in measures[name]), *tasks.values()]
     rows = []
     bags: dict[tuple[str, ...], str] = {}
     for one in results:
@@ -172,11 +173,13 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
                 if figures["bag_of_tokens"]
                 else [""] * len(measures[name])
             )
+        own += [f"{100 * one.mteb[task]['score']:.1f}" for task in tasks]
         rows.append([one.model, *own])
         if any(bag):
-            bags.setdefault(tuple(bag), one.model)
+            bags.setdefault((*bag, *("" for _ in tasks)), one.model)
     rows += [[f"{BASELINE} ({model})" if len(bags) > 1 else BASELINE, *cells] for cells, model in bags.items()]
-    listed = (f"{short[name]}: {Path(one['path']).name}, {one['pairs']:,} pairs" for name, one in files.items())
+    listed = [f"{short[name]}: {Path(one['path']).name}, {one['pairs']:,} pairs" for name, one in files.items()]
+    listed += ["tasks of mteb by its own runner"] * bool(tasks)
     return Table(columns, rows, "Sentence embeddings compared", f"{'; '.join(listed)}. {CAPTION}")
 
 

@@ -21,13 +21,13 @@ def class_scores(labels: Labels, predictions: Labels, num_classes: int) -> dict[
 
 def class_scores_of(labels: Labels, predictions: Labels, num_classes: int) -> Callable[[Rows], dict[str, float]]:
     """Return `class_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
-    cells = np.asarray(labels) * num_classes + np.asarray(predictions)
-    return lambda rows: _scores(np.bincount(cells[rows], minlength=num_classes**2).reshape(num_classes, num_classes))
+    cells = _cells(labels, predictions, num_classes)
+    return lambda rows: _scores(_counts(cells[rows], num_classes))
 
 
 def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row a class: name, precision, recall, f1, support (how many examples have it)."""
-    counts = np.array(confusion(labels, predictions, len(names)))
+    counts = _counts(_cells(labels, predictions, len(names)), len(names))
     columns = [column.tolist() for column in (*_each_class(counts), counts.sum(1))]
     keys = ("name", "precision", "recall", "f1", "support")
     return [dict(zip(keys, row, strict=True)) for row in zip(names, *columns, strict=True)]
@@ -35,9 +35,16 @@ def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> li
 
 def confusion(labels: Labels, predictions: Labels, num_classes: int) -> list[list[int]]:
     """Return how often class i (row) was predicted as class j (column): C rows of C counts."""
-    from sklearn.metrics import confusion_matrix
+    return _counts(_cells(labels, predictions, num_classes), num_classes).tolist()
 
-    return confusion_matrix(labels, predictions, labels=range(num_classes)).tolist()
+
+def _cells(labels: Labels, predictions: Labels, num_classes: int) -> np.ndarray:
+    """Return the place of each example in a table of counts [C, C], flat."""
+    return np.asarray(labels, np.int64) * num_classes + np.asarray(predictions, np.int64)
+
+
+def _counts(cells: np.ndarray, num_classes: int) -> np.ndarray:
+    return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def label_scores(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:

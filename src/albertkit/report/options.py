@@ -51,7 +51,7 @@ class DoctorOptions:
         folder: Verify files instead: the checksums of all runs, stores and prepared clips below it. Everything with checksums is
             read: about a second for a gigabyte.
         markdown: Print Markdown to paste into an issue.
-        warm: Compile now the loops of SentencePiece tokenizers, stores, pretraining and engines, which else wait for their first
+        warm: Compile now the loops of tokenizers, stores, pretraining and engines, which else wait for their first
             use: for an image of a container, or before a demonstration.
     """
 

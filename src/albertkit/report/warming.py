@@ -23,7 +23,7 @@ from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
 from albertkit.model import AlbertModel
 from albertkit.pretraining import PretrainSettings, pretrain
-from albertkit.tokenizer import train_tokenizer
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer, wordpiece
 from albertkit.tokenizer.batch import CHARACTERS_BEFORE_ENGINE
 
 
@@ -49,7 +49,7 @@ class Warmed(Result):
 
 
 def warm() -> Warmed:
-    """Compile the loops of SentencePiece tokenizers, stores, pretraining and engines, by running each on a few lines."""
+    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a few lines."""
     seconds: dict[str, float] = {}
     notes: list[str] = []
 
@@ -63,6 +63,7 @@ def warm() -> Warmed:
         folder = Path(name)
         _write_text(folder / "text.txt")
         timed("tokenizers and stores", lambda: _build(folder))
+        timed("WordPiece", lambda: _encode_by_wordpiece(folder / "wordpiece"))
         timed("pretraining", lambda: _pretrain(folder))
         model = AlbertModel.from_pretrained(folder / "run").eval()
         for precision in PRECISIONS[1:]:
@@ -84,6 +85,12 @@ def _build(folder: Path) -> None:
     text = (folder / "text.txt").read_text(encoding="utf-8")
     tokenizer.encode_batch([text] * (1 + CHARACTERS_BEFORE_ENGINE // len(text)))
     build_store([folder / "text.txt"], folder / "store", folder / "tokenizer", workers=0)
+
+
+def _encode_by_wordpiece(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n", encoding="utf-8")
+    AlbertTokenizer.from_pretrained(folder).encode_batch(["ab a " * (1 + wordpiece.CHARACTERS_BEFORE_ENGINE // 5)])
 
 
 def _pretrain(folder: Path) -> None:

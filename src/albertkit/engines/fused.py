@@ -57,8 +57,8 @@ class FusedEngine(Engine):
     attention multiplies bf16 where the engine's precision is not fp32 and the processor can.
 
     Attributes:
-        profile: Shares of the threads' time in the last call: "rows" (linear layers and what finishes them), "attention", and
-            "waiting" for each other.
+        profile: Shares of the threads' time in the last call that all of them have left: "rows" (linear layers and what finishes
+            them), "attention", and "waiting" for each other.
     """
 
     @torch.no_grad()

@@ -32,7 +32,12 @@ app = App(
     result_action="return_value",
     default_parameter=Parameter(negative_bool=(), negative_iterable=()),
 )
-OTHERS = {"all": "results:measure_all", "shapes": "learn_shapes:shapes", "start": "first_output:start"}
+OTHERS = {
+    "all": "results:measure_all",
+    "shapes": "learn_shapes:shapes",
+    "start": "first_output:start",
+    "memory": "memory:memory",
+}
 for name, place in {**ROWS, **OTHERS}.items():
     app.command(f"benchmarks.{place}", name=name)
 

@@ -152,6 +152,7 @@ class Service:
 
     host: str
     port: int
+    pid: int
 
     def counter(self, name: str) -> float:
         """Return the sum of a counter over its labels."""
@@ -182,7 +183,7 @@ def open_service(encoder: SentenceEncoder, precision: Precision, *options: str) 
                 said = log.read_text(encoding="utf-8")
                 found = re.search(r'"url": "http://([\d.]+):(\d+)"', said)
                 if found and '"message": "ready"' in said:
-                    yield Service(found[1], int(found[2]))
+                    yield Service(found[1], int(found[2]), process.pid)
                     return
                 time.sleep(0.1)
             lines = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]

@@ -20,6 +20,7 @@ from albertkit.files import load, write_json
 MODELS = ("best", "final")  # of a run: the one to use first
 SELECTED = "selected.json"  # in each of them: its step, and its value of the metric that selects
 CONFIG = "config.json"
+CAPTIONER = "captioner.json"  # of a model that captions videos
 
 # A model's name: organisation and name, as the hub allows them. A path with more parts, or a leading dot or slash, is none.
 _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -89,6 +90,11 @@ def model_of_run(folder: str | Path) -> Path | None:
 def or_model_of_run(folder: str | Path) -> Path:
     """Return the model of a run, or the folder itself if it is none; nothing is downloaded or logged."""
     return model_of_run(folder) or Path(folder)
+
+
+def is_captioner_folder(folder: str | Path) -> bool:
+    """Return whether a folder is a captioner's, or a run that left one."""
+    return (or_model_of_run(folder) / CAPTIONER).exists()
 
 
 @dataclass(frozen=True)

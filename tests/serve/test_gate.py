@@ -9,9 +9,10 @@ import pytest
 
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.serve import bounds
-from albertkit.serve.models import Models, named_folders
-from albertkit.serve.observing import PlainFormatter, log_to_stderr
+from albertkit.serve.logs import REQUESTS, PlainFormatter, log_to_stderr
+from albertkit.serve.models import Models
 from albertkit.serve.options import ServeOptions
+from albertkit.serve.processes import named_folders
 from albertkit.serve.reading import check_shape, read_body
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.schemas import ClassifyRequest, EmbeddingsRequest
@@ -244,7 +245,7 @@ def test_a_terminal_shows_lines(message, level, extra, line):
 def test_requests_are_logged_to_files_and_where_asked(monkeypatch, is_terminal, level, shown):
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal, raising=False)
     log_to_stderr(level)
-    assert logging.getLogger("albertkit.serve.observing").isEnabledFor(logging.INFO) == shown
+    assert logging.getLogger(REQUESTS).isEnabledFor(logging.INFO) == shown
 
 
 def test_compiling_is_logged_as_json(capsys):

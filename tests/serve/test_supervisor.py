@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,8 +12,7 @@ from albertkit.errors import CheckpointError, MachineError
 from albertkit.serve import supervisor as module
 from albertkit.serve.batching import Job, Pace, Queue
 from albertkit.serve.observing import Metrics
-from albertkit.serve.options import ServeOptions
-from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Start, Work
+from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Work
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.supervisor import Supervisor
 
@@ -59,6 +59,13 @@ class Worker:
         self._slows_at, self._stops_at, self._batches, self._then = slows_at, stops_at, batches, then
         self.tokens = 0
         self.ended_at = None
+        self.connected = False
+
+    def another(self):
+        return self.following
+
+    async def connect(self):
+        self.connected = True
 
     def send(self, message):
         if isinstance(message, Work | Alive):
@@ -98,21 +105,16 @@ def play(monkeypatch, scene, *makers, batch_tokens=512):
 
     async def run():
         queue = Queue(batch_tokens, Pace(batch_tokens))
-        start = Start({"model": "folder"}, ServeOptions(("folder",), batch_tokens=batch_tokens))
-        supervisor = Supervisor(start, queue, Metrics([queue]), 1.5 * TIMEOUT)
         workers = [make() for make in makers or (Worker,)]
-        left = list(workers)
-
-        async def spawn(_):
-            return left.pop(0)
-
-        monkeypatch.setattr(module.WorkerProcess, "spawn", spawn)
+        for worker, following in pairwise([*workers, None]):
+            worker.following = following
+        supervisor = Supervisor(workers[0], queue, Metrics([queue]), 1.5 * TIMEOUT)
         running = asyncio.create_task(supervisor.run())
         await asyncio.sleep(1)
         found = await scene(supervisor, workers)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert left == []
+        assert all(worker.connected for worker in workers)
         return found
 
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:

@@ -17,10 +17,9 @@ from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.files import load, plain_file, write_json
 from albertkit.model.folder import write_tensors
-from albertkit.model_folder import local_folder, or_model_of_run
+from albertkit.model_folder import CAPTIONER, local_folder
 from albertkit.tokenizer import AlbertTokenizer
 
-CAPTIONER = "captioner.json"
 BACKBONE_WEIGHTS = "backbone.safetensors"
 
 
@@ -76,11 +75,6 @@ def save_captioner(folder: str | Path, parts: CaptionerParts) -> None:
     if known["backbone"] and known["backbone"]["from_here"] is None:
         del known["backbone"]["from_here"]
     write_json(path / CAPTIONER, known)
-
-
-def is_captioner_folder(folder: Path) -> bool:
-    """Return whether a folder is a captioner's, or a run that left one."""
-    return (or_model_of_run(folder) / CAPTIONER).exists()
 
 
 def load_captioner(folder: str | Path, backbone: str | None = None) -> CaptionerParts:

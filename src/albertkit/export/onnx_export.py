@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertkit.captioning.folder import is_captioner_folder
 from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
@@ -20,7 +19,7 @@ from albertkit.frame.section import Facts, Section
 from albertkit.frame.values import plain
 from albertkit.inference.comparison import Comparison, compare, largest_difference, outputs_of, sample_batches
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_folder import local_folder
+from albertkit.model_folder import is_captioner_folder, local_folder
 from albertkit.tasks.loading import TASK
 from albertkit.tokenizer.folder_files import TOKENIZER_FILES
 

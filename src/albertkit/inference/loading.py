@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from albertkit.captioning.folder import is_captioner_folder
 from albertkit.conversion.classes import load_model
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -28,7 +27,7 @@ from albertkit.model import (
     AlbertForTokenClassification,
 )
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_folder import local_folder
+from albertkit.model_folder import is_captioner_folder, local_folder
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import ChoiceTask
 from albertkit.tasks.early_exit import EXITS, ExitHeads, ExitRule

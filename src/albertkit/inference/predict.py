@@ -18,7 +18,6 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from albertkit.captioning.folder import is_captioner_folder
 from albertkit.data.bad_rows import BadRow, BadRows
 from albertkit.data.given import STANDARD_INPUT, as_files, is_in_memory, is_standard_output, like, listed
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
@@ -32,7 +31,7 @@ from albertkit.frame.result import Result as CommandResult
 from albertkit.frame.section import Facts, Section
 from albertkit.inference.loading import load_pipeline
 from albertkit.inference.pipeline import Pipeline, Result
-from albertkit.model_folder import local_folder
+from albertkit.model_folder import is_captioner_folder, local_folder
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluation import predict_examples, ready_model, truncation_line
 from albertkit.tasks.loading import TaskModel, check_not_swapped, is_task_model

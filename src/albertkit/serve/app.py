@@ -40,7 +40,9 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         supervising = [asyncio.create_task(one.run()) for one in service.supervisors]
         for task in supervising:
             task.add_done_callback(lambda _: on_end())
+        warming = asyncio.create_task(asyncio.to_thread(service.models.warm_up))  # while the workers load
         yield
+        await warming
         for task in supervising:
             task.cancel()
         await asyncio.gather(*supervising, return_exceptions=True)

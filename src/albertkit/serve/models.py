@@ -1,17 +1,16 @@
 """Hold the served models as the front needs them: tokenizers and tasks, no weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from albertkit.captioning.folder import is_captioner_folder
 from albertkit.engines.onnx_model import is_onnx_folder
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
+from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.inference.caption import CaptionPipeline
 from albertkit.inference.loading import load_pipelines
 from albertkit.inference.pipeline import Pipeline
-from albertkit.model_folder import local_folder
+from albertkit.model_folder import is_captioner_folder
 from albertkit.serve.protocol import Facts
 from albertkit.serve.refusals import ServiceError
 from albertkit.tasks.early_exit import EXITS
@@ -20,28 +19,11 @@ from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer
 PASSES = "passes"  # a look inside; any model of text can be looked into
 
 
-def named_folders(models: Sequence[str]) -> dict[str, str]:
-    """Return name to folder, from `FOLDER` or `NAME=FOLDER`; without a name the folder's own."""
-    found: dict[str, str] = {}
-    for model in models:
-        name, equals, folder = model.partition("=")
-        if not equals or Path(model).exists():
-            name, folder = Path(model).resolve().name, model
-        if not name or not folder:
-            raise ConfigError("bad-value", f"`{model}` is no model", "write FOLDER or NAME=FOLDER")
-        if name in found:
-            raise ConfigError("bad-value", f"two models are named `{name}`", f"name one yourself: {name}-2={folder}")
-        found[name] = folder
-    if not found:
-        raise ConfigError("bad-value", "there is no model to serve", "name a folder: albertkit serve FOLDER")
-    return found
-
-
 class Models:
     """Pipelines of every model, by name and kind."""
 
     def __init__(self, folders: dict[str, str], exits: str | None = None) -> None:
-        self.folders = {name: str(local_folder(folder)) for name, folder in folders.items()}
+        self.folders = folders
         self._without_exits: set[str] = set()
         if exits is not None:
             self._without_exits = {name for name, one in self.folders.items() if not (Path(one) / EXITS).exists()}
@@ -51,18 +33,21 @@ class Models:
                 raise CheckpointError("wrong-model", fact, hint)
         self._pipelines: dict[str, dict[str, Pipeline | None]] = {}
         for name, folder in self.folders.items():
-            if is_captioner_folder(Path(folder)):
+            if is_captioner_folder(folder):
                 self._pipelines[name] = {CaptionPipeline.kind: None}
             else:
                 pipelines = load_pipelines(folder, device="meta")
-                tokenizer = next(iter(pipelines.values())).tokenizer
-                if isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer):
-                    tokenizer.start_engine()  # now, not after ten million characters, when all requests would wait for it
-                for pipeline in pipelines.values():
-                    with suppress(AlbertKitError):  # now, too: what tokenizes is compiled when it is first called
-                        pipeline.features([pipeline.parse(pipeline.example)])
                 exported = is_onnx_folder(Path(folder))  # it runs as a whole: it shows no states
                 self._pipelines[name] = {**pipelines, **({} if exported else {PASSES: None})}
+
+    def warm_up(self) -> None:
+        """Load what tokenizes: loops are compiled when they are first called, engines loaded after ten million characters."""
+        for pipelines in self._pipelines.values():
+            for pipeline in filter(None, pipelines.values()):
+                if isinstance(pipeline.tokenizer, SentencePieceTokenizer | WordPieceTokenizer):
+                    pipeline.tokenizer.start_engine()
+                with suppress(AlbertKitError):
+                    pipeline.features([pipeline.parse(pipeline.example)])
 
     def find(self, kind: str, name: str | None) -> tuple[str, Any]:
         """Find the model of that name, or the first one that has a kind, and its pipeline, None for calls."""

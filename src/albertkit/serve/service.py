@@ -18,7 +18,8 @@ from albertkit.serve.bounds import check_request, check_results
 from albertkit.serve.models import Models
 from albertkit.serve.observing import Metrics
 from albertkit.serve.options import ServeOptions
-from albertkit.serve.protocol import Facts, Start
+from albertkit.serve.processes import WorkerProcess
+from albertkit.serve.protocol import Facts
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.supervisor import Supervisor
 
@@ -36,19 +37,17 @@ class Service:
         is_draining: Whether the service is ending.
     """
 
-    def __init__(self, models: Models, options: ServeOptions) -> None:
+    def __init__(self, models: Models, options: ServeOptions, workers: Sequence[WorkerProcess]) -> None:
         self.models, self.options = models, options
-        captioners = {name: models.folders[name] for name in models.names("caption")}
-        texts = {name: folder for name, folder in models.folders.items() if name not in captioners}
-        # Captions take seconds, and decode files of unknown clients: they have a worker of their own.
-        groups = [group for group in (texts, captioners) if group]
-        queues = [Queue(options.batch_tokens) for _ in groups]
+        queues = [Queue(options.batch_tokens) for _ in workers]
         self.metrics = Metrics(queues)
         self.supervisors = [
-            Supervisor(Start(group, options), queue, self.metrics, _PATIENCE * options.timeout)
-            for group, queue in zip(groups, queues, strict=True)
+            Supervisor(worker, queue, self.metrics, _PATIENCE * options.timeout)
+            for worker, queue in zip(workers, queues, strict=True)
         ]
-        self._supervisors = {name: one for group, one in zip(groups, self.supervisors, strict=True) for name in group}
+        self._supervisors = {
+            name: one for worker, one in zip(workers, self.supervisors, strict=True) for name in worker.start.folders
+        }
         self._threads = ThreadPoolExecutor(_THREADS, "answers")
         self.is_draining: Callable[[], bool] = lambda: False
 

@@ -1,21 +1,16 @@
-"""Start a worker, keep it alive, give it batches, and hand out its answers."""
+"""Keep a worker alive, give it batches, and hand out its answers."""
 
 import asyncio
 import contextlib
 import logging
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
-from typing import Any, Self
 
 from albertkit.errors import AlbertKitError, MachineError
 from albertkit.serve.batching import Batch, Job, Key, Queue, check_time
 from albertkit.serve.observing import Metrics
-from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Start, Work, packed, receive
+from albertkit.serve.processes import WorkerProcess
+from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Work
 from albertkit.serve.refusals import ServiceError
 
 log = logging.getLogger(__name__)
@@ -23,52 +18,6 @@ AHEAD = 2  # batches at the worker: the second one lies ready when the first is 
 _SHORTEST_DELAY, _LONGEST_DELAY = 1.0, 30.0  # seconds to the next start, after a worker that answered nothing
 _CALL_SECONDS = 30.0  # that a call may take: one video of 4.7 million tiny frames decodes for minutes
 _BEAT = 10.0  # seconds after which a worker without work is asked whether it lives
-
-
-@dataclass(frozen=True, eq=False)
-class WorkerProcess:
-    """Hold a worker's process and the front's end of its socket."""
-
-    process: asyncio.subprocess.Process
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    @classmethod
-    async def spawn(cls, start: Start) -> Self:
-        """Start a fresh interpreter, which inherits one end of a socket and nothing else.
-
-        Threads that wait must sleep: OpenMP's spin by default, and take the cores from the front and from each other. A text
-        alone took 190 ms of processor time so on two busy cores, and 25 without; batches of 32 took a quarter more.
-
-        Not a fork: torch's threads do not survive one. It ends when the front's end of the socket closes, however that came.
-        """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "albertkit.serve.worker", str(theirs.fileno())),
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                pass_fds=[theirs.fileno()],
-                env={"OMP_WAIT_POLICY": "passive", **os.environ},
-            )
-        worker = cls(process, *await asyncio.open_connection(sock=ours))
-        worker.send(start)
-        return worker
-
-    def send(self, message: Any) -> None:
-        """Put a message on its way; what the socket does not take at once, the event loop sends later."""
-        self.writer.write(packed(message))
-
-    async def receive(self) -> Any:
-        """Return the next message; None once the process has ended."""
-        return await receive(self.reader)
-
-    async def end(self) -> int:
-        """Kill the process if it lives, and wait for its end; return its exit status."""
-        self.writer.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        return await self.process.wait()
 
 
 class Supervisor:
@@ -83,11 +32,10 @@ class Supervisor:
         failure: Why the models could not be loaded when the service began; nothing can be served then.
     """
 
-    def __init__(self, start: Start, queue: Queue, metrics: Metrics, patience: float) -> None:
+    def __init__(self, worker: WorkerProcess, queue: Queue, metrics: Metrics, patience: float) -> None:
         self.facts: dict[str, Facts] | None = None
         self.failure: AlbertKitError | None = None
-        self._start, self.queue, self._metrics, self._patience = start, queue, metrics, patience
-        self._worker: WorkerProcess | None = None
+        self._worker, self.queue, self._metrics, self._patience = worker, queue, metrics, patience
         self._at_work: dict[int, Batch] = {}
         self._numbers = count()
         self._coming: dict[Key, int] = {}  # tokens that are being prepared
@@ -137,8 +85,8 @@ class Supervisor:
 
     async def _run(self) -> None:
         delay = 0.0
-        while self.failure is None:
-            self._worker = await WorkerProcess.spawn(self._start)
+        while True:
+            await self._worker.connect()
             try:
                 beating = asyncio.create_task(self._beat(self._worker))
                 answered = await self._attend(self._worker)
@@ -156,6 +104,7 @@ class Supervisor:
             self._metrics.restarts.inc()
             log.error("the worker has died and is started again", extra={"status": status})
             await asyncio.sleep(delay)
+            self._worker = self._worker.another()
 
     async def _attend(self, worker: WorkerProcess) -> bool:
         """Handle what a worker says until it ends. Whether it answered anything."""
@@ -218,7 +167,7 @@ class Supervisor:
 
     def _send_batches(self) -> None:
         was_idle, now = not self._at_work, asyncio.get_running_loop().time()
-        while self.facts is not None and self._worker is not None:
+        while self.facts is not None:
             if len(self._at_work) >= (AHEAD if self.queue.tokens >= self.queue.batch_tokens else 1):
                 break
             self._refuse_hopeless(now)

@@ -11,7 +11,6 @@ from torch import Tensor
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
 from albertkit.captioning.backbones.video_swin_checkpoint import KIND, read_video_swin
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.folder import CAPTIONER
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import CaptionConfig
 from albertkit.captioning.swinbert.classes import AlbertForImageCaptioning, search_settings
@@ -35,6 +34,7 @@ from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section, Text
 from albertkit.model.folder import PROVENANCE, read_tensor_file
 from albertkit.model.keywords import make_config
+from albertkit.model_folder import CAPTIONER
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.vocabulary.model import new_folder
 

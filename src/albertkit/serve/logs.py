@@ -1,0 +1,76 @@
+"""Write the log of the service to stderr: plain lines on a terminal, one JSON object a line elsewhere."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from albertkit.serve.options import LogLevel
+
+REQUESTS = "albertkit.serve.requests"  # the logger of a line for every request
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "color_message"}
+_REQUEST = "{client} {method} {path} {status} {ms} ms {model} {tokens} tokens"
+
+
+class JsonFormatter(logging.Formatter):
+    """Write a record as one JSON object: time (UTC), level, message, its `extra`, and the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the line."""
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"time": when, "level": record.levelname.lower(), "message": record.getMessage()}
+        line |= _extra(record)
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class PlainFormatter(logging.Formatter):
+    """Write a record as a line for a terminal; the address to open, and a request in one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the line."""
+        when, extra = datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), _extra(record)
+        message = record.getMessage()
+        if message == "listening":
+            shown = f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
+        elif message == "request":
+            shown = _REQUEST.format(**{"model": "", **extra})
+        else:
+            trace = extra.pop("trace", "")
+            shown = " ".join([message, *(f"{name}={value}" for name, value in extra.items())]) + (
+                trace and f"\n{trace}"
+            )
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{when} {level}{shown}{trace}"
+
+
+def log_to_stderr(level: LogLevel | None = None) -> None:
+    """Log this service and uvicorn to stderr.
+
+    Without a level a terminal gets no requests: a line a request hides the rest.
+    """
+    is_terminal = sys.stderr.isatty()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter() if is_terminal else JsonFormatter())
+    own = logging.getLevelName((level or "info").upper())
+    requests = logging.WARNING if is_terminal and level is None else own
+    levels = {
+        "albertkit.serve": own,
+        REQUESTS: requests,
+        "albertkit.model_folder": own,
+        "albertkit.jit": own,
+        "uvicorn": logging.WARNING,
+        "asyncio": logging.ERROR,
+    }
+    for name, least in levels.items():
+        logger = logging.getLogger(name)
+        logger.setLevel(least)
+        if name != REQUESTS:
+            logger.handlers, logger.propagate = [handler], False
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _PLAIN and value != ""}

@@ -1,0 +1,99 @@
+"""Start the processes that run the models.
+
+Nothing here needs torch, so that a worker loads its models while the front still imports what it needs.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from albertkit.errors import ConfigError
+from albertkit.model_folder import is_captioner_folder, local_folder
+from albertkit.serve.options import ServeOptions
+from albertkit.serve.protocol import Start, packed, receive
+
+
+def named_folders(models: Sequence[str]) -> dict[str, str]:
+    """Return name to folder, from `FOLDER` or `NAME=FOLDER`; without a name the folder's own."""
+    found: dict[str, str] = {}
+    for model in models:
+        name, equals, folder = model.partition("=")
+        if not equals or Path(model).exists():
+            name, folder = Path(model).resolve().name, model
+        if not name or not folder:
+            raise ConfigError("bad-value", f"`{model}` is no model", "write FOLDER or NAME=FOLDER")
+        if name in found:
+            raise ConfigError("bad-value", f"two models are named `{name}`", f"name one yourself: {name}-2={folder}")
+        found[name] = folder
+    if not found:
+        raise ConfigError("bad-value", "there is no model to serve", "name a folder: albertkit serve FOLDER")
+    return found
+
+
+class WorkerProcess:
+    """Hold a worker's process and the front's end of its socket.
+
+    Attributes:
+        start: The models to load and the service's options.
+    """
+
+    def __init__(self, start: Start) -> None:
+        """Start a fresh interpreter, which inherits one end of a socket and nothing else.
+
+        Threads that wait must sleep: OpenMP's spin by default, and take the cores from the front and from each other. A text
+        alone took 190 ms of processor time so on two busy cores, and 25 without; batches of 32 took a quarter more.
+
+        Not a fork: torch's threads do not survive one. It ends when the front's end of the socket closes, however that came;
+        signals of the terminal are the front's to hear, so it has a process group of its own.
+        """
+        self.start = start
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "albertkit.serve.worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=[theirs.fileno()],
+                env={"OMP_WAIT_POLICY": "passive", **os.environ},
+                process_group=0,
+            )
+        self._socket.sendall(packed(start))
+
+    def another(self) -> Self:
+        """Start a process for the same models."""
+        return type(self)(self.start)
+
+    async def connect(self) -> None:
+        """Let the event loop handle the socket."""
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
+
+    def send(self, message: Any) -> None:
+        """Put a message on its way; what the socket does not take at once, the event loop sends later."""
+        self._writer.write(packed(message))
+
+    async def receive(self) -> Any:
+        """Return the next message; None once the process has ended."""
+        return await receive(self._reader)
+
+    async def end(self) -> int:
+        """Kill the process if it lives, and wait for its end; return its exit status."""
+        self._writer.close()
+        self.kill()
+        return await asyncio.to_thread(self._process.wait)
+
+    def kill(self) -> None:
+        """Kill the process if it lives."""
+        self._process.kill()
+
+
+def start_workers(options: ServeOptions) -> list[WorkerProcess]:
+    """Start a worker for the models of text, and one for captioners: those take seconds, and decode files of unknown clients."""
+    folders = {name: str(local_folder(folder)) for name, folder in named_folders(options.models).items()}
+    captioners = {name: folder for name, folder in folders.items() if is_captioner_folder(folder)}
+    texts = {name: folder for name, folder in folders.items() if name not in captioners}
+    return [WorkerProcess(Start(group, options)) for group in (texts, captioners) if group]

@@ -46,7 +46,7 @@ def test_accumulation_equals_one_big_batch(tmp_path):
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}])
+@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}, {"start_share": 0.3}])
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
     straight, _ = run_training(tmp_path / "straight", **options)
 
@@ -55,6 +55,23 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
     resumed, result = run_training(tmp_path / "broken", resume=True, **options)
     assert result.finished
     assert torch.equal(weights(straight), weights(resumed))
+
+
+@pytest.mark.parametrize("others", [{}, {"ema_decay": 0.9}])
+def test_a_share_of_the_start_is_evaluated_and_kept(tmp_path, others):
+    start, evaluated = weights(make_model()), []
+
+    def evaluate():
+        evaluated.append(weights(model))
+        return {"score": 0.0}
+
+    plain, _ = run_training(tmp_path / "plain", **others)
+    model = make_model()
+    run_training(tmp_path / "mixed", model=model, start_share=0.3, evaluate=evaluate, **others)
+    expected = 0.3 * start + 0.7 * weights(plain)
+    torch.testing.assert_close(weights(model), expected, rtol=1e-6, atol=1e-7)
+    assert torch.equal(evaluated[-1], weights(model))
+    assert not torch.equal(start, weights(plain))
 
 
 def test_keeps_the_newest_checkpoints_and_the_best(tmp_path):

@@ -22,7 +22,7 @@ from albertkit.training.optimizers import clip_gradients, gradient_norm, make_op
 from albertkit.training.pace import ClockPace, Pace, Plan, PlannedPace, RecordedPace, read_plans, save_plans
 from albertkit.training.schedules import learning_rate
 from albertkit.training.settings import EpochSettings, LoopOptions
-from albertkit.training.state import MovingAverage, TrainingState, load_state, remove_old, save_best, save_state
+from albertkit.training.state import ExportedWeights, TrainingState, load_state, remove_old, save_best, save_state
 from albertkit.training.stopping import StopRequest, stopped_by
 
 MAX_SKIPPED = 5  # consecutive updates without a finite gradient before the run is given up
@@ -72,6 +72,7 @@ class LoopSettings(LoopOptions):
         weight_decay: Of every parameter that is decayed.
         warmup_share: Of a training by the clock, which warms up in no more of its time than this.
         patience: Evaluations in a row without a better one that end the training; 0: none do.
+        start_share: Share of the weights that the training starts from in those that are evaluated and exported.
         lr_factors: Factors of the learning rate by beginnings of parameters' names.
         processes: Processes that micro-batches are numbered for, in turn. Default: as many as there are.
     """
@@ -83,6 +84,7 @@ class LoopSettings(LoopOptions):
     weight_decay: float = 0.01
     warmup_share: float = 0.0
     patience: int = 0
+    start_share: float = 0.0
     lr_factors: dict[str, float] = field(default_factory=dict)
     processes: int | None = None
 
@@ -220,12 +222,12 @@ def train(
         bias_correction=settings.bias_correction,
         lr_factors=settings.lr_factors,
     )
-    average = MovingAverage(parameters, settings.ema_decay) if settings.ema_decay else None
+    exported = ExportedWeights(parameters, settings.ema_decay, settings.start_share)
     feed = Feed(recipe.stream, world.device)
     before = recipe.seconds_before
     state = TrainingState(threads=torch.get_num_threads(), seconds=before, clock=before)
     if resume and (saved := load_state(run)):
-        state = _restore(saved, parameters, optimizer, average, feed, display)
+        state = _restore(saved, parameters, optimizer, exported, feed, display)
     _check_together(state, run, world, display)
     if resume and world.is_main:
         remove_old(run, settings.keep)  # one that a failing disk has left
@@ -242,8 +244,7 @@ def train(
                 save_plans(run, pace.plans)
             tensors: dict[str, Tensor] = {f"parameters/{n}": p for n, p in parameters.items()}
             tensors |= {f"optimizer/{n}": t for n, t in optimizer.tensors().items()}
-            if average:
-                tensors |= {f"average/{n}": t for n, t in average.averages.items()}
+            tensors |= {f"average/{n}": t for n, t in exported.averages.items()}
             save_state(run, state, tensors, recipe.save_with_provenance, settings.keep)
         world.barrier()
 
@@ -253,23 +254,20 @@ def train(
             recipe.describe(folder, result.evaluation)
 
     def evaluate_now() -> None:
-        if average:
-            average.swap()
-        model.eval()
-        result.evaluation = world.first(recipe.evaluate())  # what follows from it must be the same in all processes
-        model.train()
-        value = result.evaluation[select]
-        if math.isnan(value):  # a correlation with constant predictions: worse than any number
-            value = -math.inf
-        elif recipe.smaller:
-            value = -value
-        state.without_better += 1
-        if state.best is None or value > state.best:
-            state.best, state.best_step, state.without_better = value, state.step, 0
-            if world.is_main:
-                save_best(run, save_and_describe, state.step, select, result.evaluation[select])
-        if average:
-            average.swap()
+        with exported.placed():
+            model.eval()
+            result.evaluation = world.first(recipe.evaluate())  # what follows from it must be the same in all processes
+            model.train()
+            value = result.evaluation[select]
+            if math.isnan(value):  # a correlation with constant predictions: worse than any number
+                value = -math.inf
+            elif recipe.smaller:
+                value = -value
+            state.without_better += 1
+            if state.best is None or value > state.best:
+                state.best, state.best_step, state.without_better = value, state.step, 0
+                if world.is_main:
+                    save_best(run, save_and_describe, state.step, select, result.evaluation[select])
         display.evaluation(state.step, result.evaluation)
         for line in recipe.doubts(state.step, result.evaluation):
             display.note(line)
@@ -332,8 +330,7 @@ def train(
                 if skipped_in_a_row == MAX_SKIPPED:
                     raise _not_finite(state.step + 1, lr, run)
             optimizer.zero_grad(set_to_none=True)
-            if average:
-                average.update()
+            exported.update()
             state.step += 1
             state.tokens += int(tokens)
             meter.tokens += int(tokens)
@@ -380,8 +377,7 @@ def train(
                 return result
         if not result.evaluation:  # resumed where it had already ended
             evaluate_now()
-    if average:
-        average.swap()
+    exported.place()
     result.finished = True
     return result
 
@@ -430,7 +426,7 @@ def _restore(
     saved: tuple[TrainingState, dict[str, Tensor]],
     parameters: dict[str, nn.Parameter],
     optimizer: Any,
-    average: MovingAverage | None,
+    exported: ExportedWeights,
     stream: Stream[Any],
     display: Display,
 ) -> TrainingState:
@@ -443,9 +439,8 @@ def _restore(
     for name, tensor in under("parameters/").items():
         parameters[name].copy_(tensor)
     optimizer.restore(under("optimizer/"), state.step - state.skipped)
-    if average:
-        for name, tensor in under("average/").items():
-            average.averages[name].copy_(tensor)
+    for name, tensor in under("average/").items():
+        exported.averages[name].copy_(tensor)
     stream.restore(state.stream)
     display.note(f"resumed at step {state.step}")
     if state.threads != torch.get_num_threads():

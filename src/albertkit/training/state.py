@@ -5,7 +5,8 @@ plus `training_state.json` and `training_state.safetensors`. Nothing is pickled.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,23 +150,51 @@ def _hint(checkpoints: list[Path]) -> str:
     return f"remove it to resume from {before}: rm -r {checkpoints[-1]}"
 
 
-class MovingAverage:
-    """Exponential moving average of parameters, for evaluation and export; `decay` is the share kept at each update."""
+class ExportedWeights:
+    """The weights that are evaluated and exported, where those are not the trained ones.
 
-    def __init__(self, parameters: Mapping[str, Tensor], decay: float) -> None:
-        self.decay = decay
-        self.parameters = parameters
-        self.averages = {name: p.detach().clone() for name, p in parameters.items()}
+    Args:
+        parameters: The trained weights.
+        decay: Share of an exponential moving average that is kept at each update; 0: no average.
+        start_share: Share of the weights as they are now.
+
+    Sources: Polyak and Juditsky 1992; Wortsman et al. 2022, "Robust fine-tuning of zero-shot models".
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], decay: float = 0.0, start_share: float = 0.0) -> None:
+        self.parameters, self.decay, self.start_share = parameters, decay, start_share
+        self.averages = self._copy() if decay else {}
+        self._start = self._copy() if start_share else {}
 
     @torch.no_grad()
     def update(self) -> None:
         """Move the average towards the parameters."""
-        torch._foreach_lerp_(list(self.averages.values()), list(self.parameters.values()), 1 - self.decay)
+        if self.averages:
+            torch._foreach_lerp_(list(self.averages.values()), list(self.parameters.values()), 1 - self.decay)
 
     @torch.no_grad()
-    def swap(self) -> None:
-        """Exchange average and parameters; call again to undo."""
+    def place(self) -> None:
+        """Put them in the place of the trained weights."""
         for name, parameter in self.parameters.items():
-            held = parameter.detach().clone()
-            parameter.copy_(self.averages[name])
-            self.averages[name].copy_(held)
+            if self.averages:
+                parameter.copy_(self.averages[name])
+            if self._start:
+                parameter.lerp_(self._start[name], self.start_share)
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Put them in the place of the trained weights for a while."""
+        if not (self.averages or self._start):
+            yield
+            return
+        trained = self._copy()
+        self.place()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, parameter in self.parameters.items():
+                    parameter.copy_(trained[name])
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: parameter.detach().clone() for name, parameter in self.parameters.items()}

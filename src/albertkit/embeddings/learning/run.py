@@ -88,6 +88,7 @@ class Training:
     dev: str  # the dev examples in words
     provenance: dict[str, Any]  # without the fingerprints of the examples
     notes: Sequence[str]
+    start_share: float = 0.0  # as `EmbedSettings.start_share`
 
     @property
     def start(self) -> str:
@@ -166,7 +167,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
             rank=world.rank,
             world_size=world.size,
         ),
-        loop=LoopSettings.over_epochs(settings),
+        loop=LoopSettings.over_epochs(settings, start_share=training.start_share),
         evaluate=evaluate,
         select=metric,
         save=lambda folder: encoder.save_pretrained(folder),

@@ -148,6 +148,9 @@ def test_mistakes_are_named(start, lesson, tmp_path, refused):
         assert refused(start, tmp_path / "stored.npy", texts, run) == slug
     assert refused(start, vectors, texts, run, dev=texts) == "conflicting-options"
     assert refused(start, tmp_path / "none.npy", texts, run) == "not-found"
+    computed = storing.Teacher("a model", "holed", lambda some: holed[: len(some)])
+    with pytest.raises(DataError, match="by `a model` holds NaN"):
+        storing.teacher_vectors(computed, texts.read_text().splitlines(), tmp_path / "kept", join_world("cpu"))
     for select in ("spearman", "retrieval"):
         assert refused(start, vectors, texts, run, replace(SETTINGS, select=select)) == "bad-value"
     (tmp_path / "uneven.tsv").write_text("the fox\tthe dog\nthe fox\n")

@@ -316,17 +316,42 @@ def test_a_busy_team_lets_others_work_alone() -> None:
     assert sizes == [(0, 1)]
 
 
+def test_without_threads_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    left, done = threading.Event(), []
+    ThreadTeam().run(lambda member, members: done.append((member, members)), 3, left.set)
+    assert done == [(0, 3)]
+    assert left.is_set()
+
+
+def test_many_threads_do_not_share_one_chunk(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, batch = load_engine(make_model(max_position_embeddings=130), "fp32"), packed(LENGTHS)
+    expected = engine.encode(batch).hidden
+    torch.set_num_threads(200)
+    assert torch.equal(engine.encode(batch).hidden, expected)
+    assert len(engine._free_scratch) <= 2 + 16
+
+
 FORK = """
 import os, torch
 from albertkit import AlbertConfig, AlbertModel
-from albertkit.engines import load_engine
+from albertkit.engines import fused, load_engine
 from albertkit.model import PackedBatch
 torch.set_num_threads(2)
 sizes = dict(hidden_size=64, num_attention_heads=1, embedding_size=16, intermediate_size=64, num_hidden_layers=2)
 model = AlbertModel(AlbertConfig.from_size("tiny", vocab_size=50, **sizes)).eval()
 engine, batch = load_engine(model, "fp32"), PackedBatch.from_sequences([list(range(40))])
 expected = engine.encode(batch).hidden
+fused._TEAM._free.acquire()  # as by another thread that is in a call
 child = os.fork()
+if not child:
+    assert fused._TEAM._free.acquire(blocking=False)
+    fused._TEAM._free.release()
+if child:
+    fused._TEAM._free.release()
 same = torch.equal(engine.encode(batch).hidden, expected)
 if not child:
     os._exit(0 if same else 1)

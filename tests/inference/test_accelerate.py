@@ -129,6 +129,31 @@ def test_restored_is_as_before_and_a_copy_is_its_own(batch) -> None:
         assert torch.equal(albertkit.restore(model)(**batch).last_hidden_state, before)
 
 
+def test_frozen_stays_frozen_and_what_was_replaced_is_the_models_own(batch) -> None:
+    model = made("").requires_grad_(False)
+    albertkit.accelerate(model, "fp32")
+    model.embeddings.word_embeddings.weight.mul_(2)
+    model(**batch)
+    assert not any(parameter.requires_grad for parameter in albertkit.restore(model).parameters())
+    albertkit.accelerate(model, "fp32").pooler = None
+    with pytest.warns(UserWarning, match="its layers were replaced since"):
+        found = model(**batch).last_hidden_state
+    assert torch.equal(found, albertkit.restore(model)(**batch).last_hidden_state)
+
+
+def test_traced_and_autocast_and_broadcast_types(batch) -> None:
+    model = made("")
+    with torch.no_grad():
+        expected = model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0]
+        albertkit.accelerate(model, "fp32")
+        assert torch.equal(model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0], expected)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model(**batch)[0].dtype == albertkit.restore(made(""))(**batch)[0].dtype
+        traced = torch.jit.trace(model, batch["input_ids"], strict=False)
+        other = batch["input_ids"].flip(1)
+        assert torch.allclose(traced(other)["last_hidden_state"], model(other)[0], atol=2e-5)
+
+
 def test_hooks_are_called(batch) -> None:
     model = albertkit.accelerate(made(""), "fp32")
     seen = []

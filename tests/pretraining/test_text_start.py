@@ -3,6 +3,7 @@ they should, and a first evaluation that is better than token frequencies."""
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -125,6 +126,9 @@ def _interrupt(*_):
 def test_what_cannot_start_from_text_is_refused(store, settings, tmp_path, slug_of):
     wide = write_config(tmp_path, store.vocab_size, embedding_size=64, hidden_size=32, num_attention_heads=1)
     assert slug_of(lambda: pretrain(store, tmp_path / "a", replace(settings, config=wide, steps=1))) == "bad-value"
+    for values in ({"embedding_size": 2}, {"type_vocab_size": 1}):
+        shaped = replace(settings, config=write_config(tmp_path, store.vocab_size, **values), steps=1)
+        assert slug_of(partial(pretrain, store, tmp_path / "a", shaped)) == "bad-value"
     model = pretrain(store, tmp_path / "b", replace(settings, initial_weights="random", steps=1)).model
     continued = replace(settings, config=None, steps=1)
     assert slug_of(lambda: pretrain(store, tmp_path / "c", continued, start=model)) == "bad-value"

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +13,7 @@ import pytest
 
 from albertkit.data.columns import Columns
 from albertkit.data.given import listed
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.inference.asking import ask
 from albertkit.inference.predict import predict
 from albertkit.tasks.checking import check_task
@@ -139,21 +140,6 @@ def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
     assert any(note.startswith(said) for note in evaluate_task(sst2, tmp_path / "in.jsonl").details["notes"])
 
 
-class Frame:
-    """What pandas' DataFrame has of which use is made."""
-
-    iloc = None
-
-    def __init__(self, rows: list[dict]) -> None:
-        self.rows = rows
-
-    def to_dict(self, orient: str) -> list[dict]:
-        assert orient == "records"
-        return [
-            {name: np.int64(value) if isinstance(value, int) else value for name, value in r.items()} for r in self.rows
-        ]
-
-
 class ClassLabel:
     """As datasets has it."""
 
@@ -168,6 +154,7 @@ class Dataset(list):
 
 
 def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, table, tmp_path):
+    pandas = pytest.importorskip("pandas")
     lines = [line.split("\t") for line in (table / "train.tsv").read_text().splitlines()[1:41]]
     rows = [{"sentence": text, "label": label} for text, label in lines]
     numbered = [{**row, "label": int(row["label"] == "magic")} for row in rows]
@@ -185,9 +172,11 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
         for name, (data, dev) in given.items()
     }
     assert runs["rows"].scores == runs["file"].scores == runs["set"].scores
-    scored = [evaluate_task(tmp_path / "file", data, precision="fp32").scores for data in (file, rows, Frame(rows))]
+    scored = [
+        evaluate_task(tmp_path / "file", data, precision="fp32").scores for data in (file, rows, pandas.DataFrame(rows))
+    ]
     assert scored[0] == scored[1] == scored[2]
-    assert predict(tmp_path / "file", Frame(rows), tmp_path / "out.jsonl").examples == 40
+    assert predict(tmp_path / "file", pandas.DataFrame(rows), tmp_path / "out.jsonl").examples == 40
     assert check_task("classify", start, rows, settings, columns=columns).splits["train"].examples == 36
     with pytest.raises(ConfigError, match="row 0 of the data is a str, not a dictionary"):
         finetune("classify", start, ["a text"], tmp_path / "wrong", settings, columns=columns)
@@ -234,6 +223,51 @@ def test_rows_in_memory_that_cannot_be_used_are_left_out_of_the_predictions(sst2
     assert list(found["probabilities"]) == [found["prediction"]]
     with pytest.raises(DataError, match="has a column `prediction`, which the output adds"):
         predict(sst2, [{"sentence": TEXTS[0], "prediction": "mine"}], precision="fp32")
+
+
+def test_frames_keep_their_index_and_their_types(sst2):
+    pandas, polars, datasets = map(pytest.importorskip, ("pandas", "polars", "datasets"))
+    rows = [{"sentence": TEXTS[n % 3], "stars": n, "note": None} for n in range(149)]
+    rows += [{"sentence": None, "stars": None, "note": "late"}, {"sentence": TEXTS[0], "stars": 7, "note": "last"}]
+    frame = pandas.DataFrame(rows, index=[f"r{n}" for n in range(151)]).astype({"stars": "Int64", "note": "category"})
+    found = predict(sst2, frame, precision="fp32", on_error="skip").predictions
+    assert list(found.index) == [name for name in frame.index if name != "r149"]
+    assert found[list(frame)].equals(frame.drop("r149"))
+    narrow = polars.DataFrame(rows, schema_overrides={"stars": polars.Int16}, infer_schema_length=None)
+    found = predict(sst2, narrow, precision="fp32", on_error="skip").predictions
+    assert found.select(narrow.columns).equals(narrow[[*range(149), 150]])
+    assert found.schema["stars"] == polars.Int16
+    labels = datasets.Features(sentence=datasets.Value("string"), label=datasets.ClassLabel(names=["plain", "magic"]))
+    given = datasets.Dataset.from_list([{"sentence": text, "label": 1} for text in TEXTS], features=labels)
+    assert predict(sst2, given, precision="fp32", top=1).predictions.features["label"] == labels["label"]
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        (3, "the data are a int, and hold no rows"),
+        (b"abc", "the data are a bytes, and hold no rows"),
+        ([], "the data have no rows"),
+        ({"train/a": [{"sentence": "a"}]}, "a split is named `train/a`"),
+    ],
+)
+def test_what_is_no_rows_is_refused(sst2, given, fact):
+    with pytest.raises(AlbertKitError, match=re.escape(fact)):
+        predict(sst2, given, precision="fp32")
+
+
+def test_what_is_no_rows_of_other_libraries_is_refused(sst2):
+    pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
+    frame = pandas.DataFrame([["a", "b"]], columns=["sentence", "sentence"])
+    for given, fact in (
+        (polars.LazyFrame({"sentence": ["a"]}), "not computed yet"),
+        (pandas.Series(["a"]), "are a Series, and hold no rows"),
+        (frame, "have the column `sentence` twice"),
+    ):
+        with pytest.raises(AlbertKitError, match=fact):
+            predict(sst2, given, precision="fp32")
+    with pytest.raises(DataError, match="has a column `probabilities`, which the output adds"):
+        predict(sst2, [{"sentence": "a", "probabilities": "mine"}], precision="fp32", top=1)
 
 
 def test_data_at_an_address_are_read_and_model_and_data_may_not_be_swapped(sst2, expected, tmp_path, run_command):

@@ -41,6 +41,15 @@ def test_saved_it_stays_right(alone, tmp_path):
     assert [again(text)["input_ids"] for text in TEXTS] == [own.encode(text, special_tokens=True) for text in TEXTS]
 
 
+def test_tokens_of_the_user_stay(alone):
+    given = transformers.AutoTokenizer.from_pretrained(alone)
+    given.add_tokens(["zzz"])
+    given.add_tokens(["<ent>"], special_tokens=True)
+    fixed = albertkit.fix_tokenizer(given)
+    assert len(fixed) == len(given)
+    assert fixed("a zzz <ent>")["input_ids"][-3:-1] == given.convert_tokens_to_ids(["zzz", "<ent>"])
+
+
 def test_one_that_came_from_nowhere_is_refused():
     with pytest.raises(CheckpointError, match=r"does not say where its spiece\.model is"):
         albertkit.fix_tokenizer(transformers.AlbertTokenizer())

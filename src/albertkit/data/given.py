@@ -3,13 +3,13 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from albertkit.addresses import file_system, is_remote, reaching
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, DataError
 
 STANDARD_INPUT = Path("/dev/stdin")
 STANDARD_OUTPUT = Path("/dev/stdout")
@@ -26,20 +26,62 @@ def is_in_memory(data: Data) -> bool:
     return not isinstance(data, str | os.PathLike)
 
 
-def listed(rows: Any) -> list[Any]:
-    """Return rows as a list of dictionaries, if they are rows: of a DataFrame of pandas or polars, or any iterable."""
-    if hasattr(rows, "iloc"):
-        return list(rows.to_dict("records"))
-    return list(rows.iter_rows(named=True) if hasattr(rows, "iter_rows") else rows)
+def listed(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
+    """Return rows in memory as dictionaries of columns.
+
+    Args:
+        rows: A DataFrame of pandas or polars, a `datasets.Dataset`, or any iterable of dictionaries.
+        what: What they are, for messages.
+
+    Raises:
+        ConfigError: bad-value, for anything else. DataError: ambiguous, if a frame has a column twice.
+    """
+    hint = 'give rows such as {"text": "a text", "label": "good"}, a DataFrame, a Dataset, or the path of a file'
+    if hasattr(rows, "collect"):
+        raise ConfigError(
+            "bad-value", f"{what} are a {type(rows).__name__}, which is not computed yet", "call .collect() on it"
+        )
+    if hasattr(rows, "iloc") and hasattr(rows, "columns"):
+        if not rows.columns.is_unique:
+            twice = rows.columns[rows.columns.duplicated()][0]
+            raise DataError("ambiguous", f"{what} have the column `{twice}` twice", "rename one of the two")
+        found: list[Any] = rows.to_dict("records")
+    elif hasattr(rows, "iter_rows"):
+        found = list(rows.iter_rows(named=True))
+    elif isinstance(rows, Iterable) and not isinstance(rows, bytes | bytearray | str) and not hasattr(rows, "iloc"):
+        found = list(rows)
+    else:
+        raise ConfigError("bad-value", f"{what} are a {type(rows).__name__}, and hold no rows", hint)
+    for number, row in enumerate(found):
+        if not isinstance(row, Mapping):
+            fact = f"row {number:,} of {what} is a {type(row).__name__}, not a dictionary of columns"
+            raise ConfigError("bad-value", fact, hint)
+    return found
 
 
-def like(given: Any, rows: Sequence[dict[str, Any]]) -> Any:
-    """Return rows in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
+def like(given: Any, records: Sequence[dict[str, Any]]) -> Any:
+    """Return records in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
     if hasattr(given, "iloc"):
-        return type(given)(rows, index=given.index if len(rows) == len(given) else None)
+        return type(given)(records)
     if hasattr(given, "from_list"):
-        return type(given).from_list(rows)
-    return type(given)(rows) if hasattr(given, "iter_rows") else list(rows)
+        return type(given).from_list(records)
+    return type(given)(records, infer_schema_length=None) if hasattr(given, "iter_rows") else list(records)
+
+
+def with_added_columns(given: Any, kept: Sequence[int], added: Sequence[dict[str, Any]]) -> Any:
+    """Return the kept rows of what was given, in its kind and with its types, with further columns: a dictionary for each row."""
+    columns = {name: [row.get(name) for row in added] for name in (added[0] if added else ())}
+    if hasattr(given, "iloc"):
+        return given.iloc[list(kept)].assign(**columns)
+    if hasattr(given, "iter_rows"):
+        return given[list(kept)].hstack(type(given)(columns, infer_schema_length=None))
+    if hasattr(given, "add_column"):
+        found = given.select(kept)
+        for name, values in columns.items():
+            found = found.add_column(name, values)
+        return found
+    rows = listed(given)
+    return [{**rows[number], **own} for number, own in zip(kept, added, strict=True)]
 
 
 @contextmanager
@@ -61,11 +103,17 @@ def as_files(data: Data) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
         if isinstance(data, Mapping):
             for split, rows in data.items():
+                if not str(split).isidentifier():
+                    raise ConfigError("bad-value", f"a split is named `{split}`", "name splits train, dev and test")
                 _write(rows, Path(folder, f"{split}.jsonl"), f"the split `{split}`")
             yield Path(folder)
         else:
             file = Path(folder, "rows.jsonl")
             _write(data, file, "the data")
+            if not file.stat().st_size:
+                raise DataError(
+                    "empty", "the data have no rows", 'give rows such as {"text": "a text", "label": "good"}'
+                )
             yield file
 
 
@@ -81,22 +129,21 @@ def _copied(url: str, folder: Path) -> Path:
 
 
 def _write(rows: Any, file: Path, what: str) -> None:
-    """Write rows as JSON lines. Numbers of a `ClassLabel` of datasets become the names of the labels."""
-    names = {
-        name: kind.int2str for name, kind in (getattr(rows, "features", None) or {}).items() if hasattr(kind, "int2str")
-    }
-    with file.open("w", encoding="utf-8") as stream:
-        for number, row in enumerate(listed(rows)):
-            if not isinstance(row, Mapping):
-                raise ConfigError(
-                    "bad-value",
-                    f"row {number:,} of {what} is a {type(row).__name__}, not a dictionary of columns",
-                    'give rows such as {"text": "a text", "label": "good"}, or the path of a file',
-                )
-            record = {
-                str(name): names[name](int(value)) if name in names and value is not None and value >= 0 else value
-                for name, value in row.items()
-            }
+    """Write rows as JSON lines. Numbers of a `ClassLabel` of datasets become the names of the labels, alone or in lists."""
+    names: dict[str, Callable[[int], str]] = {}
+    for name, kind in (getattr(rows, "features", None) or {}).items():
+        kind = getattr(kind, "feature", kind)  # of a list
+        if hasattr(kind, "int2str"):
+            names[name] = kind.int2str
+
+    def named(name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(name, one) for one in value]
+        return value if value is None or value < 0 else names[name](int(value))
+
+    with file.open("w", encoding="utf-8", errors="surrogatepass") as stream:
+        for row in listed(rows, what):
+            record = {str(name): named(name, value) if name in names else value for name, value in row.items()}
             stream.write(json.dumps(record, ensure_ascii=False, default=_plain) + "\n")
 
 

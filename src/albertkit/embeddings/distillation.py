@@ -147,7 +147,8 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
                 f"`{teacher.name}` has {len(teacher.stored):,} rows, there are {len(texts):,} texts",
                 "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
             )
-        _check_finite(teacher.stored, teacher.name)
+        for start in range(0, len(texts), _PART):
+            _check_finite(teacher.stored[start : start + _PART], texts[start : start + _PART], teacher.name)
         return _varying(teacher.stored, teacher.name)
     assert teacher.encode is not None
     key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
@@ -161,7 +162,9 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
         if not job.is_done(_WHOLE):
             for name in job.missing(parts[world.rank :: world.size]):
                 first = parts.index(name) * _PART
-                vectors = teacher.encode(texts[first : first + _PART])
+                some = texts[first : first + _PART]
+                vectors = teacher.encode(some)
+                _check_finite(vectors, some, teacher.name)
                 with job.part(name) as stream:  # `np.save` may say nothing when the disk is full
                     stream.write(npy_header(vectors.shape, vectors.dtype) + vectors.tobytes())
         world.barrier()
@@ -176,7 +179,8 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
 
 def _varying(vectors: np.ndarray, name: str) -> np.ndarray:
     """Return the vectors, if they tell texts apart."""
-    if len(vectors) > 1 and np.ptp(vectors[:1000], axis=0).max() <= _SAME:
+    some = vectors[:: max(1, len(vectors) // 1000)]
+    if len(some) > 1 and (not some.size or np.ptp(some, axis=0).max() <= _SAME):
         raise DataError("wrong-model", f"`{name}` gives every text the same vector", "choose another teacher")
     return vectors
 
@@ -199,16 +203,15 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
     return PCA(dimension, svd_solver="covariance_eigh").fit(vectors).components_.T.astype(np.float32)
 
 
-def _check_finite(vectors: np.ndarray, name: str) -> None:
-    """Refuse vectors with NaN or infinity, with the first such row."""
-    for start in range(0, len(vectors), _PART):
-        finite = np.isfinite(vectors[start : start + _PART]).all(1)
-        if not finite.all():
-            raise DataError(
-                "bad-file",
-                f"row {start + int(finite.argmin()):,} of `{name}`, counted from 0, holds NaN or infinity",
-                "make the vectors again, or leave such texts and their rows out",
-            )
+def _check_finite(vectors: np.ndarray, texts: Sequence[str], name: str) -> None:
+    """Refuse vectors with NaN or infinity, with the text of the first."""
+    finite = np.isfinite(vectors).all(1)
+    if not finite.all():
+        raise DataError(
+            "bad-file",
+            f"the vector of `{texts[int(finite.argmin())][:60]}` by `{name}` holds NaN or infinity",
+            "make the vectors again, in fp32, or leave such texts out",
+        )
 
 
 def _join(parts: Sequence[Path], stream: IO[bytes], count: int) -> None:
@@ -259,6 +262,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     student, data, settings, columns = options.student, Path(options.data), run.settings, options.columns
     bad_rows = BadRows(options.on_error)
     rows = read_texts(data, columns, None, bad_rows)
+    selection(settings, options.sts is not None, len(rows[0]) > 1)  # before the teacher's work
     encoder, _ = start_encoder(student, settings)
     names = column_names(columns, len(rows[0]))
     known = known_words(rows, encoder.tokenizer, student, options.force, names)

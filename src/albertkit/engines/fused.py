@@ -33,6 +33,10 @@ from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
 CHUNK_TOKENS = 512  # a thread: base's activations of a layer are 7 MB then
+MOST_MEMBERS = (
+    16  # threads that share a chunk, each with states of its own: more would take memory that grows with their square
+)
+MOST_COPIES = 1 << 15  # tokens of a chunk times members: 600 MB for base in fp32
 SHARES = 8  # tasks of attention a thread, where there are so many heads
 
 _ACTIVATIONS = {"gelu_new": fused_layers.GELU_TANH, "gelu": fused_layers.GELU_ERF, "relu": fused_layers.RELU}
@@ -110,11 +114,12 @@ class FusedEngine(Engine):
         _check_places(batch, rows)
         parts = (batch.input_ids, batch.position_ids, batch.token_type_ids)
         # Copies: a thread that lost its core may still read them when this call has returned and the caller changes the batch.
-        ids = Ids(*(np.array(part.numpy()) for part in parts))
+        ids = Ids(*(np.array(part.numpy(), np.int64) for part in parts))
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
         order = None if rows is None else rows.numpy().argsort()
         wanted = None if rows is None else rows.numpy()[order]
-        for start, end, lengths in cut(batch.lengths, CHUNK_TOKENS * torch.get_num_threads()):
+        members = _members()
+        for start, end, lengths in cut(batch.lengths, min(CHUNK_TOKENS * members, MOST_COPIES // members)):
             own = slice(start, end) if wanted is None else slice(*wanted.searchsorted([start, end]))
             asked = None if wanted is None else wanted[own] - start
             found = self._advance(lengths, asked, Ids(*(part[start:end] for part in ids)), self._layers)
@@ -134,7 +139,7 @@ class FusedEngine(Engine):
         self, layer: Layer, repeats: int, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray
     ) -> np.ndarray:
         """Apply one layer several times: fp32 [T or Q, H']."""
-        members = torch.get_num_threads()
+        members = _members()
         free, states = self._states(layer, members, max(lengths.sum(), 0 if wanted is None else len(wanted)))
         chunk = self._chunk(layer, lengths, wanted, given, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
@@ -239,9 +244,16 @@ class FusedEngine(Engine):
         )
 
 
+def _members() -> int:
+    """Return how many threads share a chunk."""
+    return min(torch.get_num_threads(), MOST_MEMBERS)
+
+
 def _check_places(batch: PackedBatch, rows: Tensor | None) -> None:
     """Check what compiled loops would not."""
     tokens = len(batch.input_ids)
+    if min(batch.lengths, default=0) < 1:
+        raise ValueError("the batch has a sequence without tokens, or no sequence")
     if not (sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens):
         raise ValueError(f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens")
     if rows is not None and len(rows):
@@ -359,7 +371,11 @@ def _norm(norm: nn.LayerNorm) -> Norm:
 def unfit(model: AlbertModel, precision: str) -> str:
     """Say why a model cannot run in a precision; empty if it can."""
     size = model.config.hidden_size // model.config.num_attention_heads
-    return f"its heads have the odd size {size}" if size % 2 and precision != "fp32" else ""
+    if size % 2 and precision != "fp32":
+        return f"its heads have the odd size {size}"
+    if precision == "int8" and not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+        return "weights that are not finite would become numbers"
+    return ""
 
 
 def lacking(precision: str) -> str:

@@ -153,7 +153,13 @@ class ThreadTeam:
     """Threads that wait for work, one call at a time."""
 
     def __init__(self) -> None:
-        self._free, self._size, self._process = Lock(), 0, 0
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begin anew: a fork has none of the threads, and would find the lock as it was."""
+        self._free, self._size = Lock(), 0
         self._executor: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[int, int], None], members: int, left: Callable[[], None]) -> None:
@@ -183,13 +189,18 @@ class ThreadTeam:
 
         try:
             for member in range(1, members):
-                self._others(members - 1).submit(enter, member)
+                try:
+                    self._others(members - 1).submit(enter, member)
+                except RuntimeError:  # no thread can be started, or the main thread has ended: those who came do all
+                    with counting:
+                        inside -= members - member
+                    break
             enter(0)
         finally:
             if members > 1:
                 self._free.release()
 
     def _others(self, size: int) -> ThreadPoolExecutor:
-        if self._executor is None or self._size < size or self._process != os.getpid():  # a fork has no threads
-            self._executor, self._size, self._process = ThreadPoolExecutor(size, "albertkit-team"), size, os.getpid()
+        if self._executor is None or self._size < size:
+            self._executor, self._size = ThreadPoolExecutor(size, "albertkit-team"), size
         return self._executor

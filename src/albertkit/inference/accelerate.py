@@ -29,7 +29,8 @@ def accelerate(model: Given, precision: Precision = "auto") -> Given:
 
     Padding is taken out before the encoder and put back as zeros behind it. What the engine does not compute, the model
     computes as before: with gradients or in training (said in a warning, once), hidden states of all layers, attentions,
-    embeddings given as input. Weights that change are packed again at the next call.
+    embeddings given as input. Weights that change are packed again at the next call; a change through `.data` is not seen:
+    call `accelerate` again after one.
 
     Args:
         model: Any ALBERT class of transformers 4 or 5, a pipeline of transformers over one, a `SentenceTransformer` whose
@@ -98,8 +99,15 @@ def _as_ours(theirs: Any) -> AlbertModel:
             f"this ALBERT has other parameters than transformers' own: {min(different)}",
             "merge adapters into it first (`model = model.merge_and_unload()`), or accelerate it before it is wrapped",
         )
-    ours.load_state_dict(parameters, assign=True)
+    _share_parameters(parameters, ours)
     return ours.eval()
+
+
+def _share_parameters(parameters: dict[str, nn.Parameter], ours: AlbertModel) -> None:
+    """Let our model have these parameters. Frozen ones stay so: loading sets the flags of what they replace."""
+    for name, parameter in ours.named_parameters():
+        parameter.requires_grad_(parameters[name].requires_grad)
+    ours.load_state_dict(parameters, assign=True)
 
 
 class _Fast:
@@ -115,24 +123,27 @@ class _Fast:
         self._warned: set[str] = set()
         self._engine: Engine | None = None
         self._weights: list[tuple[int, int]] = []
+        self._names = {name for name, _ in ours.named_parameters()}
 
     def engine(self) -> Engine:
         """Return the engine of the weights as they are now."""
         parameters = dict(self.model.named_parameters())
         weights = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters.values()]
         if self._engine is None or weights != self._weights:
-            self.ours.load_state_dict(parameters, assign=True)
+            _share_parameters(parameters, self.ours)
             self._engine, self._weights = load_engine(self.ours, self.precision), weights
         return self._engine
 
     def usable(self) -> bool:
         """Return whether the engine computes what the model would; warn once of training and gradients."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
             return False
         if self.model.training:
             return self._say("the model is in training mode: call model.eval()")
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters()):
             return self._say("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
+        if {name for name, _ in self.model.named_parameters()} != self._names:
+            return self._say("its layers were replaced since: call accelerate again")
         inside = (module for module in self.model.modules() if module is not self.model)
         hooks = (hook for m in inside for hook in (*m._forward_hooks.values(), *m._forward_pre_hooks.values()))
         # transformers' own hooks collect states when they are asked for, and then the model computes them anyway
@@ -170,8 +181,10 @@ class _TheirForward:
         config = self.model.config
         if wanted - _UNDERSTOOD or config.output_hidden_states or config.output_attentions:
             return False
-        ids, mask = given.get("input_ids"), given.get("attention_mask")
+        ids, mask, types = (given.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
         if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.numel():
+            return False
+        if types is not None and types.shape != ids.shape:
             return False
         return mask is None or (mask.shape == ids.shape and bool((mask[:, 0] != 0).all()))
 
@@ -179,7 +192,8 @@ class _TheirForward:
         """Return the states in rows, in transformers' own class."""
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-        ids, mask, dtype = given["input_ids"], given.get("attention_mask"), self.model.dtype
+        ids, mask = given["input_ids"], given.get("attention_mask")
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.model.dtype
         if mask is None:
             states = hidden.view(*ids.shape, -1)
         else:

@@ -19,7 +19,15 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from albertkit.data.bad_rows import BadRow, BadRows
-from albertkit.data.given import STANDARD_INPUT, as_files, is_in_memory, is_standard_output, like, listed
+from albertkit.data.given import (
+    STANDARD_INPUT,
+    as_files,
+    is_in_memory,
+    is_standard_output,
+    like,
+    listed,
+    with_added_columns,
+)
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.tables import EXTENSIONS
@@ -139,15 +147,15 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     loaded = ready_model(options.model, options.precision, options.device, bad_rows, options.input)
     loaded = loaded._replace(task=with_columns(loaded.task, options.columns))
     task = loaded.task
-    if target is None and is_in_memory(options.input) and not isinstance(options.input, Mapping):  # of splits
+    if top is not None and task.kind in ("regression", "tagging"):
+        raise ConfigError("bad-value", f"a {task.kind} has no probabilities to choose from", "leave --top out")
+    if out is None and is_in_memory(options.input) and not isinstance(options.input, Mapping):  # of splits
         return _predict_rows(options, loaded, bad_rows)
     if kind in _SEPARATORS and not isinstance(task, TextTask):
         hint = "predictions go into a .jsonl file, or into a folder with the task's own"
         raise ConfigError(
             "bad-value", f"`{out}` is a table, and `{task.name}` does not have one prediction a row", hint
         )
-    if top is not None and task.kind in ("regression", "tagging"):
-        raise ConfigError("bad-value", f"a {task.kind} has no probabilities to choose from", "leave --top out")
     records = target if folder is None else folder / "predictions.jsonl"
     kept: list[Result] = []  # the task's own files are written as a whole
     with as_files(options.input) as given, _writer(records) as stream:
@@ -173,24 +181,29 @@ def _predict_task(options: PredictOptions) -> PredictReport:
 def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows) -> PredictReport:
     """Predict rows in memory; those of a task on texts come back with what was predicted of each."""
     task, rows = loaded.task, listed(options.input)
-    numbered = [{**row, _NUMBER: number} if isinstance(row, Mapping) else row for number, row in enumerate(rows)]
+    numbered = [{**row, _NUMBER: number} for number, row in enumerate(rows)]
     answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
-    found: list[dict[str, Any]] = []
+    kept: list[int] = []
+    found: list[dict[str, Any]] = []  # columns of the kept rows; of other tasks the results
     counts = _Counts()
     with as_files(numbered) as file:
         examples = _rows_of(task, file, options.split, bad_rows, with_columns=True)
         for row, result in counts.of(answer_rows(examples, answer, "the data", bad_rows)):
             if isinstance(task, TextTask):
-                own, added = rows[int(row.columns[_NUMBER])], _added(result)
-                _check_free(own, added)
+                kept.append(int(row.columns[_NUMBER]))
+                added = _added(result)
                 if options.top is not None:
                     added["probabilities"] = with_top(result, options.top)["probabilities"]
-                found.append({**own, **added})
+                _check_free(rows[kept[-1]], added)
+                found.append(added)
             else:
                 found.append(with_top(result, options.top))
     if counts.truncated:
         bad_rows.note(truncation_line(counts.truncated, counts.examples, task))
-    return dataclasses.replace(counts.report([], bad_rows), predictions=like(options.input, found))
+    predictions = (
+        with_added_columns(options.input, kept, found) if isinstance(task, TextTask) else like(options.input, found)
+    )
+    return dataclasses.replace(counts.report([], bad_rows), predictions=predictions)
 
 
 def _predict(options: PredictOptions) -> PredictReport:

@@ -42,6 +42,10 @@ def fits(config: AlbertConfig) -> str:
     """Return why a model of this shape cannot start from text; empty if it can."""
     if config.hidden_size < config.embedding_size:
         return f"hidden_size {config.hidden_size} is below embedding_size {config.embedding_size}"
+    if token_dimensions(config) < 1:
+        return f"embedding_size {config.embedding_size} leaves nothing for tokens beside positions and marks"
+    if config.type_vocab_size < 2:
+        return "type_vocab_size 1 tells no segments apart"
     return ""
 
 

@@ -138,8 +138,8 @@ def extend_tokenizer(
     )
     extended.model_max_length = tokenizer.model_max_length
     first = len(facts.pieces)
-    occurrences = np.bincount(extended.encode_batch(texts).ids, minlength=extended.vocab_size)[first:]
-    frequencies = np.maximum(occurrences, 0.5) / max(occurrences.sum(), 1)
+    occurrences = np.bincount(extended.encode_batch(texts).ids, minlength=extended.vocab_size)
+    frequencies = np.maximum(occurrences[first:], 0.5) / max(occurrences.sum(), 1)
     return Extension(extended, first, len(characters), len(given), len(found), unused, left_out, frequencies)
 
 

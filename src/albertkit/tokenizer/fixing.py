@@ -38,9 +38,21 @@ def fix_tokenizer(given: Any) -> Any:
         AlbertTokenizer.from_pretrained(folder).save_pretrained(place)
         fixed = AutoTokenizer.from_pretrained(place)
     fixed.name_or_path = str(folder)
+    _add_tokens_of(given, fixed)
     for name in _KEPT:
         setattr(fixed, name, getattr(given, name, getattr(fixed, name)))
     return fixed
+
+
+def _add_tokens_of(given: Any, fixed: Any) -> None:
+    """Give a tokenizer the tokens that its user added to another, with the same ids."""
+    added = getattr(given, "added_tokens_decoder", {})
+    missing = {number: token for number, token in sorted(added.items()) if number >= len(fixed)}
+    for token in missing.values():
+        fixed.add_tokens([token], special_tokens=token.special)
+    if any(fixed.convert_tokens_to_ids(str(token)) != number for number, token in missing.items()):
+        fact = f"the {len(missing)} added tokens would get other ids: {', '.join(map(str, missing.values()))[:80]}"
+        raise CheckpointError("wrong-model", fact, "give the folder, then add them again: fix_tokenizer('FOLDER')")
 
 
 def _folder_of(given: Any) -> Path:

@@ -30,6 +30,7 @@ from benchmarks.serving import open_service
 EVERY = 0.1  # seconds between two looks at a program's memory
 MB = 1e6
 SENTENCES = 500
+PEER_PROGRAM = Path(__file__).parent / "peer_programs" / "memory.py"
 # Command, and what does the same with transformers or sentence-transformers: `peer_programs/memory.py`.
 COMMANDS = {
     "pretrain": "pretrain store --out RUN --size base --length 512 --batch-tokens 4096 --steps 2 --held-out 0.2",
@@ -77,8 +78,7 @@ def memory(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Memory]:
                 own, first_answer = _memory_of_service(encoder, inputs)
             else:
                 own = most_memory([sys.executable, "-m", "albertkit.cli", *command.split()], folder)
-            peer = [sys.executable, "-m", "benchmarks.peer_programs.memory", name.split()[-1], str(folder)]
-            its = most_memory(peer, Path.cwd())
+            its = most_memory([sys.executable, str(PEER_PROGRAM), name.split()[-1], str(folder)], folder)
             progress(f"{name}: {own:,.0f} MB, its peer {its:,.0f} MB")
             rows.append((name, own, PEERS[name], its))
     yield Memory(rows, first_answer)

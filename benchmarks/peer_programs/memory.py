@@ -1,4 +1,4 @@
-"""What row `memory` compares with: `python -m benchmarks.peer_programs.memory pretrain|finetune|encode|serve FOLDER`."""
+"""What row `memory` compares with: `python memory.py pretrain|finetune|encode|serve FOLDER`."""
 
 import sys
 from pathlib import Path
@@ -47,9 +47,8 @@ def serve(folder: Path) -> None:
 def _train(model, rows, folder, **arguments):
     import transformers
 
-    from benchmarks.trainer import QUIET
-
-    settings = transformers.TrainingArguments(output_dir=str(folder / "trainer"), max_steps=2, **QUIET, **arguments)
+    quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
+    settings = transformers.TrainingArguments(output_dir=str(folder / "trainer"), max_steps=2, **quiet, **arguments)
     transformers.Trainer(model=model, args=settings, train_dataset=rows).train()
 
 

@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 _LISTED = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
 
@@ -64,8 +65,16 @@ class MissingExtraError(AlbertKitError, ImportError):
         return cls(
             "not-installed",
             f"{purpose} needs the package `{package}`, which is not installed",
-            f"pip install -c constraints.txt 'albertkit[{extra}]'",
+            f"pip install {_constraints()}'albertkit[{extra}]'",
         )
+
+
+def _constraints() -> str:
+    """Return the option of pip that names the tested versions: of the current folder, else of the clone that this is."""
+    if Path("constraints.txt").exists():
+        return "-c constraints.txt "
+    file = Path(__file__).parents[2] / "constraints.txt"
+    return f"-c '{file}' " if file.exists() else ""
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:

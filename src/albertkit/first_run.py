@@ -118,7 +118,7 @@ class QuickstartResult(Result):
         fewest, most = done["planned"]
         took = (
             f"{self.seconds:.0f} seconds, {60 * done['minutes_used']:.0f} of them for {done['steps']:,} updates "
-            f"(planned {done['replanned'] + 1} times: {fewest:,} to {most:,})"
+            f"(estimates on the way: {fewest:,} to {most:,})"
         )
         return [
             pretraining_highlights(found, found),

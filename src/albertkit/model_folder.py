@@ -45,6 +45,8 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
         weights: False to download the tokenizer's files alone.
     """
     path = Path(source)
+    if not str(source):
+        raise DataError("not-found", "the path of a model is empty", "name a folder; . is the current one")
     if "://" in str(source):
         fact = f"`{source}` is an address; models are read from folders and from the hub"
         raise DataError("not-found", fact, f"download and convert it: albertkit convert '{source}' FOLDER")
@@ -156,9 +158,9 @@ def _nearest(path: Path) -> str:
         wrong, there = path.name, []
     if close := get_close_matches(wrong, there, n=1, cutoff=0.6):
         return f"did you mean `{parent / close[0]}`?"
-    if parent != Path("."):
+    if there and parent != Path("."):
         rest = f", … ({len(there):,} in all)" if len(there) > 12 else ""
-        listed = f"the folders in `{parent}`: {', '.join(there[:12]) or 'none'}{rest}"
+        listed = f"the folders in `{parent}`: {', '.join(there[:12])}{rest}"
         here = not path.is_absolute() and len(path.parts) == 2
         return listed + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
     return (

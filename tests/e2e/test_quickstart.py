@@ -67,5 +67,5 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
     capsys.readouterr()
     to_terminal(result.sections())
     printed = capsys.readouterr().out
-    assert f"for {done['steps']} updates (planned {done['replanned'] + 1} times: " in printed
+    assert f"for {done['steps']} updates (estimates on the way: " in printed
     assert "--minutes 30" in printed

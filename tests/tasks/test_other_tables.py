@@ -248,6 +248,7 @@ def test_frames_keep_their_index_and_their_types(sst2):
         (3, "the data are a int, and hold no rows"),
         (b"abc", "the data are a bytes, and hold no rows"),
         ([], "the data have no rows"),
+        ([{"sentence": b"abc"}], "`b'abc'` in the data is bytes, not text"),
         ({"train/a": [{"sentence": "a"}]}, "a split is named `train/a`"),
     ],
 )

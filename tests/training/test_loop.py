@@ -46,7 +46,7 @@ def test_accumulation_equals_one_big_batch(tmp_path):
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}, {"start_share": 0.3}])
+@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}, {"start_weights": 0.3}])
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
     straight, _ = run_training(tmp_path / "straight", **options)
 
@@ -67,7 +67,7 @@ def test_a_share_of_the_start_is_evaluated_and_kept(tmp_path, others):
 
     plain, _ = run_training(tmp_path / "plain", **others)
     model = make_model()
-    run_training(tmp_path / "mixed", model=model, start_share=0.3, evaluate=evaluate, **others)
+    run_training(tmp_path / "mixed", model=model, start_weights=0.3, evaluate=evaluate, **others)
     expected = 0.3 * start + 0.7 * weights(plain)
     torch.testing.assert_close(weights(model), expected, rtol=1e-6, atol=1e-7)
     assert torch.equal(evaluated[-1], weights(model))

@@ -56,6 +56,20 @@ def test_a_signal_after_the_last_update_is_reported(
     assert "is complete; --resume measures it" in capfd.readouterr().err
 
 
+def test_a_signal_in_the_last_update_ends_the_command_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stopping(*_: object) -> dict[str, float]:
+        signal.raise_signal(signal.SIGINT)  # in the evaluation after the last update
+        return {"accuracy": 0.5}
+
+    monkeypatch.setattr(successors, "scores", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        learn_successors(tmp_path / "run", EpochSettings(steps=2, eval_every=2, seeds=3))
+    assert "is complete; --resume measures it" in capfd.readouterr().err
+    assert not (tmp_path / "run" / "seed-1").exists()
+
+
 def test_a_folder_holds_one_run_made_from_one_thing(tmp_path: Path) -> None:
     learn_successors(tmp_path / "run", EpochSettings(steps=2))
     with pytest.raises(CheckpointError, match="already holds a run"):

@@ -64,5 +64,6 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
         return ConfigError("bad-command-line", f"`{usage}`: {shown} {wrong}", f"`{command} --help` lists the options")
     fact, asked, close = " ".join(str(error).split()).partition("Did you mean ")
     fact = fact.strip().rstrip(".").removeprefix(f'Command "{" ".join(chain)}" ')
-    hint = f"did you mean `{close.rstrip('?.')}`?" if asked else f"`{command} --help` lists the options"
+    close = close.rstrip("?.").strip("\"'")
+    hint = f"did you mean `{close}`?" if asked else f"`{command} --help` lists the options"
     return ConfigError("bad-command-line", f"`{command}`: {fact[:1].lower()}{fact[1:]}", hint)

@@ -148,5 +148,8 @@ def _write(rows: Any, file: Path, what: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON does not know: numpy's numbers and arrays as Python's, anything else as text."""
+    """Return a value that JSON does not know: numpy's numbers and arrays as Python's, anything else but bytes as text."""
+    if isinstance(value, bytes | bytearray):
+        fact = f"`{bytes(value[:40])!r}` in the data is bytes, not text"
+        raise ConfigError("bad-value", fact, "decode it: text.decode('utf-8')")
     return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -410,11 +410,12 @@ def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarr
 
 def _listed(texts: Sequence[str]) -> list[str]:
     """Return the texts, if they are texts and can be counted."""
-    if isinstance(texts, Mapping | set | frozenset | bytes) or not hasattr(texts, "__len__"):
+    is_frame, is_scalar = hasattr(texts, "columns"), getattr(texts, "ndim", 1) == 0
+    if isinstance(texts, Mapping | set | frozenset | bytes) or is_frame or is_scalar or not hasattr(texts, "__len__"):
         raise ConfigError(
             "bad-value",
             f"a {type(texts).__name__} is no list of texts",
-            "give a list; for texts that do not fit into memory there is `encode_file`",
+            "give a list, of a frame one column; for texts that do not fit into memory there is `encode_file`",
         )
     listed = list(texts)
     for number, text in enumerate(listed):

@@ -125,21 +125,21 @@ class EmbedSettings(EncoderSettings):
             inference; mnrl for pairs and texts. Default: the first.
         scale: What cosines are multiplied by in mnrl, cosent and angle: 1 / temperature. Default: 20, sentence-transformers'.
         projection: Numbers of a fresh tanh layer after the pooling; 0 for none, or the model's own.
-        start_share: Share of the weights it starts from in the model that is evaluated and saved: 0.3 keeps more of what the
+        start_weights: Share of the weights it starts from in the model that is evaluated and saved: 0.3 keeps more of what the
             model can do beyond these data (Wortsman et al. 2022, WiSE-FT).
     """
 
     loss: EmbeddingLoss | None = None
     scale: float | None = None
     projection: int = 0
-    start_share: float = 0.0
+    start_weights: float = 0.0
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = [*super().problems(), *self.out_of_range({"projection": 0}, ("start_share",))]
-        if self.start_share and self.projection:
+        found = [*super().problems(), *self.out_of_range({"projection": 0}, ("start_weights",))]
+        if self.start_weights and self.projection:
             found.append(
-                "start_share keeps weights of the start, and a fresh projection has none: set one of them to 0"
+                "start_weights keeps weights of the start, and a fresh projection has none: set one of them to 0"
             )
         if self.scale is not None and not 0 < self.scale < math.inf:
             found.append(f"scale must be above 0, it is {self.scale:g}")

@@ -226,7 +226,7 @@ def next_commands(store: Any, run: str | Path) -> tuple[tuple[str, str], ...]:
     return (
         (f"albertkit evaluate {run} {store}", f"score {describe_model(or_model_of_run(Path(run)))}"),
         (f"albertkit predict {run} --text 'The [MASK] is red.' --kind fill-mask", "fill in a mask"),
-        (f"albertkit finetune sst2 {run} DATA --out RUN", "fine-tune it; other tasks: albertkit finetune --help"),
+        (f"albertkit finetune sst2 {run} DATA --out FINETUNED", "fine-tune it; other tasks: albertkit finetune --help"),
         (f"albertkit report {run}", "losses, settings and results as a page"),
     )
 

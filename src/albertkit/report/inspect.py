@@ -204,7 +204,7 @@ def _flops(count: float) -> str:
 def _checked_path(path: Path) -> Path:
     """Return the path itself, unless it is something that has to be converted first."""
     foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
-    is_prefix = path.suffix == ".index" or path.with_name(f"{path.name}.index").exists()
+    is_prefix = path.suffix == ".index" or Path(f"{path}.index").exists()
     if is_prefix or (foreign and not (path / WEIGHTS).exists()):
         hint = f"convert it first: albertkit convert {path} FOLDER"
         raise CheckpointError("wrong-kind", f"`{path}` is a TensorFlow checkpoint", hint)

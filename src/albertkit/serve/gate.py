@@ -87,7 +87,7 @@ class Gate:
             # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in the body
             fact = "the request has both Content-Length and Transfer-Encoding"
             return ServiceError("bad-input", fact, "send one of them", status=400)
-        if self._open > MOST_REQUESTS:
+        if self._open > MOST_REQUESTS and path not in OPEN:
             fact = f"{MOST_REQUESTS:,} requests are being answered"
             return ServiceError("busy", fact, "send it again later", status=429, retry_after=1)
         return self._visitors.refuse(method, path, headers) or self._without_key(path, headers)

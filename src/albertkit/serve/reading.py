@@ -45,7 +45,10 @@ def check_shape(body: bytes) -> None:
     for count, most, what in counts:
         if count > most:
             fact = f"the body has {count:,} {what}, at most {most:,} are read"
-            raise ServiceError("bad-input", fact, "send fewer texts in a request", status=422)
+            hint = (
+                "send lists and objects that are less nested" if what == "levels" else "send fewer texts in a request"
+            )
+            raise ServiceError("bad-input", fact, hint, status=422)
 
 
 def _count(signs: np.ndarray, sign: int) -> int:

@@ -1,5 +1,6 @@
 """`albertkit serve`: from folders to a service that listens."""
 
+import errno
 import gc
 import importlib.util
 import logging
@@ -103,8 +104,10 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        hint = "choose another port: --port 8001, or --port 0 for any free one"
-        raise ConfigError("in-use", f"cannot listen on {host} port {port}: {reason}", hint) from None
+        slug, hint = "in-use", "choose another port: --port 8001, or --port 0 for any free one"
+        if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+            slug, hint = "bad-value", "give an address of this machine: --host 127.0.0.1, or --host 0.0.0.0 for all"
+        raise ConfigError(slug, f"cannot listen on {host} port {port}: {reason}", hint) from None
     with listener:
         yield listener
 

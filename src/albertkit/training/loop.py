@@ -72,7 +72,7 @@ class LoopSettings(LoopOptions):
         weight_decay: Of every parameter that is decayed.
         warmup_share: Of a training by the clock, which warms up in no more of its time than this.
         patience: Evaluations in a row without a better one that end the training; 0: none do.
-        start_share: Share of the weights that the training starts from in those that are evaluated and exported.
+        start_weights: Share of the weights that the training starts from in those that are evaluated and exported.
         lr_factors: Factors of the learning rate by beginnings of parameters' names.
         processes: Processes that micro-batches are numbered for, in turn. Default: as many as there are.
     """
@@ -84,7 +84,7 @@ class LoopSettings(LoopOptions):
     weight_decay: float = 0.01
     warmup_share: float = 0.0
     patience: int = 0
-    start_share: float = 0.0
+    start_weights: float = 0.0
     lr_factors: dict[str, float] = field(default_factory=dict)
     processes: int | None = None
 
@@ -156,11 +156,13 @@ class TrainingResult:
     Attributes:
         state: Where it stands.
         finished: False if a signal stopped it.
+        stopped: Whether a signal came with the last update: the training is finished, what follows is not wanted.
         evaluation: The last evaluation.
     """
 
     state: TrainingState
     finished: bool
+    stopped: bool = False
     evaluation: dict[str, float] = field(default_factory=dict)
 
 
@@ -222,7 +224,7 @@ def train(
         bias_correction=settings.bias_correction,
         lr_factors=settings.lr_factors,
     )
-    exported = ExportedWeights(parameters, settings.ema_decay, settings.start_share)
+    exported = ExportedWeights(parameters, settings.ema_decay, settings.start_weights)
     feed = Feed(recipe.stream, world.device)
     before = recipe.seconds_before
     state = TrainingState(threads=torch.get_num_threads(), seconds=before, clock=before)
@@ -370,6 +372,7 @@ def train(
             if (settings.save_every and state.step % settings.save_every == 0) or saving or last or stopping:
                 with pace.pause(state.step):
                     save()
+            result.stopped = stopping
             if stopping and not last:
                 display.note(
                     f"stopped by {stopped_by()} after step {state.step}; everything is saved, --resume goes on from there"

@@ -39,7 +39,7 @@ from albertkit.training.loop import Recipe, TrainingResult, train
 from albertkit.training.results import save_results
 from albertkit.training.settings import ComputeOptions, EpochSettings
 from albertkit.training.state import TrainingState, check_model, newest_checkpoint
-from albertkit.training.stopping import exit_status
+from albertkit.training.stopping import exit_status, stop_again
 
 _LOWER = 1 / 3  # of the learning rate, for a retry
 
@@ -214,6 +214,8 @@ class Run(Generic[AnySettings]):
         folder = self.folder / "best"
         try:
             self.world.barrier()
+            if trained.stopped:
+                stop_again()
             check_model(folder)
             model = best.load(folder)
             result = dataclasses.replace(best.score(model, trained.state), model=folder, **extent)

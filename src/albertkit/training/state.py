@@ -156,15 +156,15 @@ class ExportedWeights:
     Args:
         parameters: The trained weights.
         decay: Share of an exponential moving average that is kept at each update; 0: no average.
-        start_share: Share of the weights as they are now.
+        start_weights: Share of the weights as they are now.
 
     Sources: Polyak and Juditsky 1992; Wortsman et al. 2022, "Robust fine-tuning of zero-shot models".
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], decay: float = 0.0, start_share: float = 0.0) -> None:
-        self.parameters, self.decay, self.start_share = parameters, decay, start_share
+    def __init__(self, parameters: Mapping[str, Tensor], decay: float = 0.0, start_weights: float = 0.0) -> None:
+        self.parameters, self.decay, self.start_weights = parameters, decay, start_weights
         self.averages = self._copy() if decay else {}
-        self._start = self._copy() if start_share else {}
+        self._start = self._copy() if start_weights else {}
 
     @torch.no_grad()
     def update(self) -> None:
@@ -179,7 +179,7 @@ class ExportedWeights:
             if self.averages:
                 parameter.copy_(self.averages[name])
             if self._start:
-                parameter.lerp_(self._start[name], self.start_share)
+                parameter.lerp_(self._start[name], self.start_weights)
 
     @contextmanager
     def placed(self) -> Iterator[None]:

@@ -37,6 +37,11 @@ class StopRequest:
             signal.signal(number, previous)
 
 
+def stop_again() -> None:
+    """Send this process the signal again that stopped its training, now that the training handles it no more."""
+    signal.raise_signal(_last)
+
+
 def exit_status() -> int:
     """Exit status of a command whose training was stopped: 130 after Ctrl-C, 143 after SIGTERM."""
     return 128 + _last

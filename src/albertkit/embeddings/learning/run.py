@@ -88,7 +88,7 @@ class Training:
     dev: str  # the dev examples in words
     provenance: dict[str, Any]  # without the fingerprints of the examples
     notes: Sequence[str]
-    start_share: float = 0.0  # as `EmbedSettings.start_share`
+    start_weights: float = 0.0  # as `EmbedSettings.start_weights`
 
     @property
     def start(self) -> str:
@@ -167,7 +167,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
             rank=world.rank,
             world_size=world.size,
         ),
-        loop=LoopSettings.over_epochs(settings, start_share=training.start_share),
+        loop=LoopSettings.over_epochs(settings, start_weights=training.start_weights),
         evaluate=evaluate,
         select=metric,
         save=lambda folder: encoder.save_pretrained(folder),

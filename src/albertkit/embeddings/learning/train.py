@@ -79,7 +79,7 @@ def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: 
         dev=counted(len(data.dev), "dev example"),
         provenance={"model": str(model), "kind": kind},
         notes=[*data.notes, *notes, *reasons],
-        start_share=resolved.start_share,
+        start_weights=resolved.start_weights,
     )
     return train_encoder(run.resolved(resolved), training)
 

@@ -23,8 +23,8 @@ def test_recipe_can_be_run(recipe):
 
 
 def test_the_recipe_of_sentence_embeddings_can_be_run():
-    values = DistillSettings.read(FOLDER / "sentences-ko-cpu.toml")
-    config = AlbertConfig(vocab_size=8000, **json.loads((FOLDER / "sentences-ko-cpu.json").read_text()))
+    values = DistillSettings.read(FOLDER / "sentences-cpu.toml")
+    config = AlbertConfig(vocab_size=8000, **json.loads((FOLDER / "sentences-cpu.json").read_text()))
     settings, _ = DistillSettings(**values).resolve(config, 128, 20_766)
     assert {name: getattr(settings, name) for name in values if name != "epochs"} == {
         name: value for name, value in values.items() if name != "epochs"

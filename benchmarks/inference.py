@@ -194,7 +194,9 @@ def fixed_work(shape: str, config: AlbertConfig) -> Work:
     first, _, second = shape.partition("x")
     limit = config.max_position_embeddings
     if not (first.isdecimal() and second.isdecimal() and int(first) and 1 <= int(second) <= limit):
-        raise SystemExit(f"`{shape}` is no shape: write SEQUENCESxLENGTH, like 1x128, with a length of at most {limit}")
+        raise SystemExit(
+            f"`{shape}` is not a shape: write SEQUENCESxLENGTH, like 1x128, with a length of at most {limit}"
+        )
     ids = np.random.default_rng(0).integers(5, config.vocab_size, (int(first), int(second)))
     return {"sequences": ids.tolist(), "batch": int(first), "by_length": False, "prepared": True}
 

@@ -18,8 +18,9 @@ class QuickstartOptions:
         corpus: Text files, globs or folders. Default: the documentation that every Python carries.
         vocab_size: Tokens of the vocabulary.
         text_rules: google for English (lower-case, no accents); multilingual keeps both; none leaves text as it is.
-        minutes: Time for the pretraining, its evaluations and checkpoints; the rest takes about a minute. As many updates are
-            made as fit, on a busy machine fewer: how many is planned again and again, and the learning rate follows the plan.
+        minutes: Pretrain for this many minutes (including evaluations and checkpoints); the other steps take about a minute.
+            The number of updates is estimated again during the run (fewer on a busy machine), and the learning rate schedule
+            follows.
         seed: Seed of everything random.
     """
 

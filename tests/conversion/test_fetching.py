@@ -197,7 +197,7 @@ def test_checksums_are_verified(server: Server, archive: Path, cache: Path) -> N
 
 def test_what_is_no_archive_is_said(server: Server) -> None:
     server.body = b"<!DOCTYPE html><html>Not here any more</html>"
-    refused(url_of(server), "wrong-kind", "no archive")
+    refused(url_of(server), "wrong-kind", "not an archive")
     refused(url_of(server, "albert_base"), "bad-value", "does not end in .tar.gz")
     refused("memory://published/none.tar.gz", "not-found")
     refused("nothing://published/none.tar.gz", "bad-value")

@@ -196,7 +196,7 @@ def test_single_texts_are_told_apart_with_dropout_switched_on(start, table, tmp_
     result = train_embeddings("texts", start, texts, tmp_path / "run", settings, dev=pairs, dev_kind="pairs")
     assert result.metric == "retrieval"
     said = capfd.readouterr().err
-    assert "dropout: 0.1 (a text is told from itself by dropout alone, and ALBERT's own is 0)" in said
+    assert "dropout: 0.1 (SimCSE needs dropout; the model's own is 0)" in said
     losses = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(record["mnrl_loss"] > 0 for record in losses if record["event"] == "step")
     assert slug_of(train_embeddings, "texts", start, texts, tmp_path / "other", settings) == "too-little-data"

@@ -127,7 +127,7 @@ BAD_ROWS = {
     "`is_impossible` is neither": one(is_impossible="no"),
     "a second question with the id `a`": one(),
     "not JSON: Unterminated string starting at, column 25": '{"id": "x", "question": "Why',
-    "this is no question": "[1, 2]",
+    "this is not a question": "[1, 2]",
 }
 
 

@@ -393,7 +393,7 @@ def test_transformers_with_padding(tiny_model: Callable[..., Any], tmp_path: Pat
         torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-4, msg=name)
     unmasked = theirs(input_ids=tensors[0], token_type_ids=tensors[2], labels=tensors[3])  # padding that is seen
     assert abs(unmasked.loss.item() - ours.mean().item()) > 1e-3
-    with pytest.raises(ConfigError, match="no classes"):
+    with pytest.raises(ConfigError, match="class weights cannot be used for choices"):
         task.losses(model, batch, torch.ones(3))
 
 

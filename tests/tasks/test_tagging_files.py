@@ -177,8 +177,8 @@ def test_jsonl(tmp_path: Path) -> None:
         ("word PER", "tag `PER` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`"),
         ("word B-", "tag `B-` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`"),
         ("word\t", "tag `` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`"),
-        ("\tO", "'' is no word: empty, or it holds a tab or a line break"),
-        (" \tO", "' ' is no word: empty, or it holds a tab or a line break"),
+        ("\tO", "'' is not a word: it is empty, or has a tab or a line break"),
+        (" \tO", "' ' is not a word: it is empty, or has a tab or a line break"),
         ("caf\udce9 O", "bytes that are not UTF-8"),
     ],
 )

@@ -279,7 +279,7 @@ def test_several_labels(tmp_path, form):
         path = tmp_path / "a.jsonl"
         rows = [("s", ["x"]), ("t", ["y", "x", "x"]), ("u", []), ("v", "[x")]
         path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
-        task, wanted = task_of("multilabel"), "`[x` is no list of labels"
+        task, wanted = task_of("multilabel"), "`[x` is not a list of labels"
     else:
         path = table(tmp_path / "a.tsv", ("text", "label"), ("s", "x"), ("t", "y, x"), ("u", ""))
         task, wanted = task_of("multilabel"), None

@@ -88,7 +88,7 @@ def test_the_same_error_has_the_same_name_everywhere(tmp_path: Path, content: by
 
 def test_a_folder_of_something_else_is_left_alone(korean_file: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(AlbertKitError, match=r"no part of a tokenizer: config\.json") as caught:
+    with pytest.raises(AlbertKitError, match=r"not part of a tokenizer: config\.json") as caught:
         train_vocabulary([korean_file], tmp_path, vocab_size=300, overwrite=True)
     assert caught.value.slug == "exists"
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]

@@ -25,7 +25,7 @@ class PreparationOptions:
         train_backbone: Keep frames for a model of transformers or Video Swin, too: `caption train` then trains it along.
         batch_size: Clips that go through the backbone at once.
         workers: Threads that decode. Default: one a core, 8 at most.
-        on_error: Clips that cannot be used: skip, count and name them, or stop at the first.
+        on_error: What to do with unusable clips: skip them and list them, or stop with an error at the first.
         progress: Show progress on stderr.
     """
 
@@ -85,7 +85,7 @@ class ConvertClipsOptions:
         frames: Write so many frames of each clip, as JPEGs, instead of the path of its video.
         size: Height and width of these frames in pixels.
         rounding: Which frames: floor or round of even places from the first to the last, or the middles of equal parts.
-        on_error: Clips that cannot be used: stop, or skip, count and name them.
+        on_error: What to do with unusable clips: stop with an error, or skip them and list them.
     """
 
     source: str | Path

@@ -179,7 +179,7 @@ def _is_json(text: str) -> bool:
 
 
 def _bad(file: File, where: str, reason: str) -> DataError:
-    return DataError("bad-row", f"`{file}`, {where}: {reason}", "mend the row: every clip needs a key and a caption")
+    return DataError("bad-row", f"`{file}`, {where}: {reason}", "correct the row: every clip needs a key and a caption")
 
 
 def _candidates(given: CaptionFile) -> dict[str, str]:

@@ -130,7 +130,7 @@ def _check(file: Path, url: str, info: dict[str, Any], folder: Path) -> None:
     elif not _is_archive(file):
         file.unlink()
         kind = info.get("mimetype")
-        fact = f"what lies at `{url}` is no archive{f' but {kind}' if kind else ''}"
+        fact = f"`{url}` is not an archive{f', but {kind}' if kind else ''}"
         hint = "give the address of a .tar.gz, .tgz, .tar or .npz; or download it with a browser and give the file"
         raise CheckpointError("wrong-kind", fact, hint)
     if problem:

@@ -23,8 +23,8 @@ class ConvertOptions:
         config: Configuration file, if none lies beside the weights. For a BERT: the ALBERT to make of it.
         allow_missing: Parameter (or first part of its name) to initialise afresh if the source lacks it, or variable to leave
             out. Repeatable.
-        lossy: Go on where the result computes something else: a BERT with shared layers, for example.
-        overwrite: Replace a checkpoint that lies in TARGET; files that are no part of one stay.
+        lossy: Convert even if the result computes something else, for example a BERT with shared layers.
+        overwrite: Replace a checkpoint that lies in TARGET; all other files stay.
     """
 
     source: str | Path

@@ -60,11 +60,11 @@ class BuildOptions:
         out: Folder of the store; new, empty, or holding an unfinished build. Or an address (`s3://…`): built below
             `ALBERTKIT_CACHE` (`~/.cache/albertkit`), then uploaded.
         tokenizer: Folder that holds one `*.model`; or a run, whose model has one.
-        settings: What decides the bytes besides inputs and tokenizer.
+        settings: Settings that change the content of the store.
         errors: Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on and counts them.
-        workers: Processes that split and encode. Not given: threads of this process on two cores or for less than 100 MB, else
-            one a core. With `--engine ray`: parts of the inputs in work at a time; not given, as many as the cluster has cores,
-            and as many waiting. The bytes of the store do not depend on it.
+        workers: Number of processes that split and encode. Default: threads of this process on two cores or for less than 100
+            MB, else one process a core. With `--engine ray`: number of input parts in work at a time; default: one for each
+            core of the cluster, and as many waiting. The bytes of the store do not depend on it.
         engine: `local`, this machine; `ray`, all machines of a Ray cluster, which must see the inputs under the same names
             (extra `cluster`, `docs/scale.md`). The bytes of the store do not depend on it.
         address: `HOST:PORT` of the Ray cluster. Not given: the one this machine is part of, else this machine alone.

@@ -135,7 +135,9 @@ def _files_of(data: bytes, url: str) -> dict[str, dict[str, Any]]:
             if not _NAME.match(name) or not isinstance(entry["bytes"], int) or len(entry["sha256"]) != 64:
                 raise ValueError(name)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError("wrong-kind", f"`{url}/{MANIFEST}` is no manifest of a store", "check the address") from None
+        raise DataError(
+            "wrong-kind", f"`{url}/{MANIFEST}` is not the manifest of a store", "check the address"
+        ) from None
     return files
 
 

@@ -72,7 +72,7 @@ class TokenStore:
         if wrong := [name for name, count in found.items() if counts[name] != count]:
             raise ValueError(f"it counts {counts[wrong[0]]!r} {wrong[0]}, the files hold {found[wrong[0]]:,}")
         if not isinstance(self.vocab_size, int) or not isinstance(self.tokenizer_fingerprint, str):
-            raise TypeError("vocab_size is no number, or the fingerprint of the tokenizer no text")
+            raise TypeError("vocab_size is not a number, or the fingerprint of the tokenizer is not a text")
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "TokenStore":

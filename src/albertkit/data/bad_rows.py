@@ -62,7 +62,7 @@ class BadRows:
             raise DataError(
                 "bad-row",
                 f"`{file}`, {bad_row.where}: {reason}",
-                hint or "mend the row, or leave such rows out with --on-error skip",
+                hint or "correct the row, or leave such rows out with --on-error skip",
             )
         self.found.append(bad_row)
 

@@ -20,7 +20,7 @@ class Columns:
         id: Column of the name of an example in predictions. Default: `id`, `index`, `idx` or `guid`, if it is there, else
             its place in the file, from 0.
         columns: Names of all columns, with commas between, of a file without a header.
-        quoted: Whether fields are in quotes. Default: with commas between them they may be, with tabs not.
+        quoted: Fields may be quoted. Default: yes for comma-separated files, no for tab-separated files.
     """
 
     title: ClassVar[str] = "Columns of a table"

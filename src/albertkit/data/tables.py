@@ -339,7 +339,7 @@ def _items(stream: ByteStream) -> Iterator[tuple[int, Any]]:
             more = _characters(rest, max(1 << 20, len(text)))  # twice as much: no long record is decoded over and over
             if not more or len(text) > LONGEST:
                 fact = f"`{stream.file.path}`, record {number + 1:,}: {error}"
-                hint = "mend the file: one array of objects, or one object on every line"
+                hint = "correct the file: one array of objects, or one object on every line"
                 raise DataError("bad-file", fact, hint) from None
             text += more
             continue

@@ -306,7 +306,7 @@ class TextInput:
         if "://" not in files[0].path and not os.path.isfile(files[0].path):
             raise DataError(
                 "wrong-kind",
-                f"`{self.file}` is no plain file, and it has to be read more than once",
+                f"`{self.file}` is not a plain file, and it must be read more than once",
                 "put the texts into a file",
             )
         return files[0]

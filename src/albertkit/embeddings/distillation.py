@@ -91,7 +91,7 @@ def _stored(path: Path) -> np.ndarray:
     except (PermissionError, MemoryError):
         raise
     except Exception as error:  # ValueError, EOFError, TokenError of the header, …: not declared
-        raise DataError("bad-file", f"`{path}` is no array: {error}", "write it with numpy.save") from None
+        raise DataError("bad-file", f"`{path}` is not an array: {error}", "write it with numpy.save") from None
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise DataError(
             "bad-file",

@@ -176,7 +176,7 @@ def _modules(path: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for module in listing if isinstance(listing, list) else [None]:
         if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
-            raise CheckpointError("bad-file", f"`{path / MODULES}` is no list of modules", "copy it again")
+            raise CheckpointError("bad-file", f"`{path / MODULES}` is not a list of modules", "copy it again")
         kind = module["type"].rpartition(".")[2]
         if not module["type"].startswith("sentence_transformers.") or kind not in _ORDER:
             raise CheckpointError(

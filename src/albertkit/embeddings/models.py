@@ -114,7 +114,7 @@ def load_embedding_model(
     prompt: str | None = None,
     device: str | None = None,
 ) -> EmbeddingModel:
-    """Open a model as `EncodeOptions` name it, by default on a GPU if there is one; a model that is no ALBERT has fp32."""
+    """Open a model as `EncodeOptions` name it, by default on a GPU if there is one; a model that is not an ALBERT has fp32."""
     folder = embedding_folder(model)
     opened = open_model(str(model), folder, precision, prompt_name, prompt, device)
     return (
@@ -141,7 +141,7 @@ def open_model(
         return encoder
     if precision not in ("auto", "fp32"):
         raise ConfigError(
-            "unknown-name", f"`{name}` is no ALBERT: it runs in fp32", f"leave out --precision {precision}"
+            "unknown-name", f"`{name}` is not an ALBERT: it runs in fp32", f"leave out --precision {precision}"
         )
     return open_other(name, str(folder), prompt_name, prompt, device, length)
 
@@ -225,7 +225,7 @@ def open_other(
     try:
         metadata.version("sentence-transformers")
     except metadata.PackageNotFoundError:
-        raise MissingExtraError.of("sentence-transformers", "embed", "a model that is no ALBERT") from None
+        raise MissingExtraError.of("sentence-transformers", "embed", "a model that is not an ALBERT") from None
     try:
         model = open_sentence_transformer(source, device)
     except Exception as error:  # of transformers, torch or its own: they share no base class

@@ -21,7 +21,7 @@ class TableOptions:
     """Options of commands that read tables.
 
     Attributes:
-        on_error: Rows that cannot be used: stop, or skip and count them.
+        on_error: What to do with unusable rows: stop with an error, or skip them and list them.
         columns: Of a table.
     """
 
@@ -52,8 +52,8 @@ class EmbedTrainOptions(TableOptions):
         model: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
         data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
             (`gs://…`). In Python also rows in memory, see `as_files`; so `dev` and `silver`.
-        out: Folder of the run. The model to use comes to stand in OUT/best.
-        settings: How to train.
+        out: Folder of the run. The best model is saved in OUT/best.
+        settings: Training settings.
         dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples.
         dev_kind: Kind of the dev file, where it is another than that of the training data. Pairs with scores choose by
             Spearman's correlation, all others by how often a text finds its own among those of all dev examples.
@@ -81,8 +81,8 @@ class EmbedDistillOptions(TableOptions):
         student: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
         data: A text a line; or a table of texts that mean the same, the first of which the teacher reads: all columns of one
             without a header, or those named with --text and --pair.
-        out: Folder of the run. The model to use comes to stand in OUT/best, the teacher's vectors in OUT/teacher.
-        settings: How to train.
+        out: Folder of the run. The best model is saved in OUT/best, the teacher's vectors in OUT/teacher.
+        settings: Training settings.
         teacher: Folder of sentence embeddings, ALBERT checkpoint (mean pooling) or `org/name` of the hub; the name of an
             installed package that carries a model; or a .npy file of vectors, row n for text n.
         teacher_prompt_name: Name of the teacher's prompt that is put before every text it reads, such as query. Default: its
@@ -246,8 +246,8 @@ class EncodeOptions(PromptOptions):
         text: Column of the texts in a table. Default: `text`.
         id: Column of their names, for Parquet. Default: the place in the file, from 0.
         columns: Names of all columns, with commas between, of a file without a header.
-        quoted: Whether fields are in quotes. Default: with commas between them they may be, with tabs not.
-        on_error: Rows that cannot be used: stop before anything is computed, or skip, count and name them.
+        quoted: Fields may be quoted. Default: yes for comma-separated files, no for tab-separated files.
+        on_error: What to do with unusable rows: stop with an error before anything is computed, or skip them and list them.
         dimension: Numbers to keep at the start of each vector. Default: as the model says, or all.
         normalize: Divide what is kept by its length.
         dtype: Of the numbers in the file.

@@ -36,7 +36,7 @@ RECIPES = {
 }
 _WARMUP = 0.1
 _SCALED = ("mnrl", "cosent", "angle")  # losses that multiply cosines
-_ALBERT_DROPS_NOTHING = "a text is told from itself by dropout alone, and ALBERT's own is {own:g}"
+_SIMCSE_DROPOUT = "SimCSE needs dropout; the model's own is {own:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +46,15 @@ class EncoderSettings(EpochSettings):
     Attributes:
         pooling: How states of tokens become one vector: mean, cls, max, weightedmean, lasttoken, mean_sqrt_len_tokens.
             Default: the model's, mean for a checkpoint that has none.
-        matryoshka: How many leading components are trained to be vectors by themselves: several numbers with commas between.
-            The whole vector is trained only if its own length is among them. Default: the whole vector alone.
+        matryoshka: Lengths of vector prefixes to train as vectors of their own (Matryoshka), separated by commas. The whole
+            vector is trained only if its own length is among them. Default: the whole vector alone.
         length: Longest text, in tokens. Default: the model's. Longer texts are cut and counted.
         prompt_name: Name of one of the model's prompts, which is put before every text, in training and by the saved model.
             Default: the model's own default.
-        held_out: Share of the training examples kept as dev where the data have none.
+        held_out: Share of the training examples used as dev set if the data have none.
         batch_size: Examples an update, over all processes. They are computed together, because in-batch losses compare them;
             of several processes each compares its own share.
-        dropout: In the encoder. Default: the model's own, mostly 0; 0.1 for single texts, which need it.
+        dropout: Dropout in the encoder. Default: the model's own, mostly 0; 0.1 for single texts (SimCSE), which need it.
         language: Codes of the texts' languages for the model card, with commas between: ko or en,ko.
         license: Licence of the model for its card, as the hub names it: apache-2.0.
     """
@@ -99,7 +99,7 @@ class EncoderSettings(EpochSettings):
         source = "" if self.epochs else f" ({recipe.source})"
         dropout, of_dropout = config.hidden_dropout_prob, "the model's own"
         if recipe.dropout is not None:
-            dropout, of_dropout = recipe.dropout, _ALBERT_DROPS_NOTHING.format(own=dropout)
+            dropout, of_dropout = recipe.dropout, _SIMCSE_DROPOUT.format(own=dropout)
         longest = min(length, positions)
         settings, reasons = self.filled(
             {
@@ -124,9 +124,9 @@ class EmbedSettings(EncoderSettings):
         loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, with hard ones where there are) or softmax for
             inference; mnrl for pairs and texts. Default: the first.
         scale: What cosines are multiplied by in mnrl, cosent and angle: 1 / temperature. Default: 20, sentence-transformers'.
-        projection: Numbers of a fresh tanh layer after the pooling; 0 for none, or the model's own.
-        start_weights: Share of the weights it starts from in the model that is evaluated and saved: 0.3 keeps more of what the
-            model can do beyond these data (Wortsman et al. 2022, WiSE-FT).
+        projection: Size of a new tanh layer after the pooling; 0 for none, or the model's own.
+        start_weights: Share of the initial weights in the average that is evaluated and saved (WiSE-FT, Wortsman et al. 2022):
+            0.3 keeps more of what the model can do beyond these data.
     """
 
     loss: EmbeddingLoss | None = None
@@ -183,8 +183,8 @@ class DistillSettings(EncoderSettings):
     Attributes:
         loss: mse: squared distance from the teacher's vectors (the mean squared difference times their numbers), or cosine:
             1 - cosine.
-        select: What chooses the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs. Default:
-            spearman if there is such a file, else retrieval for parallel texts, else mse.
+        select: Metric that selects the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs.
+            Default: spearman if there is such a file, else retrieval for parallel texts, else mse.
         center_teacher: Take the mean out of the teacher's vectors and give them length 1 again, for a teacher whose vectors all
             lie near one direction.
         teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where dimensions

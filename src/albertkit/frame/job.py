@@ -380,7 +380,7 @@ def corrupt(path: Path, what: str, hint: str = _AGAIN) -> MachineError:
 def _read_log(log: Path) -> Iterator[_Commit]:
     """Yield the commits of a log. A last line that was cut off is removed: it was never committed."""
     if not log.is_file() or log.is_symlink():
-        raise corrupt(log, "it is no file")
+        raise corrupt(log, "it is not a file")
     content = log.read_bytes()
     lines = content.split(b"\n")
     if lines[-1]:

@@ -135,7 +135,7 @@ class Comparison(Result):
         """Raise `doubtful` if there are problems, unless forced; `remedy` is what the command offers instead."""
         if self.problems and not force:
             reasons = "; ".join(self.problems)
-            fact = f"in {self.precision} the model is no longer the same: {reasons}"
+            fact = f"in {self.precision} the model differs too much from fp32: {reasons}"
             raise CheckpointError("doubtful", fact, f"{remedy}, or take it as it is with --force")
 
 

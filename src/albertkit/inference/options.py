@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ComparePrecisionOptions:
-    """Compare a model in int8 or bf16 with the model in fp32. The exit status is 1 if it is no longer the same.
+    """Compare a model in int8 or bf16 with the model in fp32. The exit status is 1 if it differs too much.
 
     Attributes:
         model: Checkpoint folder or run; or an ONNX folder, which is compared with the folder that it was exported from.

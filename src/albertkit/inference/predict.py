@@ -211,7 +211,7 @@ def _predict(options: PredictOptions) -> PredictReport:
     out = None if options.out is None or is_standard_output(options.out) else Path(options.out)
     if out is not None and out.suffix != ".jsonl":
         hint = "answers to lines go into a file such as answers.jsonl"
-        raise ConfigError("bad-value", f"`{out}` is no .jsonl file", hint)
+        raise ConfigError("bad-value", f"`{out}` is not a .jsonl file", hint)
     if out is not None:
         check_new_file(out)
     with ExitStack() as stack:

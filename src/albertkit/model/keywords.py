@@ -127,7 +127,7 @@ def given_config(config: Any, folder: Path) -> AlbertConfig:
         return AlbertConfig.from_pretrained(config)
     if not callable(getattr(config, "to_dict", None)):
         raise ConfigError(
-            "bad-value", f"config={config!r} is no configuration", "albertkit.AlbertConfig.from_pretrained"
+            "bad-value", f"config={config!r} is not a configuration", "albertkit.AlbertConfig.from_pretrained"
         )
     return make_config(config.to_dict(), Path("config"))[0]
 

@@ -17,8 +17,8 @@ class PretrainOptions:
     Attributes:
         store: Token store, made with `albertkit corpus build`, also at an address (`s3://…`); or masked TFRecords:
             a file, a folder or a quoted glob.
-        out: Folder of the run. OUT/final gets the model, OUT/best the best so far.
-        settings: What decides the training.
+        out: Folder of the run. The last model is saved in OUT/final, the best in OUT/best.
+        settings: Training settings.
         start: Checkpoint folder, run, or org/name of the hub, to train further: of any class; heads that it lacks are
             initialised. The store's tokenizer may have more tokens than the model, after the model's own. The run keeps a
             copy in `start/`.
@@ -124,7 +124,7 @@ class ExportOptions:
         store: Folder of the token store, or its address (`s3://…`), fetched once.
         out: Folder to make: `records-*.tfrecord`, the tokenizer and `export.json`. After an interruption the same command
             goes on.
-        settings: What is exported.
+        settings: Settings that change the content of the records.
         overwrite: Replace another export, and unfinished work with other settings.
         progress: Show it on stderr.
     """

@@ -77,11 +77,11 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             the prediction, while everything else keeps its bits.
         new_rows_from: First id of the new rows. Default: what `albertkit tokenizer extend` has noted beside the model, else the
             number of its tokens.
-        batch_tokens: Real tokens of a micro-batch on each device, at most.
+        batch_tokens: Most tokens of a micro-batch on each device, padding not counted.
         batch_size: Sequences of a micro-batch on each device, in place of `batch_tokens`.
         accumulation: Micro-batches an update, on each of the processes.
-        processes: Processes that an update's batch is made for, batch_tokens x accumulation x processes tokens. Default: those
-            that the run is started with. On another number of them the same micro-batches are dealt out in turn.
+        processes: Number of processes that defines the batch: batch_tokens x accumulation x processes tokens an update.
+            Default: the number at the start of the run. On fewer processes the same micro-batches are computed in turns.
         steps: Updates. Default: the paper's 125,000; with `minutes`, as many as fit.
         lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
         pair_lr_factor: Factor of the learning rate for the pooler and the classifier of two segments. Where the rate is high for
@@ -90,7 +90,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             tenth of the time at the latest.
         eval_every: Updates between two evaluations; 0 for one at the end. Default: a twentieth of the run, at least 50 updates
             without `minutes`.
-        compile: Fuse what stands between the matrix products with `torch.compile`: on, off, or auto: on CUDA.
+        compile: Fuse the operations between matrix products with `torch.compile`: on, off, or auto (on for CUDA).
     """
 
     free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every", "processes"})
@@ -163,17 +163,18 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         dataclasses.replace(self, steps=before).check_same(path)
         run = path.parent
         if now < before:
-            fact = "a run cannot be shortened"
+            fact = f"cannot be shortened to {now}"
             hint = f"resume it with --steps {before}, or start a new run with another --out"
         elif self.schedule != "constant" or self.start_layers is not None:
-            fact = "what its updates do follows from their number, from the first one on"
+            depends = "learning rate schedule" if self.schedule != "constant" else "number of layers in use"
+            fact = f"cannot be lengthened to {now}: its {depends} depends on the number of steps"
             hint = (
                 f"train its model further in a new run: albertkit pretrain STORE --continue {run / 'final'} --out NEW "
-                f"--steps {now - before}; a run with --schedule constant can be lengthened"
+                f"--steps {now - before}; only a run with --schedule constant and without --start-layers can be lengthened"
             )
         else:
             return
-        raise CheckpointError("changed", f"`{run}` was started with {before:,} steps, now {now:,}: {fact}", hint)
+        raise CheckpointError("changed", f"`{run}` was started with --steps {before} and {fact}", hint)
 
     def resolve(self, world_size: int = 1, continued: bool = False) -> tuple["PretrainSettings", list[str]]:
         """Fill in what was left open.
@@ -212,9 +213,10 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             f"batch: up to {tokens:,} tokens an update ({self.most_tokens:,} x {self.accumulation} x {processes})"
         ]
         if left := (shared := self.accumulation * processes) % world_size:
+            idle = "1 process is" if world_size - left == 1 else f"{world_size - left} processes are"
             reasons.append(
-                f"micro-batches of an update: {shared}, processes: {world_size}; {world_size - left} of them wait in the last "
-                f"turn, a multiple of {world_size} would use all"
+                f"{shared} micro-batches an update on {world_size} processes: {idle} idle in the last turn; "
+                f"none is if the number of processes divides {shared}"
             )
         if self.lr is None:
             changes["lr"] = float(f"{0.00176 * math.sqrt(tokens / (4096 * 512)):.3g}")

@@ -96,7 +96,7 @@ def read_run(folder: str | Path) -> RunFolder:
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
         inside = runs_inside(path)
         hint = f"name a run inside it: {inside[0]}" if inside else "name the folder that --out made"
-        raise DataError("missing-file", f"`{path}` is no run: it has neither run.toml nor {METRICS_FILE}", hint)
+        raise DataError("missing-file", f"`{path}` is not a run: it has neither run.toml nor {METRICS_FILE}", hint)
     run = RunFolder(path, path)
     run.results = run.table(path / "results.json")
     for seed in seeds:

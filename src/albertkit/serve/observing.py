@@ -95,7 +95,9 @@ class Observed:
         except Exception:
             log.exception("internal error", extra={"request_id": request_id.decode()})
             if not status:
-                error = MachineError("internal-error", "the service failed at this request", "its log says more")
+                error = MachineError(
+                    "internal-error", "the service failed at this request", "see the log of the service"
+                )
                 await refusal(scope["path"], 500, error)(scope, receive, send_with_id)
         finally:
             seconds, status = perf_counter() - begin, status or _GONE

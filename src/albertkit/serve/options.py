@@ -25,22 +25,21 @@ class ServeOptions:
     Attributes:
         models: Folders of models, or NAME=FOLDER; also org/name of the hub. A request without a name is answered by the first
             model that can.
-        host: Address to listen on; other machines reach it only if this says so, and then a key is asked for.
+        host: Address to listen on. An address that other machines can reach needs an API key, or --no-key.
         port: Port to listen on; 0 for a free one.
         api_key_file: File with the key that clients send as `Authorization: Bearer KEY`. Default: what ALBERTKIT_API_KEY
             holds, or no key.
-        no_key: Listen on other addresses without a key: something in front decides who may come in.
-        allow_host: Name under which the service is asked, such as example.org; once for each, `*` for any. Without a key
-            a service on this machine's own address answers only to localhost and addresses: a web page can let its name
-            point there.
-        allow_origin: Origin such as https://example.org whose pages may use the service; once for each, `*` for any.
+        no_key: Listen on other addresses without an API key, for example behind a proxy that controls access.
+        allow_host: Accepted `Host` header, such as example.org; may be repeated; `*` accepts any. Without an API key a local
+            service accepts only localhost and loopback addresses, to prevent DNS rebinding.
+        allow_origin: Accepted `Origin` of other sites' pages, such as https://example.org; may be repeated; `*` accepts any.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
         force: Serve models in int8 although their answers differ from those in fp32.
         exits: Early exit: patience:N or entropy:SHARE, of the models trained with exits; `albertkit early-exit` measures it.
         threads: Threads of the process that runs the models. Default: all cores.
         batch_tokens: Most tokens computed at once; sequences of many requests share a batch.
-        queue_tokens: Tokens that may wait; a request beyond them is refused with 429.
+        queue_tokens: Most tokens that may wait in the queue; further requests are refused with 429.
         timeout: Seconds a request may take; then 504. One that cannot be finished in them is refused with 429 at once.
         max_megabytes: Largest body of a request.
         max_upload_megabytes: Largest upload of a video.

@@ -26,7 +26,7 @@ def named_folders(models: Sequence[str]) -> dict[str, str]:
         if not equals or Path(model).exists():
             name, folder = Path(model).resolve().name, model
         if not name or not folder:
-            raise ConfigError("bad-value", f"`{model}` is no model", "write FOLDER or NAME=FOLDER")
+            raise ConfigError("bad-value", f"`{model}` is not a model", "write FOLDER or NAME=FOLDER")
         if name in found:
             raise ConfigError("bad-value", f"two models are named `{name}`", f"name one yourself: {name}-2={folder}")
         found[name] = folder

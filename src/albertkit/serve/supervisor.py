@@ -81,7 +81,9 @@ class Supervisor:
             await self._run()
         except Exception as error:
             log.exception("the supervisor has failed")
-            self.failure = MachineError("internal-error", f"{type(error).__name__}: {error}", "the log says more")
+            self.failure = MachineError(
+                "internal-error", f"{type(error).__name__}: {error}", "see the log of the service"
+            )
 
     async def _run(self) -> None:
         delay = 0.0

@@ -129,7 +129,7 @@ def _failed(number: int | None, error: Exception) -> Failed:
         return Failed(number, error)
     if isinstance(error, OSError) and (explained := explain(error)):
         return Failed(number, explained)
-    bug = MachineError("internal-error", f"{type(error).__name__}: {error}", "the log of the service says more")
+    bug = MachineError("internal-error", f"{type(error).__name__}: {error}", "see the log of the service")
     return Failed(number, bug, "".join(traceback.format_exception(error)))
 
 

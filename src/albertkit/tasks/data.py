@@ -61,7 +61,7 @@ def read_split(task: Task, file: Path, split: str, bad_rows: BadRows, labelled: 
         raise DataError(
             "too-little-data",
             f"`{file}` holds no example that can be used; {found[0].where}: {found[0].reason}",
-            found[0].hint or f"mend the file; is it one of `{task.name}`?",
+            found[0].hint or f"correct the file; is it one of `{task.name}`?",
         )
     raise DataError(
         "too-little-data", f"`{file}` has nothing to read but, perhaps, a header", "name a file with examples"
@@ -95,7 +95,7 @@ def read_data(
             if not bad_rows.found:
                 raise
             raise DataError(
-                error.slug, f"{error.message}; {left_out_line(bad_rows.found)}", "mend these rows first"
+                error.slug, f"{error.message}; {left_out_line(bad_rows.found)}", "correct these rows first"
             ) from None
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = f"{files['train'].name}, held out"

@@ -157,7 +157,9 @@ class ExitRule:
             return cls("patience", threshold)
         if by == "entropy" and 0 < threshold < 1:
             return cls("entropy", threshold)
-        raise ConfigError("bad-value", f"`{text}` is no rule for leaving", "for example patience:3 or entropy:0.2")
+        raise ConfigError(
+            "bad-value", f"`{text}` is not a rule for early exit", "for example patience:3 or entropy:0.2"
+        )
 
     def __str__(self) -> str:
         return f"{self.by}:{self.threshold:g}"

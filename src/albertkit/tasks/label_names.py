@@ -10,7 +10,7 @@ from albertkit.data.bad_rows import counted
 from albertkit.data.layouts import is_number
 from albertkit.errors import ConfigError, DataError, near_miss
 
-NO_NUMBER = "if the labels are names of classes, the task is `classify`; else mend the row, or --on-error skip"
+NO_NUMBER = "if the labels are names of classes, the task is `classify`; else correct the row, or --on-error skip"
 MOST_NAMED = 5  # labels in a message
 
 

@@ -19,17 +19,17 @@ class PredictOptions:
 
     Attributes:
         model: Any model folder, the run it came from, or `org/name` of the hub: fine-tuned, pretrained, sentence encoder.
-        input: Of a fine-tuned model a file of the task's form, labels not needed, or a folder in the task's layout; of a model
-            of single texts also a text a line (.txt). Of other models, or with --kind, a file with a value a line: text, or
-            JSON (.jsonl): a text, a list of two, or an object. May be at an address; `-` is standard input. In Python also
-            rows in memory, see `as_files`.
+        input: Input file or folder, URL, or `-` for standard input. For a fine-tuned model: a file or folder in the task's
+            format (labels optional); for a model of single texts also a .txt file with one text per line. For other models, or
+            with --kind: one input per line, as text or JSON (.jsonl): a text, a list of two, or an object. In Python also rows
+            in memory, see `as_files`.
         out: A .jsonl file; of a task on texts also a .csv or .tsv file, for the columns of the input and the predictions; or a
             folder, for predictions.jsonl and the submission files (GLUE's .tsv, SQuAD's predictions.json, …). Default, and
             `-`: standard output.
-        kind: Ask for another thing that the model can do: fill-mask, sentence-order, embed.
-        top: Keep only so many probabilities or guesses, the best first.
+        kind: Pipeline to use in place of the model's own: fill-mask, sentence-order or embed.
+        top: Return only this many probabilities or guesses, the best first.
         split: Which file of a folder.
-        on_error: Rows that cannot be used: stop, or skip, count and name them.
+        on_error: What to do with unusable rows: stop with an error, or skip them and list them.
         batch_tokens: Most tokens computed at once.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         device: auto, cpu, cuda or cuda:N.
@@ -102,7 +102,7 @@ class EvaluateOptions:
             memory, see `as_files`.
         out: Fine-tuned: folder for predictions in the task's own files, and results.json.
         split: Fine-tuned: which file of a folder.
-        on_error: Fine-tuned: rows that cannot be used: stop, or skip and count them.
+        on_error: Fine-tuned: what to do with unusable rows: stop with an error, or skip them and list them.
         threshold_from: SQuAD 2: the threshold as chosen in training (train), or chosen on these very questions (dev), as
             Google does; the result says so.
         length: Pretrained: longest sequence, in tokens. Default: the length it was trained with.
@@ -176,7 +176,7 @@ class ScoreOptions:
         null_threshold: Questions with larger null odds count as unanswered; the official script's default.
         f1_of: `words`: score Korean answers by words, as SQuAD's script does. Default: they are refused, as KorQuAD counts
             characters.
-        on_error: Rows of the gold file that cannot be used: stop, or skip and count them.
+        on_error: What to do with unusable rows of the gold file: stop with an error, or skip them and list them.
         out: Folder for `results.json` and, with the extra `report`, a picture.
     """
 
@@ -203,12 +203,12 @@ class FinetuneOptions:
         model: Checkpoint folder, run, or `org/name` of the hub. For rte, mrpc and stsb the paper starts from a run on mnli.
         data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
             (`gs://…`). In Python also rows in memory, see `as_files`.
-        out: Folder of the run. The model to use comes to stand in OUT/best, its predictions of dev in OUT/dev.
-        settings: What decides the training.
+        out: Folder of the run. The best model is saved in OUT/best, its predictions of the dev set in OUT/dev.
+        settings: Training settings.
         columns: Names of the columns of a table.
         dev: The dev file. Default: that of the folder, else a share of the training examples.
         resume: Continue the run in OUT from its newest checkpoint, to the same bits.
-        on_error: Rows that cannot be used: stop, or skip and count them.
+        on_error: What to do with unusable rows: stop with an error, or skip them and list them.
     """
 
     task: Any

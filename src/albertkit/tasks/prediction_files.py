@@ -81,7 +81,7 @@ def label_list(text: str) -> list[str]:
         try:
             names = json.loads(text)
         except ValueError:
-            raise ValueError(f"`{text[:40]}` is no list of labels") from None
+            raise ValueError(f"`{text[:40]}` is not a list of labels") from None
     return [name for part in names if (name := str(part).strip())]
 
 

@@ -12,26 +12,26 @@ from albertkit.training.settings import EpochSettings
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(EpochSettings):
-    """Settings of a fine-tuning. What is None is taken from the task's preset (the paper's table 14) and said.
+    """Settings of a fine-tuning. What is None is taken from the task's preset (the paper's table 14) and reported.
 
     Attributes:
         length: Longest sequence, in tokens, special tokens included. Longer texts are cut, or go in windows.
         long_texts: truncate, or windows: a text that is too long is read in overlapping windows.
         stride: Tokens from the start of one window to the start of the next. Default: 128 for questions, else half a window.
-        qa_head: Of question answering: spans (a start and an end), or beam (ends given starts, and whether there is an
+        qa_head: Head for question answering: spans (a start and an end), or beam (ends given starts, and whether there is an
             answer). Default: Google's choice, spans for squad1 and beam for squad2, which transformers cannot load.
         threshold_from: What the threshold for "no answer" is chosen on: train (a share of the training articles that is not
-            trained on) or dev (Google's: on the very questions that are scored; said in every result).
-        held_out: Share of the training examples kept as dev where the data have none.
-        dropout: In the encoder; the classifier's is 0.1. Default: the preset's, else the model's own.
+            trained on) or dev (Google's: on the very questions that are scored; reported in every result).
+        held_out: Share of the training examples used as dev set if the data have none.
+        dropout: Dropout in the encoder; the classifier's is 0.1. Default: the preset's, else the model's own.
         batch_tokens: Most tokens computed at once on a device; an update is cut into as many parts as that takes.
         class_weights: none, or balanced: rare classes count more.
         freeze: Train the head alone.
         lora: Rank of low-rank adapters that are trained in place of the encoder's matrices; 0 for none.
         teacher: Folder of a larger model, fine-tuned on the same task, to learn from.
-        teacher_weight: Share of the loss that is the teacher's.
+        teacher_weight: Weight of the teacher's part of the loss, 0 to 1.
         teacher_hidden: Weight of the distance to the teacher's hidden states; 0 for none.
-        exits: Train a classifier after every layer, too, so that easy texts can leave early (PABEE's loss).
+        exits: Train a classifier after every layer, for early exit (PABEE's loss).
     """
 
     length: int | None = None

@@ -167,7 +167,7 @@ class JsonTokenizer(AlbertTokenizer):
 
     def _broken(self, why: str) -> CheckpointError:
         return CheckpointError(
-            "bad-file", f"`{self._source}` is no tokenizer: {why}", "fetch it again, or save it again"
+            "bad-file", f"`{self._source}` is not a tokenizer: {why}", "fetch it again, or save it again"
         )
 
     def _found_names(self, vocabulary: Mapping[str, int], given: Mapping[str, str]) -> dict[str, str]:

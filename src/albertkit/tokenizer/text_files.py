@@ -40,7 +40,7 @@ def _decoded(stream: IO[bytes], source: str, path: str | None = None) -> Iterato
             if name := likely_encoding(line + stream.read(SAMPLE_BYTES)):
                 raise DataError("bad-encoding", f"{source} is {name}, not UTF-8", conversion(path or "FILE", name))
             raise DataError(
-                "wrong-kind", f"{source} has a zero byte at {at:,}: it is no text file", "name plain-text files"
+                "wrong-kind", f"{source} has a zero byte at {at:,}: it is not a text file", "name plain-text files"
             )
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")

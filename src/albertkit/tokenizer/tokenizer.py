@@ -468,6 +468,6 @@ class AlbertTokenizer(ABC):
         plain = [int(i) for i in ids]
         for number in plain:
             if not 0 <= number < self.vocab_size:
-                what = f"id {number} is no token: the tokenizer has {self.vocab_size:,} tokens"
+                what = f"id {number} is not a token: the tokenizer has {self.vocab_size:,} tokens"
                 raise CheckpointError("wrong-tokenizer", what, "use the tokenizer that encoded them")
         return plain

@@ -117,7 +117,7 @@ def check_folder(out: Path, overwrite: bool) -> None:
     if others:
         raise CheckpointError(
             "exists",
-            f"`{out}` holds what is no part of a tokenizer: {', '.join(others[:5])}{' …' * (len(others) > 5)}",
+            f"`{out}` holds files that are not part of a tokenizer: {', '.join(others[:5])}{' …' * (len(others) > 5)}",
             "choose an empty folder, or one that does not exist",
         )
     there = sorted(file.name for name in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(name))

@@ -467,8 +467,8 @@ def _check_together(state: TrainingState, run: Path, world: World, display: Disp
         )
     if state.processes not in (0, world.size):
         display.note(
-            f"processes: {state.processes} when the checkpoint was computed, {world.size} now; no example is lost or repeated, "
-            "but sums may be rounded in another order: results will be close, maybe not bit-identical"
+            f"the number of processes changed from {state.processes} to {world.size}: the order of the data is the same, "
+            "results will be close but may not be bit-identical"
         )
     state.processes = world.size
 

@@ -160,8 +160,9 @@ class LoopOptions(Settings):
 
     Attributes:
         steps: Updates.
-        minutes: Time for updates, evaluations and checkpoints, in place of a number of updates: how many fit is planned again and
-            again, and the learning rate follows the plans. The run keeps them in `plan.json`.
+        minutes: Train for this many minutes (including evaluations and checkpoints) in place of a number of updates. The
+            number of updates is estimated again during the run, and the learning rate schedule follows. Estimates are saved in
+            `plan.json`.
         plan: `plan.json` of a run with `minutes`, or its folder: follow its plans, to the same bits, whatever the time taken.
         lr: Peak learning rate.
         optimizer: lamb or adamw, with decay 0.01; or one of your own (`register_optimizer`).
@@ -172,7 +173,7 @@ class LoopOptions(Settings):
         poly_power: Exponent of the polynomial schedule: 1 decays linearly.
         end_lr: Learning rate that a polynomial or cosine schedule ends at.
         ema_decay: Keep a moving average of the weights and evaluate and export it; 0 for none.
-        seed: Start of everything random.
+        seed: Random seed.
         log_every: Updates between two reports.
         eval_every: Updates between two evaluations; 0 for one at the end.
         save_every: Updates between two checkpoints; 0 for one at the end. Default: as eval_every.
@@ -200,20 +201,21 @@ class LoopOptions(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochSettings(ComputeOptions):
-    """Settings of a training over epochs. What is None follows from the data and the model, and is said.
+    """Settings of a training over epochs. What is None follows from the data and the model, and is reported.
 
     Attributes:
         epochs: Passes over the training examples.
         steps: Updates, in place of epochs.
         lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay.
-        warmup: Share of the steps with a rising rate.
+        warmup: Share of the updates in which the learning rate rises.
         batch_size: Examples an update, over all processes.
-        dropout: In the encoder. Default: the model's own, mostly 0.
-        patience: Evaluations in a row without a better one that end the training; 0 for none.
+        dropout: Dropout in the encoder. Default: the model's own, mostly 0.
+        patience: Stop after this many evaluations in a row without an improvement; 0: never.
         eval_every: Updates between two evaluations. Default: ten in a run.
-        seed: Of the order of examples, of dropout and of fresh layers.
+        seed: Random seed for the order of examples, dropout and new layers.
         seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
-        retries: How often a run that learned nothing, or whose loss became NaN, is begun again with a third of its rate.
+        retries: How many times to restart a run that learned nothing or whose loss became NaN, each time with a third of the
+            learning rate.
     """
 
     free: ClassVar[frozenset[str]] = frozenset({"device"})

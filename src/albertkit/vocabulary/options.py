@@ -20,9 +20,9 @@ class ExtendOptions(SearchSettings):
             Not an existing one.
         model: Checkpoint that was trained with the tokenizer; often the same folder.
         words: File of words to add in any case, one a line. In Python also the words.
-        rows: New rows are: the mean of the rows of the tokens that the old tokenizer cut the new one into, the mean of all old
-            tokens, random as at the start of a training, zero, or from the tokens that stand beside it in the text, turned so
-            that the old tokens of the text lie where they have their rows.
+        rows: How to initialise new embedding rows. subword-mean: mean of the rows of the old tokens that made up the new one;
+            mean: mean of all old rows; normal: random; zero; cooccurrence: from co-occurrences in the text, rotated to match
+            the old rows.
         rows_from: Checkpoint that was trained on from this one: tokens that it has take over its rows. Rows of unrelated
             models mean nothing to each other.
         max_lines: Lines to find tokens in; of more, a sample.

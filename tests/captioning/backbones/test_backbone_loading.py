@@ -257,7 +257,7 @@ def test_processors_files_of_every_age(
 )  # fmt: skip
 def test_broken_processors_files_are_named(written: str, tmp_path: Path) -> None:
     (tmp_path / "preprocessor_config.json").write_text(written)
-    with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is no image processor") as raised:
+    with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is not a supported image processor") as raised:
         read_preprocessing(tmp_path, STANDARD)
     assert raised.value.slug == "bad-value"
 

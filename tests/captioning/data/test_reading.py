@@ -85,7 +85,7 @@ def test_round_trip(folder: Path) -> None:
         ({"video": "b.mp4", "key": " "}, "the key is empty"),
         ({"video": "b.mp4", "key": "a.mp4"}, "that of line 1"),
         ({"video": "b.mp4", "key": 5}, "must be text"),
-        ({"video": 5}, "no path"),
+        ({"video": 5}, "not the path"),
         (["a"], "a list, not an object"),
         ({"video": "b.mp4", "caption": "\ud800"}, "half a character"),
     ],

@@ -159,7 +159,7 @@ def test_a_hostile_length_allocates_nothing(tmp_path):
 def test_other_files_are_no_records(tmp_path, content):
     path = tmp_path / "some.tfrecord"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="is no TFRecord file") as caught:
+    with pytest.raises(DataError, match="is not a TFRecord file") as caught:
         RecordFile(path)
     assert caught.value.slug == "corrupt"
 

@@ -151,7 +151,7 @@ def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValue
         return _read(found, published)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            "bad-value", f"`{file}` is no image processor that is understood: {error}", "copy or download it again"
+            "bad-value", f"`{file}` is not a supported image processor: {error}", "copy or download it again"
         ) from None
 
 

@@ -253,6 +253,6 @@ def _check(settings: dict[str, Any]) -> None:
     if not found and (len(depths) != len(num_heads) or sum(depths) > 256):
         found.append(f"depths are {depths} and num_heads {num_heads}: one of each a stage, at most 256 blocks in all")
     if not found and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
-        found.append(f"embed_dim {embed_dim}, doubled with each stage, is no multiple of num_heads {num_heads}")
+        found.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
     if found:
         raise ConfigError("bad-value", "; ".join(found), "correct the backbone's settings, or copy its folder again")

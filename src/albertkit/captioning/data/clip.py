@@ -58,7 +58,7 @@ def spanned(key: str, start: float | None, end: float | None) -> str:
 def as_file(folder: Path, name: Any) -> Path:
     """Return a file, by its path from a folder."""
     if not isinstance(name, str) or not name.strip() or "\0" in name:
-        raise ValueError(f"{name!r} is no path of a file")
+        raise ValueError(f"{name!r} is not the path of a file")
     path = folder / name
     if not path.is_file():
         raise ValueError(f"no file `{path}`")

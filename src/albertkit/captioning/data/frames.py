@@ -45,7 +45,7 @@ def _read(file: Path) -> np.ndarray:
     try:
         if file.suffix.lower() == ".npy":
             if not _begins_with(file, np.lib.format.MAGIC_PREFIX):
-                raise DataError("bad-file", f"`{file}` is no .npy file", hint)
+                raise DataError("bad-file", f"`{file}` is not a .npy file", hint)
             with PARSING:
                 # Mapped first: a header may promise more than the file holds, and memory would be taken for it.
                 return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
@@ -101,7 +101,7 @@ def _picture(column: bytes, squares: Squares, where: str) -> np.ndarray:
         with Image.open(io.BytesIO(base64.b64decode(column, validate=True))) as picture:
             pixels = np.asarray(picture.convert("RGB"))
     except (binascii.Error, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = "it is empty" if not column else f"it is no picture: {error}"
+        reason = "it is empty" if not column else f"it is not an image: {error}"
         raise DataError(
             "bad-row", f"{where}: {reason}", "write the row again from its video, or leave it out"
         ) from None

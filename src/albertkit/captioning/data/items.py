@@ -108,7 +108,7 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     except DataError:
         raise
     except ValueError as error:
-        raise DataError("corrupt", f"`{file}` is no array of numbers: {error}", _AGAIN) from None
+        raise DataError("corrupt", f"`{file}` is not an array of numbers: {error}", _AGAIN) from None
     if found != np.dtype(dtype) or values.size != math.prod(shape):
         fact = f"`{file}` holds {values.size:,} numbers of {found}, not {math.prod(shape):,} of {dtype}"
         raise DataError("corrupt", fact, _AGAIN)

@@ -147,7 +147,7 @@ def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise DataError("bad-file", f"`{file}` is not what `prepare` writes: {error}", "prepare it again") from None
     if wrong := [clip.item for clip in clips if not _ITEM.fullmatch(clip.item)]:
-        raise DataError("bad-file", f"`{file}`: `{wrong[0]}` is no name of an item", "prepare it again")
+        raise DataError("bad-file", f"`{file}`: `{wrong[0]}` is not the name of an item", "prepare it again")
     if len(clips) != count:
         raise DataError("unfinished", f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}", _AGAIN)
     return clips

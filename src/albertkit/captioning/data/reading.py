@@ -100,7 +100,7 @@ def _nothing(place: Path, split: str, bad_rows: BadRows) -> DataError:
     first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.found), "")
     counts = f" ({len(bad_rows.found):,} bad rows)" if len(bad_rows.found) > 1 else ""
     fact = f"`{place}` has no clip that can be used for {split}{counts}{first}"
-    return DataError("empty", fact, "mend the rows" if first else "name data with clips")
+    return DataError("empty", fact, "correct the rows" if first else "name data with clips")
 
 
 def _annotations(place: Path) -> list[Path]:
@@ -177,7 +177,7 @@ def _read(place: Path, bad_rows: BadRows) -> list[Clip]:
         return read_manifest(place, bad_rows)
     if place.suffix.lower() in (".yaml", ".yml"):
         return read_swinbert(place, bad_rows)
-    fact = f"`{place}` is no data of clips"
+    fact = f"`{place}` is not a supported data set of clips"
     raise DataError("missing-file", fact, f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder")
 
 

@@ -75,7 +75,9 @@ def swinbert_rows(clips: Iterable[Clip], split: str, with_frames: bool) -> list[
     for clip in clips:
         if not clip.captions:
             raise DataError(
-                "bad-label", f"the clip `{clip.key}` has no caption", "SwinBERT reads none without: leave it out"
+                "bad-label",
+                f"the clip `{clip.key}` has no caption",
+                "SwinBERT needs a caption for every clip: leave this clip out or add a caption",
             )
         if clip.source.suffix.lower() in FEATURE_ENDINGS:
             raise DataError(

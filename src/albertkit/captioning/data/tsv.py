@@ -96,7 +96,7 @@ def _row_ends(path: Path) -> np.ndarray:
         if binary.is_file():
             found.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
     except (ValueError, OverflowError) as error:
-        raise _wrong(path, f"it is no list of numbers: {error}") from None
+        raise _wrong(path, f"it is not a list of numbers: {error}") from None
     if not found:
         return np.append(_searched(path, size), size)
     if len(found) == 2 and not np.array_equal(found[0][1], found[1][1]):

@@ -146,6 +146,8 @@ def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str
         if not isinstance(caption, str):
             raise DataError("bad-row", f"the caption of `{key}` is a {type(caption).__name__}", "give one text a clip")
         if isinstance(group, str) or not all(isinstance(reference, str) for reference in group):
-            raise DataError("bad-row", f"the references of `{key}` are no list of texts", "give a list of texts a clip")
+            raise DataError(
+                "bad-row", f"the references of `{key}` are not a list of texts", "give a list of texts a clip"
+            )
         if not group:
             raise DataError("bad-label", f"clip `{key}` has no reference", "leave it out on both sides")

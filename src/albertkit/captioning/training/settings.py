@@ -12,17 +12,17 @@ _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSettings(EpochSettings):
-    """Settings of the training of a captioner. What is None follows from the data and the model, and is said.
+    """Settings of the training of a captioner. What is None follows from the data and the model, and is reported.
 
     Attributes:
         objective: mlm: masked tokens are predicted, half of them at once; causal: each token from those before. Default:
             that of the captioner to start from; mlm for any other ALBERT.
         video_attention: What visual tokens see of each other: full, diagonal (only themselves), log (a learned gate), legacy
             (SwinBERT's gate). Default: that of the captioner to start from; full for any other ALBERT.
-        sparsity_weight: Of the loss that shuts a learned gate.
+        sparsity_weight: Weight of the loss that pushes a learned gate towards 0.
         mask_prob: Of mlm: share of a caption's tokens, [SEP] included, that is predicted.
         max_masked: Most predicted tokens of a caption.
-        shift: Of frames for a backbone that is trained along: they are moved by up to so many pixels each way, again each time.
+        shift: Random shift of training frames, up to this many pixels each way; only with a trained backbone.
         length: Longest caption in tokens, [CLS] and [SEP] included; longer ones are cut.
         label_smoothing: Probability given to all other tokens together.
         drop_worst_ratio: Share of an update's predictions, those with the highest loss, that does not count.
@@ -30,11 +30,11 @@ class CaptionSettings(EpochSettings):
         lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay. An ALBERT that knows nothing yet
             takes ten times as much.
         backbone_lr_factor: What the rate is multiplied by for a backbone that is trained along and had weights before.
-        weight_decay: Of AdamW.
+        weight_decay: Weight decay of AdamW.
         batch_size: Captions an update, over all processes.
         micro_batch: Most captions computed at once on a device.
         metric: What the best model is chosen by: cider, bleu_4, rouge_l or exact_match, on dev.
-        num_beams: Of the captions of dev.
+        num_beams: Number of beams when captions of the dev set are generated.
     """
 
     objective: Literal["mlm", "causal"] | None = None
@@ -79,8 +79,8 @@ class TrainCaptionerOptions:
     Attributes:
         model: ALBERT to start from: checkpoint folder, run, or `org/name` of the hub. `albertkit init` makes an empty one.
         data: Folder that `albertkit caption prepare` wrote.
-        out: Folder of the run. The captioner to use comes to stand in OUT/best.
-        settings: How to train.
+        out: Folder of the run. The best captioner is saved in OUT/best.
+        settings: Training settings.
         train_split: Clips to learn from.
         dev_split: Clips whose captions choose the best model.
         backbone: Where the frozen backbone of the clips lies now, for example hf:FOLDER. Default: where it lay when they were

@@ -89,7 +89,7 @@ class RecordFile:
         length = _HEAD.unpack(head)[0] if whole else 0
         good = _is_head(head)
         if not good and not number:
-            fact = f"`{self.path}` is no TFRecord file: its first 12 bytes are no record's"
+            fact = f"`{self.path}` is not a TFRecord file: its first 12 bytes are not the start of a record"
             raise DataError(
                 "corrupt", fact, "give files that TensorFlow's TFRecordWriter or `albertkit corpus export` wrote"
             )

@@ -61,14 +61,14 @@ def _unpack(archive: Path, folder: str) -> None:
                     if count == _MAX_MEMBERS:
                         raise MalformedError(f"holds more than {_MAX_MEMBERS} files")
                     if not (member.isfile() or member.isdir()) or member.issparse():
-                        raise MalformedError(f"holds `{member.name}`, which is no plain file")
+                        raise MalformedError(f"holds `{member.name}`, which is not a plain file")
                     members.extract(member, folder, filter="data")
             while bounded.read(1 << 16):  # up to gzip's checksum, which assets have no other than
                 pass
         except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise MalformedError(f"is no whole tar archive of a SavedModel: {error}") from None
+            raise MalformedError(f"is not a complete tar archive of a SavedModel: {error}") from None
 
 
 class _BoundedStream:

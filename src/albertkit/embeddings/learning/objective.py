@@ -115,7 +115,9 @@ def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = (), sca
     """
     if name == "softmax" and dims:
         raise ConfigError(
-            "bad-value", "softmax classifies whole vectors: there is no Matryoshka of it", "use --loss mnrl"
+            "bad-value",
+            "--loss softmax cannot be combined with --matryoshka",
+            "use --loss mnrl, or leave --matryoshka out",
         )
     return shortened(SoftmaxNLI(dimension) if name == "softmax" else Theirs(name, scale), dimension, dims)
 

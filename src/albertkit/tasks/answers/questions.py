@@ -106,7 +106,7 @@ def _example(record: Any, number: int, version: int, labelled: bool) -> Question
     if isinstance(record, ValueError | RecursionError):
         raise Unusable(not_json(record))
     if not isinstance(record, dict):
-        raise Unusable("this is no question: an object with `question` and `context` is wanted")
+        raise Unusable("this is not a question: an object with `question` and `context` is needed")
     question, context = _text(record, "question"), _text(record, "context")
     name = record.get("id")
     answers, impossible, repaired = _labels(record, context, version) if labelled else ((), False, False)

@@ -95,9 +95,7 @@ class ChoiceTask(Task[ChoiceExample]):
     ) -> dict[str, SummedLoss]:
         """Return cross-entropy over the choices of each example."""
         if class_weights is not None:
-            raise ConfigError(
-                "bad-value", "the choices of a question are no classes to weigh", "leave class weights out"
-            )
+            raise ConfigError("bad-value", "class weights cannot be used for choices", "leave class weights out")
         from albertkit.tasks import heads
 
         logits = heads.choice_outputs(model, batch)

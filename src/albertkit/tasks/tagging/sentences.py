@@ -232,7 +232,7 @@ def _word(word: str, layout: Layout) -> str:
     if has_half_characters(word):
         raise Unusable(NOT_UTF8)
     if not word or _NO_WORD.search(word) or (word.isspace() and not layout.characters):
-        raise Unusable(f"{word!r} is no word: empty, or it holds a tab or a line break")
+        raise Unusable(f"{word!r} is not a word: it is empty, or has a tab or a line break")
     return word
 
 
@@ -297,7 +297,7 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[l
             fact = f"`{file}`: sentence {example.id} has {len(tags)} tags for {len(example.words)} words"
             raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
         if strange := [tag for tag in tags if not is_tag(tag) or tag[0] in "LU"]:
-            fact = f"`{file}`: `{strange[0]}` of sentence {example.id} is no tag"
+            fact = f"`{file}`: `{strange[0]}` of sentence {example.id} is not a tag"
             raise DataError("bad-label", fact, "tags are O, B-type, I-type, …")
     return sentences
 

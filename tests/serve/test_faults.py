@@ -131,7 +131,7 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
         ("gone", {}, "not-found"),
         ("empty", {}, "not-found"),
         ("tag", {"port": "taken"}, "in-use"),
-        ("tag", {"host": "192.0.2.1", "no_key": True}, "in-use"),  # an address of nobody
+        ("tag", {"host": "192.0.2.1", "no_key": True}, "bad-value"),  # an address of nobody
     ],
 )
 def test_what_cannot_be_served_is_said_before_anything_listens(model, options, slug, folders, tmp_path):

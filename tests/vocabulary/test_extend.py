@@ -155,9 +155,11 @@ def test_biases_follow_the_line_of_the_old_ones(english_model: Path, extended) -
 
 def test_frequencies_are_shares_of_all_tokens(english_model: Path) -> None:
     texts = ["the the the the the the the wizzzards"] * 3
-    extension = extend_tokenizer(AlbertTokenizer.from_pretrained(english_model), texts, words=["wizzzards"])
+    extension = extend_tokenizer(
+        AlbertTokenizer.from_pretrained(english_model), texts, SearchSettings(), words=["wizzzards"]
+    )
     counts = np.bincount(extension.tokenizer.encode_batch(texts).ids, minlength=extension.tokenizer.vocab_size)
-    expected = np.maximum(counts[extension.first :], 0.5) / counts.sum()
+    expected = np.maximum(counts[extension.first_id :], 0.5) / counts.sum()
     np.testing.assert_allclose(extension.frequencies, expected)
     assert expected.sum() < 0.5
 

@@ -1,5 +1,6 @@
 """`embed evaluate` on real files, against sentence-transformers' own evaluators on a real small model."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -92,6 +93,15 @@ def test_a_plain_albert_is_pooled_by_the_mean_and_described_so(checkpoint, table
     assert figures["bag_of_tokens"]["scores"]["spearman_cosine"] > 0.7  # the scores are shares of common words
     assert figures["sentences_per_second"] > 0
     assert json.loads(json.dumps(report.to_dict())) == json.loads(json.dumps(report.to_dict(), allow_nan=False))
+
+
+def test_rows_in_memory_are_measured_as_a_file_is(checkpoint, table):
+    rows = list(csv.DictReader(table.open(encoding="utf-8"), delimiter="\t"))
+    found = [evaluate_embeddings(checkpoint, {"t": ("scores", data)}, columns=TABLE) for data in (table, rows)]
+    assert found[0].files["t"]["scores"] == found[1].files["t"]["scores"]
+    for files, fact in ((rows, "maps a name to a kind and a file"), ({"t": ("scores", [{}])}, "the data: no column")):
+        with pytest.raises(AlbertKitError, match=fact):
+            evaluate_embeddings(checkpoint, files, columns=TABLE)
 
 
 def test_a_saved_encoder_gives_the_same_figures_through_sentence_transformers(encoder, table, tmp_path):

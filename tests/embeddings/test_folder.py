@@ -106,7 +106,7 @@ def test_korean_in_both_forms(golden, theirs, tiny_model, tmp_path, form):
     written.save_pretrained(tmp_path / "encoder")
     with open(golden / "korean" / "lines.jsonl", encoding="utf-8") as stream:
         lines = [json.loads(line)["nfc"] for line in stream]
-    hangul = [line for line in lines if re.search("[가-힣]", line) and not re.search("[[<]", line)]
+    hangul = [line for line in lines if re.search("[가-힣]", line) and not re.search(r"[\[<]", line)]
     texts = [unicodedata.normalize(form, line) for line in hangul[:200]]
     assert len(texts) == 200
     ours = written.encode(texts, precision="fp32")

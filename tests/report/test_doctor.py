@@ -68,7 +68,7 @@ def test_this_machine_is_described_truly():
         assert 1 <= facts["machine"]["usable_cores"] <= len(os.sched_getaffinity(0))
     torch = pytest.importorskip("torch")
     installed = {row["name"]: row["installed"] for row in facts["packages"]}
-    assert installed["torch"] == torch.__version__
+    assert installed["torch"].split("+")[0] == torch.__version__.split("+")[0]  # wheels may leave the build out
     assert facts["torch"]["threads"] == torch.get_num_threads()
     assert {"report", "parquet", "dev"} <= set(facts["extras"])
 

@@ -83,7 +83,7 @@ def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
 
 def test_a_number_that_is_none_is_a_missing_label(start):
     rows = rows_of(["1", "0", float("nan"), None])
-    with pytest.raises(DataError, match="line 3: `label` is empty"):
+    with pytest.raises(DataError, match="the data, row 2: `label` is empty"):
         finetune("classify", start, rows, "unused", SETTINGS, columns=COLUMNS)
     assert not Path("unused").exists()
 

@@ -180,6 +180,10 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
     assert check_task("classify", start, rows, settings, columns=columns).splits["train"].examples == 36
     with pytest.raises(ConfigError, match="row 0 of the data is a str, not a dictionary"):
         finetune("classify", start, ["a text"], tmp_path / "wrong", settings, columns=columns)
+    empty = [*rows, {**rows[0], columns.text: None}]
+    for data, where in ((empty, "the data"), ({"train": empty, "dev": rows}, "the split `train`")):
+        with pytest.raises(DataError, match=f"{where}, row {len(rows)}: `{columns.text}` is empty"):
+            finetune("classify", start, data, tmp_path / "wrong", settings, columns=columns)
 
 
 @pytest.mark.parametrize(

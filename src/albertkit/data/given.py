@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.addresses import file_system, is_remote, reaching
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import AlbertKitError, ConfigError, DataError
 
 STANDARD_INPUT = Path("/dev/stdin")
 STANDARD_OUTPUT = Path("/dev/stdout")
@@ -106,7 +107,8 @@ def as_files(data: Data) -> Iterator[Path]:
                 if not str(split).isidentifier():
                     raise ConfigError("bad-value", f"a split is named `{split}`", "name splits train, dev and test")
                 _write(rows, Path(folder, f"{split}.jsonl"), f"the split `{split}`")
-            yield Path(folder)
+            with _naming_rows(folder):
+                yield Path(folder)
         else:
             file = Path(folder, "rows.jsonl")
             _write(data, file, "the data")
@@ -114,7 +116,27 @@ def as_files(data: Data) -> Iterator[Path]:
                 raise DataError(
                     "empty", "the data have no rows", 'give rows such as {"text": "a text", "label": "good"}'
                 )
-            yield file
+            with _naming_rows(folder):
+                yield file
+
+
+@contextmanager
+def _naming_rows(folder: str) -> Iterator[None]:
+    """Let errors name the rows, counted from 0 as in memory, in place of the file that was made of them."""
+    made = re.escape(folder)
+
+    def named(text: str) -> str:
+        text = re.sub(rf"`{made}/rows\.jsonl`", "the data", text)
+        text = re.sub(rf"`{made}/(\w+)\.jsonl`", r"the split `\1`", text)
+        numbered = r"((?:the data|the split `\w+`), )line (\d[\d,]*\b)"
+        text = re.sub(numbered, lambda m: f"{m[1]}row {int(m[2].replace(',', '')) - 1:,}", text)
+        return re.sub(f"`{made}`", "the data", text)
+
+    try:
+        yield
+    except AlbertKitError as error:
+        error.message, error.hint = named(error.message), named(error.hint)
+        raise
 
 
 def _copied(url: str, folder: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.data.columns import Columns
+from albertkit.data.given import Data
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
 from albertkit.frame.command import SEVERAL
@@ -201,12 +202,13 @@ class EvaluateEmbeddingsOptions(MeasureOptions):
 
     Attributes:
         model: Anything that makes vectors: see `EncodeOptions`.
-        files: Name to kind and path. Kinds stsb, korsts, klue-sts and scores (a table) have human scores: correlations;
-            `pairs` (a table) are texts that mean the same: retrieval both ways.
+        files: Name to kind and data: a path, an address, or rows in memory, see `as_files`. Kinds stsb, korsts, klue-sts and
+            scores (a table) have human scores: correlations; `pairs` (a table) are texts that mean the same: retrieval both
+            ways.
     """
 
     model: str | Path
-    files: Mapping[str, tuple[str, str | Path]]
+    files: Mapping[str, tuple[str, Data]]
 
 
 @dataclass(frozen=True)

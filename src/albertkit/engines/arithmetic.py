@@ -76,42 +76,22 @@ def ordered(value):
     return i32(word ^ i32(i32(word >> i32(31)) & MAGNITUDE))
 
 
+# Of `exp`: 1 / ln 2, and the polynomial of 2 to the x, from the fifth power down.
+EXP = (1.442695040888963, 0.00132669799, 0.0096754694, 0.0555074268, 0.240221216, 0.693146949, 1.0)
+
+
 @inline
 def exp(x):
     """Compute e to the x for -87 < x < 87, relative error 2e-7: a power of two and a polynomial on [-0.5, 0.5]."""
-    shifted = x * f32(1.442695040888963) + f32(160)  # above 0, where rounding down is truncation
+    shifted = x * f32(EXP[0]) + f32(160)  # above 0, where rounding down is truncation
     whole = i32(shifted + f32(0.5))
     f = shifted - f32(whole)
-    p = f32(0.00132669799) * f + f32(0.0096754694)
-    p = p * f + f32(0.0555074268)
-    p = p * f + f32(0.240221216)
-    p = p * f + f32(0.693146949)
-    p = p * f + f32(1)
+    p = f32(EXP[1]) * f + f32(EXP[2])
+    p = p * f + f32(EXP[3])
+    p = p * f + f32(EXP[4])
+    p = p * f + f32(EXP[5])
+    p = p * f + f32(EXP[6])
     return i32(i32(whole - i32(33)) << i32(23)).view(f32) * p  # 33: 160 less the exponent's bias
-
-
-@inline
-def gelu_tanh(x):
-    """Compute gelu by tanh, as Google does."""
-    z = x * (f32(-1.5957691216) + f32(-0.0713548162) * x * x)  # -2·sqrt(2/pi)·(x + 0.044715·x³)
-    return x / (f32(1) + exp(min(max(z, f32(-80)), f32(80))))
-
-
-@inline
-def gelu_erf(x):
-    """Compute gelu by erf: Abramowitz and Stegun 7.1.26, error 2e-7."""
-    y = abs(x)
-    r = f32(1) / (f32(1) + f32(0.23164189) * y)  # 0.3275911 / sqrt(2)
-    p = f32(0.5307027) * r - f32(0.72657603)  # their coefficients, halved
-    p = (p * r + f32(0.71070687)) * r - f32(0.14224837)
-    p = (p * r + f32(0.12741479)) * r
-    return max(x, f32(0)) - y * p * exp(max(x * x * f32(-0.5), f32(-80)))
-
-
-@inline
-def relu(x):
-    """Return the larger of 0 and x."""
-    return max(x, f32(0))
 
 
 # --- rows as uint8 -----------------------------------------------------------------------------------------------------

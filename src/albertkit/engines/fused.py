@@ -22,7 +22,7 @@ from numba.core.registry import cpu_target
 from torch import Tensor, nn
 
 from albertkit.data.packing import PackedBatch
-from albertkit.engines import fused_layers, processor
+from albertkit.engines import finishing, fused_layers, processor
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
 from albertkit.engines.engine import Engine, Precision, evaluating
 from albertkit.engines.fused_layers import BLOCK_ROWS, Chunk, Ids, Layer, Linear, Norm, Scratch, Tables, multiply_once
@@ -39,7 +39,7 @@ MOST_MEMBERS = (
 MOST_COPIES = 1 << 15  # tokens of a chunk times members: 600 MB for base in fp32
 SHARES = 8  # tasks of attention a thread, where there are so many heads
 
-_ACTIVATIONS = {"gelu_new": fused_layers.GELU_TANH, "gelu": fused_layers.GELU_ERF, "relu": fused_layers.RELU}
+_ACTIVATIONS = {"gelu_new": finishing.GELU_TANH, "gelu": finishing.GELU_ERF, "relu": finishing.RELU}
 _NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
 _LINE = 64  # bytes of the cache
 _NO_IDS = Ids(*(np.zeros(0, np.int64) for _ in range(3)))

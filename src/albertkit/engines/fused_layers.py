@@ -22,25 +22,21 @@ from numba.extending import overload
 from albertkit.engines.arithmetic import (
     WITHIN,
     activated_to_uint8,
-    as_float,
     as_held,
     exp,
     f32,
     from_bfloat16,
-    gelu_erf,
-    gelu_tanh,
     i32,
     loops,
     ordered,
-    relu,
     rows_to_uint8,
     u32,
     within,
 )
+from albertkit.engines.finishing import ADD, STORE, finish_rows
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
 from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, tile
 
-GELU_TANH, GELU_ERF, RELU, STORE, ADD = range(5)  # how a linear layer's output is finished
 # Rows that go through a feed-forward block together. As many as leave room in a cache of 1 MB for a panel of the outer weight.
 BLOCK_ROWS = 72
 
@@ -158,35 +154,22 @@ def embed(ids, tables, top, bottom, scratch, hidden):
 
 
 @within
-def multiply(rows, scale, linear, sums, finish, out):
-    """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished as one of the constants above says.
+def multiply(rows, scale, linear, sums, finishing, out):
+    """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished as one of `finishing`'s constants says.
 
     A panel of the weight stays in the cache for all rows, while the next one is fetched.
     """
-    weight, column_scale, shift, bias = linear
+    weight, bias, columns = linear.weight, linear.bias, (linear.scale, linear.shift, linear.bias)
     panels = len(bias) // COLUMNS
     size = len(weight) // panels
     steps = size * weight.itemsize // (4 * COLUMNS)
     for p in range(panels):
-        left, right = p * COLUMNS, (p + 1) * COLUMNS
-        scales, shifts, biases = column_scale[left:right], shift[left:right], bias[left:right]
+        left = p * COLUMNS
         for top in range(0, len(rows), ROWS):
             count = min(ROWS, len(rows) - top)
             ahead = (p + 1) * size + top // ROWS * (size // VECTORS)
             tile(rows, top, count, weight, p * size, VECTORS, steps, ahead, sums)
-            for i in range(count):
-                s, found, target = scale[top + i], sums[i], out[top + i, left:right]
-                for c in range(COLUMNS):
-                    value = f32(found[c] - shifts[c]) * (scales[c] * s) + biases[c]
-                    if finish == ADD:
-                        value += as_float(target, target[c])
-                    elif finish == GELU_TANH:
-                        value = gelu_tanh(value)
-                    elif finish == GELU_ERF:
-                        value = gelu_erf(value)
-                    elif finish == RELU:
-                        value = relu(value)
-                    target[c] = as_held(target, value)
+            finish_rows(sums, count, columns, left, scale, top, finishing, out)
 
 
 @loops

@@ -13,36 +13,55 @@ is doubled. The kernel takes only characters that the model's normaliser leaves 
 with any other, or with a word below the bound, is handed to SentencePiece as a whole.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from albertkit.jit import compiled
 from albertkit.tokenizer.characters import LEADING, ORDINARY, SEPARATOR, character_bytes, characters
 from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.rules import END
 from albertkit.tokenizer.unigram_tables import UnigramTables
 
-END = "\0"  # between texts
 _LONGEST_WORD = 1024  # bytes; longer ones go to SentencePiece
 _KEY_BYTES = 24  # longest word that is remembered
 _MOST_IDS = 5  # most ids of a word that is remembered
 _TABLE_BITS = 18  # 262,144 slots of 64 bytes: 16 MiB a thread
+_BLOCK = 16  # words: 16 ns each to cut, 100 for a line to come from memory
+_PADDING = 8 * 3  # bytes after the last text that a key may be read from
 _WAYS = 4  # slots a word may go to; when all are taken, it replaces one
+_COUNT, _GAP, _SCORE, _IDS = range(8, 12)  # where they are among a slot's int32
 _GAP_UNIT = 2.0**-20  # gaps and scores are kept as whole numbers, rounded to the safe side
 _SCORE_UNIT = 2.0**-6
 
 
 class WordMemo(NamedTuple):
-    """The table of words of one thread.
+    """The table of words of one thread, a line of the cache for each.
 
     Attributes:
-        keys: uint64 [slots, 4]. Bytes of a word, zeros after it; the fourth column fills half a cache line.
-        values: int32 [slots, 8]. Number of ids, gap, score, the ids.
+        keys: uint64 [slots, 8]. The first three numbers: bytes of a word, zeros after it.
+        values: int32 [slots, 16], the same memory. From the eighth number on: number of ids, gap, score, the ids.
     """
 
     keys: np.ndarray
     values: np.ndarray
+
+
+class Block(NamedTuple):
+    """Words of a text that are cut before any of them is looked up, so that their slots are on their way from memory.
+
+    Attributes:
+        ends: int64 [BLOCK, 2]. Where each begins and ends.
+        keys: uint64 [BLOCK, 4]. What it is looked up by, and the first slot it may be in.
+    """
+
+    ends: np.ndarray
+    keys: np.ndarray
 
 
 class Lattice(NamedTuple):
@@ -95,8 +114,9 @@ class WordEngine:
         try:
             memo = self._memos.pop()
         except IndexError:
-            memo = WordMemo(np.zeros((1 << _TABLE_BITS, 4), np.uint64), np.zeros((1 << _TABLE_BITS, 8), np.int32))
-        _encode_texts(text, ends, self._known, self._tables, memo, lattice, ids, offsets, refused)
+            memo = _new_memo()
+        block = Block(np.zeros((_BLOCK, 2), np.int64), np.zeros((_BLOCK, 4), np.uint64))
+        _encode_texts(text, ends, self._known, self._tables, memo, lattice, block, ids, offsets, refused)
         self._memos.append(memo)
         if strange:
             refused |= [END in text for text in texts]
@@ -104,10 +124,18 @@ class WordEngine:
 
 
 def _joined(texts: Sequence[str], lower: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of texts, END after each but the last, and where they end; more ends than texts if one has an END."""
-    data = END.join(texts).encode()
+    """Return the bytes of texts, each followed by END, and padding; and where they end, more often if one has an END."""
+    data = END.join([*texts, ""]).encode()
     text = np.frombuffer(data.lower() if lower else data, np.uint8)
-    return text, np.append(np.flatnonzero(text == ord(END)), len(text))
+    return np.append(text, np.zeros(_PADDING, np.uint8)), np.flatnonzero(text == ord(END))
+
+
+def _new_memo() -> WordMemo:
+    slots, line = 1 << _TABLE_BITS, 8
+    numbers = np.zeros((slots + 1) * line, np.uint64)
+    first = -(numbers.ctypes.data // 8) % line  # where a line of the cache begins
+    keys = numbers[first : first + slots * line].reshape(slots, line)
+    return WordMemo(keys, keys.view(np.int32))
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
@@ -192,56 +220,92 @@ def _trace_back(last, tables, lattice):
     return at, gap, best[last]
 
 
-@compiled
-def _packed(text, begin, end):
-    """Return up to eight bytes as a number."""
-    packed = np.uint64(0)
-    for position in range(begin, end):
-        packed |= np.uint64(text[position]) << np.uint64(8 * (position - begin))
-    return packed
+@intrinsic
+def _eight(context, text, position):
+    """Return eight bytes of a text as a number, the first one the lowest."""
+
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        number = ir.IntType(64)
+        found = builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), number.as_pointer()))
+        found.align = 1
+        return found if sys.byteorder == "little" else builder.bswap(found)
+
+    return types.uint64(text, types.int64), generate
+
+
+@intrinsic
+def _prefetch(context, table, row):
+    """Fetch a row of a table, at most a line of the cache, from memory."""
+
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.gep(array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))])
+        word, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, first_cache, data = (ir.Constant(word, value) for value in (0, 3, 1))
+        builder.call(function, [builder.bitcast(place, pointer), read, first_cache, data])
+        return context.get_dummy_value()
+
+    return types.void(table, types.int64), generate
 
 
 @compiled
-def _key(text, begin, end):
-    """Return a word of up to 24 bytes as three numbers; zeros for longer ones, which have no slot."""
-    if end - begin > _KEY_BYTES:
-        return np.uint64(0), np.uint64(0), np.uint64(0)
-    if end - begin <= 8:
-        return _packed(text, begin, end), np.uint64(0), np.uint64(0)
-    return (
-        _packed(text, begin, begin + 8),
-        _packed(text, begin + 8, min(end, begin + 16)),
-        _packed(text, begin + 16, end),
+def _some(text, position, count):
+    """Return `count` bytes, at most eight, as a number."""
+    if count >= 8:
+        return _eight(text, position)
+    if count <= 0:
+        return np.uint64(0)
+    return _eight(text, position) & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
+
+
+@compiled
+def _write_key(text, begin, end, key):
+    """Write a word of up to 24 bytes as three numbers, and its first slot; zeros for longer ones, which have no slot."""
+    count = end - begin
+    if count > _KEY_BYTES:
+        count = 0
+    key[0], key[1], key[2] = (
+        _some(text, begin, count),
+        _some(text, begin + 8, count - 8),
+        _some(text, begin + 16, count - 16),
     )
+    mixed = key[0] * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= key[1] * np.uint64(0xC2B2AE3D27D4EB4F) ^ key[2] * np.uint64(0x165667B19E3779F9)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    key[3] = mixed
+
+
+@compiled
+def _home(key):
+    """Return the first slot of a word."""
+    return np.int64(key[3] >> np.uint64(64 - _TABLE_BITS)) & ~(_WAYS - 1)
 
 
 @compiled
 def _slot(keys, key):
     """Return the slot of a word and True, or the one to put it into and False."""
-    mixed = key[0] * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= key[1] * np.uint64(0xC2B2AE3D27D4EB4F) ^ key[2] * np.uint64(0x165667B19E3779F9)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    first = np.int64(mixed >> np.uint64(64 - _TABLE_BITS)) & ~(_WAYS - 1)
+    first = _home(key)
     for slot in range(first, first + _WAYS):
         if keys[slot, 0] == key[0] and keys[slot, 1] == key[1] and keys[slot, 2] == key[2]:
             return slot, key[0] != 0
         if keys[slot, 0] == 0:
             return slot, False
-    return first + np.int64(mixed & np.uint64(_WAYS - 1)), False
+    return first + np.int64(key[3] & np.uint64(_WAYS - 1)), False
 
 
 @compiled
-def _learn(text, begin, end, tables, memo, lattice):
-    """Segment a word and remember it if it is short. Its ids are left in `lattice.ids`."""
+def _learn(text, begin, end, tables, memo, lattice, slot, key):
+    """Segment a word and remember it in its slot if it is short. Its ids are left in `lattice.ids`."""
     found, gap, score = _segment(text, begin, end, tables, lattice)
-    key = _key(text, begin, end)
     if key[0] != 0 and found <= _MOST_IDS:
-        slot, _ = _slot(memo.keys, key)
-        memo.keys[slot, 0], memo.keys[slot, 1], memo.keys[slot, 2] = key
-        memo.values[slot, 0] = found
-        memo.values[slot, 1] = np.int32(min(gap, 1000.0) / _GAP_UNIT)
-        memo.values[slot, 2] = np.int32(-score / _SCORE_UNIT) + 1
-        memo.values[slot, 3 : 3 + found] = lattice.ids[:found]
+        memo.keys[slot, 0], memo.keys[slot, 1], memo.keys[slot, 2] = key[0], key[1], key[2]
+        memo.values[slot, _COUNT] = found
+        memo.values[slot, _GAP] = np.int32(min(gap, 1000.0) / _GAP_UNIT)
+        memo.values[slot, _SCORE] = np.int32(-score / _SCORE_UNIT) + 1
+        memo.values[slot, _IDS : _IDS + found] = lattice.ids[:found]
     return found, gap, score
 
 
@@ -267,44 +331,61 @@ def _word_end(text, position, end, classes, unchanged):
 
 
 @compiled
-def _encode_text(text, begin, end, known, tables, memo, lattice, ids, at):
+def _cut(text, position, end, known, memo, block):
+    """Cut the next words of a text. Returns how many, and where the cutting ended; -1 words if the text is SentencePiece's."""
+    count = 0
+    while position < end and count < _BLOCK:
+        if known.bytes[text[position]] == SEPARATOR:
+            position += 1
+            continue
+        last = _word_end(text, position, end, known.bytes, known.unchanged)
+        if last < 0 or last - position > _LONGEST_WORD:
+            return -1, position
+        block.ends[count, 0], block.ends[count, 1] = position, last
+        _write_key(text, position, last, block.keys[count])
+        _prefetch(memo.keys, _home(block.keys[count]))
+        count += 1
+        position = last
+    return count, position
+
+
+@compiled
+def _encode_text(text, begin, end, known, tables, memo, lattice, block, ids, at):
     """Write the ids of a text from `at` on. Returns where they end; -1 if the text is SentencePiece's."""
-    classes, unchanged, keys, values = known.bytes, known.unchanged, memo.keys, memo.values
+    keys, values = memo.keys, memo.values
     magnitude = 1.0  # of the sum of scores so far, a little more
     position = begin
     while position < end:
-        if classes[text[position]] == SEPARATOR:
-            position += 1
-            continue
-        last = _word_end(text, position, end, classes, unchanged)
-        if last < 0 or last - position > _LONGEST_WORD:
+        count, position = _cut(text, position, end, known, memo, block)
+        if count < 0:
             return -1
-        narrow = (last - position + 2) * 2.0**-22
-        slot, seen = _slot(keys, _key(text, position, last))
-        if seen:
-            magnitude += values[slot, 2] * _SCORE_UNIT
-            if values[slot, 1] * _GAP_UNIT <= narrow * magnitude:
-                return -1
-            for number in range(values[slot, 0]):
-                ids[at + number] = values[slot, 3 + number]
-            at += values[slot, 0]
-        else:
-            found, gap, score = _learn(text, position, last, tables, memo, lattice)
-            magnitude -= score
-            if gap <= narrow * magnitude:
-                return -1
-            for number in range(found):
-                ids[at + number] = lattice.ids[number]
-            at += found
-        position = last
+        for number in range(count):
+            first, last = block.ends[number]
+            narrow = (last - first + 2) * 2.0**-22
+            slot, seen = _slot(keys, block.keys[number])
+            if seen:
+                magnitude += values[slot, _SCORE] * _SCORE_UNIT
+                if values[slot, _GAP] * _GAP_UNIT <= narrow * magnitude:
+                    return -1
+                for n in range(values[slot, _COUNT]):
+                    ids[at + n] = values[slot, _IDS + n]
+                at += values[slot, _COUNT]
+            else:
+                found, gap, score = _learn(text, first, last, tables, memo, lattice, slot, block.keys[number])
+                magnitude -= score
+                if gap <= narrow * magnitude:
+                    return -1
+                for n in range(found):
+                    ids[at + n] = lattice.ids[n]
+                at += found
     return at
 
 
 @compiled
-def _encode_texts(text, ends, known, tables, memo, lattice, ids, offsets, refused):
+def _encode_texts(text, ends, known, tables, memo, lattice, block, ids, offsets, refused):
     at = begin = 0
     for number in range(len(refused)):
-        after = _encode_text(text, begin, ends[number], known, tables, memo, lattice, ids, at)
+        after = _encode_text(text, begin, ends[number], known, tables, memo, lattice, block, ids, at)
         begin = ends[number] + 1
         refused[number] = after < 0
         if after >= 0:

@@ -5,6 +5,7 @@ Only the surface is cut. kiwipiepy restores forms that the surface does not show
 and other scripts an analyser of Korean knows no more than SentencePiece (mecab makes three of "3.14").
 """
 
+import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -53,7 +54,10 @@ def _mecab() -> Spans:
     try:
         from mecab import MeCab
     except ImportError:
-        raise MissingExtraError.of("python-mecab-ko", "korean", "cutting morphemes with mecab") from None
+        missing = MissingExtraError.of("python-mecab-ko", "korean", "cutting morphemes with mecab")
+        if sys.version_info >= (3, 13):  # the extra leaves it out there: it has no wheels
+            missing = MissingExtraError("not-installed", "mecab is not available for Python 3.13", "--analyser kiwi")
+        raise missing from None
     tagger = MeCab()
 
     def spans(text: str) -> Iterable[tuple[int, int]]:

@@ -36,6 +36,7 @@ from albertkit.tokenizer.alignment import (
     without_marks,
 )
 
+END = "\0"  # between texts that are worked on together: no rule looks across it
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -56,9 +57,8 @@ def _strip_marks(text: str) -> str:
         return text
     text = unicodedata.normalize("NFKD", text)
     # Asking each kind of character once is twice as fast as asking every character of a line.
-    for mark in filter(unicodedata.combining, set(BEYOND_ASCII.findall(text))):
-        text = text.replace(mark, "")
-    return text
+    marks = "".join(filter(unicodedata.combining, set(BEYOND_ASCII.findall(text))))
+    return re.sub(f"[{marks}]", "", text) if marks else text
 
 
 COLLAPSE = Step(lambda text: " ".join(text.split()), collapsed)

@@ -11,6 +11,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
+from albertkit.data.given import Data, as_files, is_in_memory
 from albertkit.data.layouts import choose_form
 from albertkit.data.tables import Table
 from albertkit.embeddings.data import HIGHEST, LAYOUTS, pair_task, read_texts
@@ -100,15 +101,25 @@ def run_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
 
 
 def _evaluate(
-    models: Sequence[str | Path], files: Mapping[str, tuple[str, str | Path]], options: MeasureOptions
+    models: Sequence[str | Path], files: Mapping[str, tuple[str, Data]], options: MeasureOptions
 ) -> list[EmbeddingEvaluation]:
     """Measure models on the same files, which are read once."""
+    if not isinstance(files, Mapping) or not all(
+        isinstance(one, tuple | list) and len(one) == 2 for one in files.values()
+    ):
+        hint = 'give {"mine": ("scores", "pairs.tsv")}, or rows in place of the file'
+        raise ConfigError("bad-value", "`files` maps a name to a kind and a file, and this does not", hint)
     given = options.columns
     if given.settings() and all(kind in LAYOUTS for kind, _ in files.values()):
         hint = f"leave out --{' --'.join(given.settings())}"
         raise ConfigError("conflicting-options", "columns are named, but only `scores` and `pairs` are tables", hint)
     bad_rows = BadRows(options.on_error)
-    read = {name: read_pairs(kind, path, given, bad_rows) for name, (kind, path) in files.items()}
+    read = {}
+    for name, (kind, data) in files.items():
+        with as_files(data) as path:
+            read[name] = read_pairs(kind, path, given, bad_rows)
+        if is_in_memory(data):
+            read[name] = replace(read[name], path="rows in memory")
     found = []
     for model in models:
         loaded = load_embedding_model(model, options.precision, options.prompt_name, options.prompt)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import pool
-from albertkit.engines import load_engine, making, processor
+from albertkit.engines import load_engine, processor
 from albertkit.engines.engine import ModelEngine, on_threads
 from albertkit.engines.fused import FusedEngine
 from albertkit.errors import ConfigError
@@ -213,20 +213,11 @@ def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypat
     assert processor.faster_bf16(torch.device("cpu")) is faster
 
 
-def test_a_processor_with_amx_gets_products_of_torch(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "has", lambda *names: True)
-    monkeypatch.setattr(making, "has", lambda *names: True)
-    engine = load_engine(make_model(), "bf16")
-    assert isinstance(engine, ModelEngine)
-    assert (engine.precision, len(engine.notes)) == ("bf16", 1)
-    assert "AMX" in engine.notes[0]
-
-
 def test_a_processor_without_the_instructions(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "has", lambda *names: False)
     engine = load_engine(make_model(), "int8")
     assert engine.precision == "fp32"
-    assert engine.notes == ("not int8: the processor has no avx512_vnni",)
+    assert engine.notes == ("not int8: the processor has no avx512_dq",)
     assert load_engine(make_model(), "bf16").precision == "fp32"
 
 

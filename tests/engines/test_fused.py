@@ -1,6 +1,7 @@
 """The tile against numpy, layers in shapes that are not round, and threads that work together."""
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -13,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.engines import fused, fused_layers, load_engine, processor
+from albertkit.engines import fused, fused_layers, load_engine, matrix_tiles, processor
 from albertkit.engines.arithmetic import loops
 from albertkit.engines.engine import ModelEngine
 from albertkit.engines.fused import FusedEngine
 from albertkit.engines.thread_team import ThreadTeam, finish, new_progress, take
-from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, pack, tile
+from albertkit.engines.tiles import COLUMNS, MOST_ROWS, VECTOR, VECTORS, pack, place, rows_of, tile, vectors_of
 from albertkit.model import AlbertModel, PackedBatch
 
 from .conftest import packed
@@ -51,12 +52,13 @@ def call_tile(left, row, count, right, start, vectors, steps, out):
 
 
 def rows_and_weight(numbers: str, outputs: int, inputs: int) -> tuple[np.ndarray, torch.Tensor]:
-    """Rows as they are multiplied, [9, I], and a weight [O, I]."""
+    """Rows as they are multiplied, [35, I], and a weight [O, I]."""
+    count = MOST_ROWS + 3
     if numbers == "int8":
-        return RANDOM.integers(0, 256, (9, inputs), np.uint8), torch.randint(-127, 128, (outputs, inputs)).to(
+        return RANDOM.integers(0, 256, (count, inputs), np.uint8), torch.randint(-127, 128, (outputs, inputs)).to(
             torch.int8
         )
-    rows, weight = torch.randn(9, inputs), torch.randn(outputs, inputs)
+    rows, weight = torch.randn(count, inputs), torch.randn(outputs, inputs)
     if numbers == "fp32":
         return rows.numpy(), weight
     return rows.to(torch.bfloat16).view(torch.uint16).numpy(), weight.to(torch.bfloat16)
@@ -67,25 +69,54 @@ def as_numbers(rows: np.ndarray) -> np.ndarray:
     return (given.view(torch.bfloat16) if rows.dtype == np.uint16 else given).double().numpy()
 
 
-@pytest.mark.parametrize("count", range(1, ROWS + 1))
+@loops
+def how_tiles_are(rows):
+    return rows_of(rows), vectors_of(rows)
+
+
+@loops
+def lay_out(rows, weight, columns, out):
+    """Registers of a weight [columns, steps] of words, as attention lays keys out."""
+    for column in range(columns):
+        for step in range(weight.shape[1]):
+            at = place(rows, weight.shape[1], columns, column // VECTOR, step)
+            out[at + column % VECTOR] = weight[column, step]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 15, 16, 17, 31, 32])
 def test_a_tile_of_every_shape(numbers: str, count: int) -> None:
     torch.manual_seed(0)
     rows, weight = rows_and_weight(numbers, 2 * COLUMNS, 192)
+    most, together = how_tiles_are(rows)
+    if count > most:
+        pytest.skip(f"tiles have at most {most} rows here")
     flat = pack(weight)
     steps, size = 192 * rows.itemsize // 4, flat.size // 2
-    out = np.full((ROWS, COLUMNS), -7, np.int32 if numbers == "int8" else np.float32)
-    call_tile(rows, 2, count, flat, size, VECTORS, steps, out)
-    expected = as_numbers(rows)[2 : 2 + count] @ weight[COLUMNS:].double().numpy().T
-    np.testing.assert_allclose(out[:count], expected, rtol=0, atol=0 if numbers == "int8" else 1e-3)
-    assert np.all(out[count:] == -7)
-    for vectors in range(1, VECTORS):  # narrower ones, as attention has them: registers of a step side by side
+    out = np.full((MOST_ROWS, COLUMNS), -7, np.int32 if numbers == "int8" else np.float32)
+    allowed = 0 if numbers == "int8" else 1e-3
+    panel = size * together // VECTORS
+    for first in range(0, COLUMNS, together * VECTOR):
+        call_tile(rows, 2, count, flat, size + panel * first // (together * VECTOR), together, steps, out)
+        columns = together * VECTOR
+        expected = as_numbers(rows)[2 : 2 + count] @ weight[COLUMNS + first :][:columns].double().numpy().T
+        np.testing.assert_allclose(out[:count, :columns], expected, rtol=0, atol=allowed)
+        assert np.all(out[count:] == -7)
+    words = weight.view(torch.uint8).numpy().view(np.uint32)
+    for vectors in range(1, VECTORS + 1):
         columns = vectors * VECTOR
-        narrow = np.ascontiguousarray(flat[:size].reshape(steps, COLUMNS, -1)[:, :columns]).reshape(-1)
+        laid = np.empty(columns * steps, np.uint32)
+        lay_out(rows, words, columns, laid)
         out[:] = -7
-        call_tile(rows, 0, count, narrow, 0, vectors, steps, out)
+        call_tile(rows, 0, count, laid.view(flat.dtype), 0, vectors, steps, out)
         expected = as_numbers(rows)[:count] @ weight[:columns].double().numpy().T
-        np.testing.assert_allclose(out[:count, :columns], expected, rtol=0, atol=0 if numbers == "int8" else 1e-3)
+        np.testing.assert_allclose(out[:count, :columns], expected, rtol=0, atol=allowed)
         assert np.all(out[:, columns:] == -7)
+
+
+def test_parts_of_a_matrix_follow_each_other(numbers: str) -> None:
+    _, weight = rows_and_weight(numbers, 5, 200)
+    parts = [pack(part) for part in (weight[:, :128], weight[:, 128:])]
+    assert np.array_equal(pack(weight, 128), np.concatenate(parts))
 
 
 def test_a_matrix_is_padded_with_zeros() -> None:
@@ -380,7 +411,7 @@ def forgotten() -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = processor.has
     monkeypatch.setattr(processor, "has", lambda *names: False)
-    assert fused.lacking("int8") == "the processor has no avx512_vnni"
+    assert fused.lacking("int8") == "the processor has no avx512_dq"
     monkeypatch.setattr(processor, "has", real)
     if fused.lacking("fp32"):
         pytest.skip(fused.lacking("fp32"))
@@ -388,6 +419,53 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         fused._tried.cache_clear()
         monkeypatch.setattr(fused, "_trial", trial)
         assert said in fused.lacking("fp32")
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_system_that_refuses_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not matrix_tiles.compiled_for():
+        pytest.skip("the processor has no AMX")
+    monkeypatch.setattr(matrix_tiles, "allowed", lambda: False)
+    assert fused.lacking("int8") == "the system does not let this process use AMX"
+    assert not fused.lacking("fp32")
+
+
+@pytest.mark.slow  # half a minute to compile what other processors use
+def test_the_same_without_matrix_registers() -> None:
+    """Numba told of a processor without AMX: int8's sums are whole numbers, so the states hardly differ."""
+    if not matrix_tiles.compiled_for():
+        pytest.skip("the processor has no AMX")
+    found = [_states_of(features) for features in ("", without_amx())]
+    for whole, vectors in zip(*found, strict=True):
+        torch.testing.assert_close(torch.tensor(whole), torch.tensor(vectors), atol=0.05, rtol=0)
+
+
+def without_amx() -> str:
+    from numba.core.registry import cpu_target
+
+    features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    return ",".join(feature.replace("+amx", "-amx") for feature in features)
+
+
+STATES = """
+import json, torch
+from albertkit import AlbertConfig, AlbertModel
+from albertkit.engines import load_engine, matrix_tiles
+from albertkit.model import PackedBatch
+torch.manual_seed(0)
+sizes = dict(hidden_size=128, num_attention_heads=2, embedding_size=16, intermediate_size=200, num_hidden_layers=2)
+model = AlbertModel(AlbertConfig.from_size("tiny", vocab_size=50, **sizes)).eval()
+batch = PackedBatch.from_sequences([list(range(40)), [3, 4, 5]])
+engines = [load_engine(model, precision) for precision in ("bf16", "int8")]
+assert not any(engine.notes for engine in engines)
+print(json.dumps([engine.encode(batch).hidden.tolist() for engine in engines]))
+"""
+
+
+def _states_of(features: str) -> list:
+    environment = {**os.environ, **({"NUMBA_CPU_FEATURES": features} if features else {})}
+    done = subprocess.run([sys.executable, "-c", STATES], env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 def broken(_: str) -> float:

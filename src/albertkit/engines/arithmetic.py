@@ -1,6 +1,6 @@
-"""Numbers inside compiled loops: bfloat16 as its bits, exponentials and activations that LLVM turns into vectors.
+"""Numbers inside compiled loops: bfloat16 as its bits, rows as uint8, in formulas that LLVM turns into vectors.
 
-No call may stay in a loop that is to be vectorised (hence `exp`), and the largest number is found among the bits of floats read
+No call may stay in a loop that is to be vectorised, and the largest number is found among the bits of floats read
 as integers, because a maximum of floats is not recognised as a reduction (0.58 against 0.09 ns a number).
 """
 
@@ -67,31 +67,6 @@ def as_float(context, array, held):
         return builder.bitcast(builder.shl(word, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
 
     return types.float32(array, array.dtype), generate
-
-
-@inline
-def ordered(value):
-    """Return a float's bits as an integer that compares as the float does; its own inverse."""
-    word = i32(value)
-    return i32(word ^ i32(i32(word >> i32(31)) & MAGNITUDE))
-
-
-# Of `exp`: 1 / ln 2, and the polynomial of 2 to the x, from the fifth power down.
-EXP = (1.442695040888963, 0.00132669799, 0.0096754694, 0.0555074268, 0.240221216, 0.693146949, 1.0)
-
-
-@inline
-def exp(x):
-    """Compute e to the x for -87 < x < 87, relative error 2e-7: a power of two and a polynomial on [-0.5, 0.5]."""
-    shifted = x * f32(EXP[0]) + f32(160)  # above 0, where rounding down is truncation
-    whole = i32(shifted + f32(0.5))
-    f = shifted - f32(whole)
-    p = f32(EXP[1]) * f + f32(EXP[2])
-    p = p * f + f32(EXP[3])
-    p = p * f + f32(EXP[4])
-    p = p * f + f32(EXP[5])
-    p = p * f + f32(EXP[6])
-    return i32(i32(whole - i32(33)) << i32(23)).view(f32) * p  # 33: 160 less the exponent's bias
 
 
 # --- rows as uint8 -----------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from albertkit.engines.arithmetic import EXP
-from albertkit.engines.tiles import VECTOR, VECTORS
+from albertkit.engines.tiles import VECTOR
 
 GELU_TANH, GELU_ERF, RELU, STORE, ADD = range(5)  # how a linear layer's output is finished
 
@@ -22,6 +21,12 @@ _I64, _WORD, _HALF, _FLOAT = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.
 _BYTES = ir.IntType(8).as_pointer()
 _WORDS, _HALVES, _FLOATS = (ir.VectorType(kind, VECTOR) for kind in (_WORD, _HALF, _FLOAT))
 _FAST = ("contract", "nsz", "nnan")
+_LOG2_E = 1.442695040888963
+# Two to the x for 0 <= x < 1, from the highest power down: relative error 7.5e-8, and 7.5e-5 for what is rounded to 8 bits later.
+_EXACT = (0.00187757667, 0.00898934009, 0.0558263181, 0.240153617, 0.693153073, 0.999999925)
+_ROUGH = (0.0780245227, 0.226067155, 0.695833541, 0.999925219)
+_LEAST = 100.0  # powers of two below minus this count as it: products with numbers below 2^-126 take 150 cycles
+_WHOLE_DOWN, _AS_IT_IS = 9, 4  # rounding: towards minus infinity without exceptions; as the processor is set
 
 
 class Lanes:
@@ -52,15 +57,24 @@ class Lanes:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self._of(self.builder.call(function, [self.value, *map(self._lanes, others)]))
 
-    def whole(self) -> Any:
-        """Round towards 0: words."""
-        return self.builder.fptosi(self.value, _WORDS)
+    def special(self, name: str, *others: Any) -> "Lanes":
+        """Emit an AVX-512 function of two registers or one, whose mask is full."""
+        everywhere, rounding = ir.Constant(_HALF, -1), ir.Constant(_WORD, _AS_IT_IS)
+        given = [self.value, *others, self.value, everywhere, rounding]
+        kind = ir.FunctionType(_FLOATS, [argument.type for argument in given])
+        name = f"llvm.x86.avx512.mask.{name}.ps.512"
+        return self._of(self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), given))
 
     def _of(self, value: Any) -> "Lanes":
         return Lanes(self.builder, value)
 
     def _lanes(self, number: "Number") -> Any:
-        return number.value if isinstance(number, Lanes) else ir.Constant(_FLOATS, [float(np.float32(number))] * VECTOR)
+        return number.value if isinstance(number, Lanes) else Lanes.of(self.builder, number).value
+
+    @classmethod
+    def of(cls, builder: ir.IRBuilder, number: float) -> "Lanes":
+        """Return one number in all lanes."""
+        return cls(builder, ir.Constant(_FLOATS, [float(np.float32(number))] * VECTOR))
 
 
 Number = Lanes | float
@@ -77,48 +91,45 @@ def _most(x: Lanes, y: Number) -> Lanes:
     return x.call("llvm.maxnum.v16f32", y)
 
 
-def _exp(x: Lanes) -> Lanes:
-    """As `arithmetic.exp`."""
-    builder, shifted = x.builder, x * EXP[0] + 160.0
-    whole = (shifted + 0.5).whole()
-    f = shifted - Lanes(builder, builder.sitofp(whole, _FLOATS))
-    p = EXP[1] * f + EXP[2]
-    for coefficient in EXP[3:]:
-        p = p * f + coefficient
-    shift, bits = (ir.Constant(_WORDS, [number] * VECTOR) for number in (33, 23))
-    return p * Lanes(builder, builder.bitcast(builder.shl(builder.sub(whole, shift), bits), _FLOATS))
+def _exp2(x: Lanes, exact: bool) -> Lanes:
+    """Two to the x: a polynomial of what is above the whole number below."""
+    powers = _EXACT if exact else _ROUGH
+    above, p = x.special("reduce", ir.Constant(_WORD, _WHOLE_DOWN)), Lanes.of(x.builder, powers[0])
+    for coefficient in powers[1:]:
+        p = p * above + coefficient
+    return p.special("scalef", x.value)
 
 
-def _reciprocal(x: Lanes) -> Lanes:
-    """One over x: an estimate of 14 bits and a step of Newton's, 2e-7; a division takes three times as long."""
+def _reciprocal(x: Lanes, exact: bool) -> Lanes:
+    """One over x: an estimate of 14 bits, for exactness a step of Newton's (2e-7). A division takes three times as long."""
     kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _HALF])
     function = cgutils.get_or_insert_function(x.builder.module, kind, "llvm.x86.avx512.rcp14.ps.512")
     estimate = Lanes(x.builder, x.builder.call(function, [x.value, x.value, ir.Constant(_HALF, -1)]))
-    return estimate * (2.0 - x * estimate)
+    return estimate * (2.0 - x * estimate) if exact else estimate
 
 
-def _gelu_tanh(x: Lanes) -> Lanes:
+def _gelu_tanh(x: Lanes, exact: bool) -> Lanes:
     """Gelu by tanh, as Google does."""
-    z = x * (-1.5957691216 + -0.0713548162 * x * x)  # -2·sqrt(2/pi)·(x + 0.044715·x³)
-    return x * _reciprocal(1.0 + _exp(_least(_most(z, -80.0), 80.0)))
+    z = x * (_LOG2_E * -1.5957691216 + _LOG2_E * -0.0713548162 * x * x)  # -2·sqrt(2/pi)·(x + 0.044715·x³)
+    return x * _reciprocal(1.0 + _exp2(_least(_most(z, -_LEAST), _LEAST), exact), exact)
 
 
-def _gelu_erf(x: Lanes) -> Lanes:
+def _gelu_erf(x: Lanes, exact: bool) -> Lanes:
     """Gelu by erf: Abramowitz and Stegun 7.1.26, error 2e-7."""
     y = x.call("llvm.fabs.v16f32")
-    r = _reciprocal(1.0 + 0.23164189 * y)  # 0.3275911 / sqrt(2)
+    r = _reciprocal(1.0 + 0.23164189 * y, exact)  # 0.3275911 / sqrt(2)
     p = 0.5307027 * r - 0.72657603  # their coefficients, halved
     p = (p * r + 0.71070687) * r - 0.14224837
     p = (p * r + 0.12741479) * r
-    return _most(x, 0.0) - y * p * _exp(_most(x * x * -0.5, -80.0))
+    return _most(x, 0.0) - y * p * _exp2(_most(x * x * (_LOG2_E * -0.5), -_LEAST), exact)
 
 
-_FINISH: dict[int, Callable[[Lanes], Lanes]] = {
+_FINISH: dict[int, Callable[[Lanes, bool], Lanes]] = {
     GELU_TANH: _gelu_tanh,
     GELU_ERF: _gelu_erf,
-    RELU: lambda x: _most(x, 0.0),
-    STORE: lambda x: x,
-    ADD: lambda x: x,
+    RELU: lambda x, exact: _most(x, 0.0),
+    STORE: lambda x, exact: x,
+    ADD: lambda x, exact: x,
 }
 
 
@@ -126,20 +137,21 @@ _FINISH: dict[int, Callable[[Lanes], Lanes]] = {
 
 
 @intrinsic
-def finish_rows(context, sums, count, columns, left, scale, top, how, out):
-    """Write row scale · (column scale · (sums - shift)) + bias, finished, into out[top : top + count, left : left + 64].
+def finish_rows(context, sums, count, columns, left, vectors, scale, top, how, out):
+    """Write row scale · (column scale · (sums - shift)) + bias, finished, into out[top : top + count, left : left + 16·vectors].
 
     Args:
-        sums: int32 or float32 [6, 64].
-        count: How many rows, int64, 1 to 6.
+        sums: int32 or float32 [count or more, at least 16·vectors].
+        count: How many rows, int64.
         columns: Scale fp32, shift as sums, and bias fp32 of each output: a tuple of arrays [O'].
         left: The first output, int64.
+        vectors: Registers of outputs, int64.
         scale: Of rows, fp32 [t].
         top: The first row, int64.
         how: One of the constants above, int64.
         out: float32, or uint16 (bfloat16's bits), [t, O'].
     """
-    signature = types.void(sums, types.int64, columns, types.int64, scale, types.int64, types.int64, out)
+    signature = types.void(sums, types.int64, columns, types.int64, types.int64, scale, types.int64, types.int64, out)
     is_int8, held = sums.dtype == types.int32, out.dtype
 
     def generate(context, builder, signature, arguments):
@@ -152,13 +164,13 @@ def finish_rows(context, sums, count, columns, left, scale, top, how, out):
             start = context.make_array(signature.args[2][position])(context, builder, array).data
             return builder.bitcast(builder.gep(start, [arguments[3]]), _BYTES)
 
-        (found, between), (scales, step), (target, stride) = data(0), data(4), data(7)
+        (found, between), (scales, step), (target, stride) = data(0), data(5), data(8)
         size = ir.Constant(_I64, 4 if held == types.float32 else 2)
-        start = builder.add(builder.mul(arguments[5], stride), builder.mul(arguments[3], size))
+        start = builder.add(builder.mul(arguments[6], stride), builder.mul(arguments[3], size))
         given = [
             *(found, between, *(of_column(position) for position in range(3))),
-            *(builder.gep(scales, [builder.mul(arguments[5], step)]), builder.gep(target, [start]), stride),
-            *(arguments[1], arguments[6]),
+            *(builder.gep(scales, [builder.mul(arguments[6], step)]), builder.gep(target, [start]), stride),
+            *(arguments[1], arguments[4], arguments[7]),
         ]
         builder.call(_function(builder.module, is_int8, held), given)
         return context.get_dummy_value()
@@ -170,14 +182,14 @@ def _function(module: Any, is_int8: bool, held: types.Type) -> Any:
     name = f"albertkit_finish_{'int32' if is_int8 else 'fp32'}_{held}"
     if name in module.globals:
         return module.globals[name]
-    kind = ir.FunctionType(ir.VoidType(), [_BYTES, _I64, *[_BYTES] * 5, _I64, _I64, _I64])
+    kind = ir.FunctionType(ir.VoidType(), [_BYTES, _I64, *[_BYTES] * 5, *[_I64] * 4])
     function = ir.Function(module, kind, name)
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
     for argument in function.args:
         if argument.type == _BYTES:
             argument.add_attribute("noalias")
-    count, how = function.args[8:]
+    count, vectors, how = function.args[8:]
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     after = builder.append_basic_block("finished")
     kinds = builder.switch(how, after)
@@ -186,43 +198,44 @@ def _function(module: Any, is_int8: bool, held: types.Type) -> Any:
         kinds.add_case(ir.Constant(_I64, number), block)
         builder.position_at_end(block)
         with cgutils.for_range(builder, count) as loop:
-            _emit_row(builder, function.args, loop.index, number, is_int8, held)
+            _emit_row(builder, function.args, loop.index, vectors, number, is_int8, held)
         builder.branch(after)
     builder.position_at_end(after)
     builder.ret_void()
     return function
 
 
-def _emit_row(builder: Any, given: Any, row: Any, number: int, is_int8: bool, held: types.Type) -> None:
+def _emit_row(builder: Any, given: Any, row: Any, vectors: Any, number: int, is_int8: bool, held: types.Type) -> None:
     """Emit what makes outputs of one row of sums."""
     sums, between, scales, shifts, biases, row_scales, out, stride = given[:8]
 
-    def load(pointer: Any, kind: Any) -> Any:
-        found = builder.load(builder.bitcast(pointer, kind.as_pointer()))
-        found.align = 2
-        return found
-
-    def place(pointer: Any, register: int, size: int) -> Any:
-        return builder.gep(pointer, [ir.Constant(_I64, register * VECTOR * size)])
+    def place(pointer: Any, register: Any, size: int) -> Any:
+        return builder.gep(pointer, [builder.mul(register, ir.Constant(_I64, VECTOR * size))])
 
     row_sums = builder.gep(sums, [builder.mul(row, between)])
     target = builder.gep(out, [builder.mul(row, stride)])
-    one = load(builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT)
-    nothing, everywhere = ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_WORDS, [0] * VECTOR)
-    row_scale = builder.shuffle_vector(builder.insert_element(nothing, one, ir.Constant(_WORD, 0)), nothing, everywhere)
-    for register in range(VECTORS):
+    row_scale = _everywhere(
+        builder, _load(builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT)
+    )
+    with cgutils.for_range(builder, vectors) as loop:
+        register = loop.index
         if is_int8:
-            words = builder.sub(load(place(row_sums, register, 4), _WORDS), load(place(shifts, register, 4), _WORDS))
+            words = builder.sub(
+                _load(builder, place(row_sums, register, 4), _WORDS), _load(builder, place(shifts, register, 4), _WORDS)
+            )
             value = Lanes(builder, builder.sitofp(words, _FLOATS))
         else:
-            value = Lanes(builder, load(place(row_sums, register, 4), _FLOATS))
-        scale = Lanes(builder, load(place(scales, register, 4), _FLOATS)) * Lanes(builder, row_scale)
-        value = value * scale + Lanes(builder, load(place(biases, register, 4), _FLOATS))
+            value = Lanes(builder, _load(builder, place(row_sums, register, 4), _FLOATS))
+        scale = Lanes(builder, _load(builder, place(scales, register, 4), _FLOATS)) * Lanes(builder, row_scale)
+        value = value * scale + Lanes(builder, _load(builder, place(biases, register, 4), _FLOATS))
         here = place(target, register, 4 if held == types.float32 else 2)
         if number == ADD:
-            value += Lanes(builder, _as_floats(builder, load(here, _FLOATS if held == types.float32 else _HALVES)))
-        finished = _as_held(builder, _FINISH[number](value).value, held)
-        builder.store(finished, builder.bitcast(here, finished.type.as_pointer())).align = 2
+            value += Lanes(
+                builder, _as_floats(builder, _load(builder, here, _FLOATS if held == types.float32 else _HALVES))
+            )
+        exact = not is_int8 and held == types.float32
+        finished = _as_held(builder, _FINISH[number](value, exact).value, held)
+        _store(builder, finished, here)
 
 
 def _as_floats(builder: Any, value: Any) -> Any:
@@ -244,3 +257,91 @@ def _as_held(builder: Any, value: Any, held: types.Type) -> Any:
     odd = builder.and_(builder.lshr(word, words(16)), words(1))
     rounded = builder.add(builder.add(word, words(0x7FFF)), odd)
     return builder.trunc(builder.lshr(rounded, words(16)), _HALVES)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def exponentials(context, scores, row, length, shares):
+    """Write exp(score - largest score) of scores[row, :length] into `shares`, zeros up to a whole register; return their sum.
+
+    Args:
+        scores: float32 [t, at least as wide as whole registers].
+        row: int64.
+        length: int64, at least 1.
+        shares: float32, or uint16 (bfloat16's bits), as wide.
+    """
+    signature = types.float32(scores, types.int64, types.int64, shares)
+    held = shares.dtype
+
+    def generate(context, builder, signature, arguments):
+        def row_of(position: int) -> Any:
+            array = context.make_array(signature.args[position])(context, builder, arguments[position])
+            start = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
+            return builder.gep(builder.bitcast(array.data, _BYTES), [start])
+
+        return builder.call(_exponentials(builder.module, held), [row_of(0), arguments[2], row_of(3)])
+
+    return signature, generate
+
+
+def _exponentials(module: Any, held: types.Type) -> Any:
+    name = f"albertkit_exponentials_{held}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(_FLOAT, [_BYTES, _I64, _BYTES]), name)
+    function.linkage = "linkonce_odr"
+    function.attributes.add("noinline")
+    scores, length, shares = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    lanes = ir.Constant(_WORDS, list(range(VECTOR)))
+    lowest = ir.Constant(_FLOATS, [float("-inf")] * VECTOR)
+    top, total = (cgutils.alloca_once_value(builder, first) for first in (lowest, ir.Constant(_FLOATS, [0.0] * VECTOR)))
+    registers = builder.udiv(builder.add(length, ir.Constant(_I64, VECTOR - 1)), ir.Constant(_I64, VECTOR))
+
+    def score(register: Any) -> tuple[Lanes, Any]:
+        """Return scores, the lowest number beyond the length, and which are not beyond it."""
+        first = builder.shl(register, ir.Constant(_I64, 4))
+        left = _everywhere(builder, builder.trunc(builder.sub(length, first), _WORD))
+        found = _load(builder, builder.gep(scores, [builder.shl(first, ir.Constant(_I64, 2))]), _FLOATS)
+        there = builder.icmp_signed("<", lanes, left)
+        return Lanes(builder, builder.select(there, found, lowest)), there
+
+    with cgutils.for_range(builder, registers) as loop:
+        builder.store(_most(score(loop.index)[0], Lanes(builder, builder.load(top))).value, top)
+    kind = ir.FunctionType(_FLOAT, [_FLOATS])
+    largest = builder.call(
+        cgutils.get_or_insert_function(module, kind, "llvm.vector.reduce.fmax.v16f32"), [builder.load(top)]
+    )
+    largest = Lanes(builder, _everywhere(builder, largest))
+    size = 4 if held == types.float32 else 2
+    with cgutils.for_range(builder, registers) as loop:
+        found, there = score(loop.index)
+        value = _exp2(_most((found - largest) * _LOG2_E, -_LEAST), held == types.float32)
+        value = Lanes(builder, builder.select(there, value.value, ir.Constant(_FLOATS, [0.0] * VECTOR)))
+        builder.store((Lanes(builder, builder.load(total)) + value).value, total)
+        target = builder.gep(shares, [builder.mul(loop.index, ir.Constant(_I64, VECTOR * size))])
+        _store(builder, _as_held(builder, value.value, held), target)
+    add = ir.FunctionType(_FLOAT, [_FLOAT, _FLOATS])
+    reduce = cgutils.get_or_insert_function(module, add, "llvm.vector.reduce.fadd.v16f32")
+    builder.ret(builder.call(reduce, [ir.Constant(_FLOAT, 0.0), builder.load(total)], fastmath=("reassoc",)))
+    return function
+
+
+def _everywhere(builder: Any, number: Any) -> Any:
+    """Return a number in all lanes."""
+    nothing = ir.Constant(ir.VectorType(number.type, VECTOR), ir.Undefined)
+    return builder.shuffle_vector(
+        builder.insert_element(nothing, number, ir.Constant(_WORD, 0)), nothing, ir.Constant(_WORDS, [0] * VECTOR)
+    )
+
+
+def _load(builder: Any, pointer: Any, kind: Any) -> Any:
+    found = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+    found.align = 2
+    return found
+
+
+def _store(builder: Any, value: Any, pointer: Any) -> None:
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer())).align = 2

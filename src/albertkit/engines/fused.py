@@ -22,12 +22,12 @@ from numba.core.registry import cpu_target
 from torch import Tensor, nn
 
 from albertkit.data.packing import PackedBatch
-from albertkit.engines import finishing, fused_layers, processor
+from albertkit.engines import finishing, fused_layers, matrix_tiles, processor
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
 from albertkit.engines.engine import Engine, Precision, evaluating
 from albertkit.engines.fused_layers import BLOCK_ROWS, Chunk, Ids, Layer, Linear, Norm, Scratch, Tables, multiply_once
 from albertkit.engines.thread_team import ThreadTeam, new_progress
-from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, pack
+from albertkit.engines.tiles import COLUMNS, MOST_ROWS, VECTOR, pack
 from albertkit.model.encoder import AlbertAttention, AlbertLayer
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
@@ -68,6 +68,7 @@ class FusedEngine(Engine):
     @torch.no_grad()
     def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         super().__init__(precision, notes)
+        matrix_tiles.allowed()  # a copy in another process has to ask anew
         self._model = model
         activation = _ACTIVATIONS[model.config.hidden_act]
         layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
@@ -171,7 +172,7 @@ class FusedEngine(Engine):
         count, width = first.shape
         source, out = (_zeros(count, pooler.bias.size, np.float32) for _ in range(2))
         source[:, :width] = first.numpy()
-        sums = _zeros(ROWS, COLUMNS, np.float32)
+        sums = _zeros(MOST_ROWS, COLUMNS, np.float32)
         multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
         return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_zeros`
 
@@ -179,6 +180,7 @@ class FusedEngine(Engine):
         self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray, states: _States
     ) -> Chunk:
         members, tokens, width = len(states.hidden), int(lengths.sum()), states.hidden.shape[-1]
+        spare = self.precision == "fp32" or not matrix_tiles.compiled_for()
         starts, where = np.append(0, np.cumsum(lengths)), np.zeros(0, np.int64) if wanted is None else wanted
         if isinstance(given, np.ndarray) and given.shape[1] < width:
             given = np.pad(given, ((0, 0), (0, width - given.shape[1])))
@@ -190,8 +192,8 @@ class FusedEngine(Engine):
             everyone=np.arange(tokens),
             wanted=where,
             wanted_starts=np.searchsorted(where, starts),
-            block=_block(tokens, members),
-            wanted_block=_block(len(where), members),
+            block=_block(tokens, members, spare),
+            wanted_block=_block(len(where), members, spare),
             group=max(1, len(lengths) * layer.num_heads // (members * SHARES)),
         )
 
@@ -216,11 +218,12 @@ class FusedEngine(Engine):
         except IndexError:  # none is left: asking first would be a race with other callers
             pass
         quantized, attention = self._numbers == np.uint8, self._attention_numbers
-        inner_width, size = layer.inner.bias.size, len(layer.attention_norm.weight) // layer.num_heads
+        part, size = layer.part, len(layer.attention_norm.weight) // layer.num_heads
         places = -(-longest // COLUMNS) * COLUMNS
-        inner = _zeros(BLOCK_ROWS, inner_width, np.float32 if quantized else self._numbers)
+        held = np.dtype(np.float32) if quantized else self._numbers
+        inner = _zeros(BLOCK_ROWS, part + _LINE // held.itemsize, held)
         return Scratch(
-            sums=_zeros(ROWS, COLUMNS, np.int32 if quantized else np.float32),
+            sums=_zeros(MOST_ROWS, COLUMNS, np.int32 if quantized else np.float32),
             embedded=_zeros(BLOCK_ROWS, _width(self._tables.mapping), np.float32),
             ones=np.ones(BLOCK_ROWS, np.float32),
             context=_zeros(1, layer.outer.bias.size, np.float32),
@@ -229,18 +232,18 @@ class FusedEngine(Engine):
             rows=_zeros(BLOCK_ROWS, layer.outer.bias.size, self._numbers),
             scale=np.ones(BLOCK_ROWS, np.float32),
             inner=inner,
-            inner_rows=_zeros(BLOCK_ROWS, inner_width, np.uint8) if quantized else inner,
+            inner_rows=_zeros(BLOCK_ROWS, part + _LINE, np.uint8) if quantized else inner,
             inner_scale=np.ones(BLOCK_ROWS, np.float32),
-            places=np.zeros(inner_width, np.int32),
-            excess=np.zeros(inner_width, np.float32),
-            peaks=np.zeros(inner_width // TABLE_ROWS, np.float32),
-            query=_zeros(ROWS, size, attention),
-            keys=_zeros(1, places * size * attention.itemsize // 4, np.uint32)[0],
+            places=np.zeros(part, np.int32),
+            excess=np.zeros(part, np.float32),
+            peaks=np.zeros(part // TABLE_ROWS, np.float32),
+            query=_zeros(MOST_ROWS, -(-size // COLUMNS) * COLUMNS, attention),
+            keys=_zeros(1, places * -(-size // COLUMNS) * COLUMNS * attention.itemsize // 4, np.uint32)[0],
             values=_zeros(1, places * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
-            scores=_zeros(ROWS, places, np.float32),
-            shares=_zeros(ROWS, places, attention),
-            weighted=_zeros(ROWS, COLUMNS, np.float32),
-            factors=np.zeros(ROWS, np.float32),
+            scores=_zeros(MOST_ROWS, places, np.float32),
+            shares=_zeros(MOST_ROWS, places, attention),
+            weighted=_zeros(MOST_ROWS, COLUMNS, np.float32),
+            factors=np.zeros(MOST_ROWS, np.float32),
         )
 
 
@@ -274,13 +277,14 @@ def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     return memory[start : start + size].view(dtype).reshape(rows, columns)
 
 
-def _block(rows: int, members: int) -> int:
-    """Return how many rows are a task: at most BLOCK_ROWS, and at least two tasks for every member of a team.
+def _block(rows: int, members: int, spare: bool) -> int:
+    """Return how many rows are a task: at most BLOCK_ROWS, and one task for every member of a team, or two of them.
 
     Smaller ones are sooner done again for a member whose core was taken away: one text of 128 tokens in int8 beside one busy
-    process 62 ms with two each, 80 with one; alone on the machine both 34.
+    process 62 ms with two each, 80 with one; alone on the machine both 34. Where products are fast enough to wait for the weight,
+    two tasks fetch it twice: 20.0 ms with one each, 21.3 with two, and 13.4 against 16.3 alone.
     """
-    tasks = members * max(1 + (members > 1), -(-rows // (members * BLOCK_ROWS)))
+    tasks = members * max(1 + (spare and members > 1), -(-rows // (members * BLOCK_ROWS)))
     return max(1, -(-rows // tasks))
 
 
@@ -304,16 +308,19 @@ def _ready(layer: AlbertLayer, activation: int, precision: str) -> Layer:
     # Activations are stored from gelu's minimum up: what that adds to every output is a constant.
     outer_bias = outer.bias - GELU_MINIMUM * outer.weight.sum(1) if quantized else outer.bias
     rows = outer.weight.t().to(torch.bfloat16) if quantized else torch.zeros(0, 0, dtype=torch.bfloat16)
+    part = _part(*outer.weight.shape)
     return Layer(
         qkv=_linear(*queries_keys_values(attention, layer.num_heads), precision),
         attention_output=_linear(attention.dense.weight, attention.dense.bias, precision),
         attention_norm=_norm(attention.LayerNorm),
         inner=_linear(layer.ffn.weight, layer.ffn.bias, precision),
-        outer=_linear(outer.weight, outer_bias, precision, zero_point=0),
+        outer=_linear(outer.weight, outer_bias, precision, zero_point=0, inputs=part),
         outer_rows=rows.contiguous().view(torch.uint16).numpy(),
+        no_bias=_columns(torch.zeros_like(outer.bias)),
         ffn_norm=_norm(layer.full_layer_layer_norm),
         num_heads=layer.num_heads,
         activation=activation,
+        part=part,
     )
 
 
@@ -341,13 +348,21 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     return scale, (weight / scale[:, None]).round().to(torch.int8)
 
 
-def _linear(weight: Tensor, bias: Tensor, precision: str, zero_point: int = ZERO_POINT) -> Linear:
+def _part(outputs: int, inputs: int) -> int:
+    """Return how many inner activations are computed and used up together, evenly: about as many as there are outputs."""
+    parts = -(-inputs // max(768, outputs))
+    return -(-inputs // (parts * COLUMNS)) * COLUMNS
+
+
+def _linear(
+    weight: Tensor, bias: Tensor, precision: str, zero_point: int = ZERO_POINT, inputs: int | None = None
+) -> Linear:
     """Pack a linear layer; in int8 with a scale for each output."""
     if precision == "int8":
         scale, quantized = quantize(weight)
         shift = zero_point * quantized.sum(1, dtype=torch.int32)
-        return Linear(pack(quantized), _columns(scale), _columns(shift), _columns(bias))
-    packed = pack(weight.to(torch.bfloat16) if precision == "bf16" else weight)
+        return Linear(pack(quantized, inputs), _columns(scale), _columns(shift), _columns(bias))
+    packed = pack(weight.to(torch.bfloat16) if precision == "bf16" else weight, inputs)
     return Linear(packed, _columns(torch.ones_like(bias)), _columns(torch.zeros_like(bias)), _columns(bias))
 
 
@@ -380,11 +395,14 @@ def unfit(model: AlbertModel, precision: str) -> str:
 
 def lacking(precision: str) -> str:
     """Say what is missing for "fp32", "bf16" or "int8" on this machine; empty if nothing is."""
-    name = {"fp32": "avx512_f", "bf16": "avx512_bf16", "int8": "avx512_vnni"}[precision]
-    if not processor.has(name):
-        return f"the processor has no {name}"
-    if f"+{name.replace('_', '')}" not in cpu_target.target_context.codegen().magic_tuple()[2].split(","):
-        return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
+    compiled_for = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    for name in ("avx512_dq", *{"bf16": ["avx512_bf16"], "int8": ["avx512_vnni"]}.get(precision, ())):
+        if not processor.has(name):
+            return f"the processor has no {name}"
+        if f"+{name.replace('_', '')}" not in compiled_for:
+            return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
+    if precision != "fp32" and matrix_tiles.compiled_for() and not matrix_tiles.allowed():
+        return "the system does not let this process use AMX"
     return _tried(precision)
 
 
@@ -404,6 +422,6 @@ def _trial(precision: str) -> float:
     random = torch.Generator().manual_seed(0)
     given, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
     rows, out = _zeros(7, 64, _NUMBERS[precision]), _zeros(7, 64, np.float32)
-    sums = _zeros(ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
+    sums = _zeros(MOST_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
     multiply_once(given.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
     return float((torch.from_numpy(out) - F.linear(given, weight, bias)).abs().max())

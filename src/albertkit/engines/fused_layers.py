@@ -19,26 +19,27 @@ import numpy as np
 from numba.core import types
 from numba.extending import overload
 
+from albertkit.engines import matrix_tiles
 from albertkit.engines.arithmetic import (
+    TABLE_ROWS,
     WITHIN,
     activated_to_uint8,
     as_held,
-    exp,
     f32,
     from_bfloat16,
     i32,
     loops,
-    ordered,
     rows_to_uint8,
     u32,
     within,
 )
-from albertkit.engines.finishing import ADD, STORE, finish_rows
+from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
-from albertkit.engines.tiles import COLUMNS, ROWS, VECTOR, VECTORS, tile
+from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, place, rows_of, tile, vectors_of, whole_steps
 
-# Rows that go through a feed-forward block together. As many as leave room in a cache of 1 MB for a panel of the outer weight.
-BLOCK_ROWS = 72
+# Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
+# tiles take for 128 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.
+BLOCK_ROWS = 128 if matrix_tiles.compiled_for() else 72
 
 
 class Linear(NamedTuple):
@@ -65,11 +66,13 @@ class Layer(NamedTuple):
     attention_output: Linear
     attention_norm: Norm
     inner: Linear
-    outer: Linear
+    outer: Linear  # packed in parts of `part` inputs
     outer_rows: np.ndarray  # uint16 [I, H]: the outer weight transposed, for outliers of int8
+    no_bias: np.ndarray  # fp32 [H'], zeros
     ffn_norm: Norm
     num_heads: int
     activation: int  # GELU_TANH, GELU_ERF or RELU
+    part: int  # inner activations that are computed and used up together
 
 
 class Tables(NamedTuple):
@@ -110,7 +113,7 @@ class Chunk(NamedTuple):
 class Scratch(NamedTuple):
     """Scratch buffers of one thread. S: the longest sequence, rounded up to COLUMNS; D': D rounded up to VECTOR."""
 
-    sums: np.ndarray  # int32 or fp32 [ROWS, COLUMNS]
+    sums: np.ndarray  # int32 or fp32 [MOST_ROWS, COLUMNS]
     embedded: np.ndarray  # fp32 [BLOCK_ROWS, E'], zeros
     ones: np.ndarray  # fp32 [BLOCK_ROWS]
     context: np.ndarray  # fp32 [1, H'], zeros
@@ -118,19 +121,21 @@ class Scratch(NamedTuple):
     head_holders: np.ndarray  # int64 [N · A], the same of heads' contexts
     rows: np.ndarray  # [BLOCK_ROWS, H'], numbers as they are multiplied
     scale: np.ndarray  # fp32 [BLOCK_ROWS], ones but for uint8
-    inner: np.ndarray  # [BLOCK_ROWS, I'], fp32, for bfloat16 uint16
-    inner_rows: np.ndarray  # [BLOCK_ROWS, I'], numbers as they are multiplied; the same memory but for uint8
+    inner: np.ndarray  # [BLOCK_ROWS, part and a line], fp32, for bfloat16 uint16
+    inner_rows: (
+        np.ndarray
+    )  # [BLOCK_ROWS, part and a line], numbers as they are multiplied; the same memory but for uint8
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
-    places: np.ndarray  # int32 [I'], of a row's outliers
-    excess: np.ndarray  # fp32 [I']
-    peaks: np.ndarray  # fp32 [I' / TABLE_ROWS]
-    query: np.ndarray  # [ROWS, D], as `Chunk.qkv`
-    keys: np.ndarray  # uint32, a word is what one step of a tile multiplies: [S · words of a head]
-    values: np.ndarray  # the same: [words of S · D'], zeros
-    scores: np.ndarray  # fp32 [ROWS, S]
-    shares: np.ndarray  # [ROWS, S], as `Chunk.qkv`
-    weighted: np.ndarray  # fp32 [ROWS, COLUMNS]
-    factors: np.ndarray  # fp32 [ROWS]
+    places: np.ndarray  # int32 [part], of a row's outliers
+    excess: np.ndarray  # fp32 [part]
+    peaks: np.ndarray  # fp32 [part / TABLE_ROWS]
+    query: np.ndarray  # [MOST_ROWS, D rounded up to COLUMNS], zeros, as `Chunk.qkv`
+    keys: np.ndarray  # uint32, a word is what one step of a tile multiplies: [S · words of a query]
+    values: np.ndarray  # the same: [words of S · D']
+    scores: np.ndarray  # fp32 [MOST_ROWS, S]
+    shares: np.ndarray  # [MOST_ROWS, S], as `Chunk.qkv`
+    weighted: np.ndarray  # fp32 [MOST_ROWS, COLUMNS]
+    factors: np.ndarray  # fp32 [MOST_ROWS]
 
 
 # --- embeddings -----------------------------------------------------------------------------------------------------
@@ -155,21 +160,27 @@ def embed(ids, tables, top, bottom, scratch, hidden):
 
 @within
 def multiply(rows, scale, linear, sums, finishing, out):
-    """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished as one of `finishing`'s constants says.
+    """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished as one of `finishing`'s constants says."""
+    multiply_part(rows, scale, linear.weight, (linear.scale, linear.shift, linear.bias), sums, finishing, out)
+
+
+@within
+def multiply_part(rows, scale, weight, columns, sums, finishing, out):
+    """Apply a part of a linear layer, given scale, shift and bias of its outputs.
 
     A panel of the weight stays in the cache for all rows, while the next one is fetched.
     """
-    weight, bias, columns = linear.weight, linear.bias, (linear.scale, linear.shift, linear.bias)
-    panels = len(bias) // COLUMNS
+    vectors, most = vectors_of(rows), rows_of(rows)
+    panels = len(columns[0]) // (vectors * VECTOR)
     size = len(weight) // panels
-    steps = size * weight.itemsize // (4 * COLUMNS)
+    steps = size * weight.itemsize // (4 * vectors * VECTOR)
     for p in range(panels):
-        left = p * COLUMNS
-        for top in range(0, len(rows), ROWS):
-            count = min(ROWS, len(rows) - top)
-            ahead = (p + 1) * size + top // ROWS * (size // VECTORS)
-            tile(rows, top, count, weight, p * size, VECTORS, steps, ahead, sums)
-            finish_rows(sums, count, columns, left, scale, top, finishing, out)
+        left = p * vectors * VECTOR
+        for top in range(0, len(rows), most):
+            count = min(most, len(rows) - top)
+            ahead = (p + 1) * size + top // most * (size // vectors)
+            tile(rows, top, count, weight, p * size, vectors, steps, ahead, sums)
+            finish_rows(sums, count, columns, left, vectors, scale, top, finishing, out)
 
 
 @loops
@@ -177,6 +188,7 @@ def multiply_once(source, rows, scale, linear, sums, out):
     """Apply a linear layer to fp32 source [t, I'], by way of rows and scale, into out [t, O']; called by Python."""
     prepare(source, rows, scale)
     multiply(rows, scale, linear, sums, STORE, out)
+    matrix_tiles.release()
 
 
 # --- rows as they are multiplied --------------------------------------------------------------------------------------
@@ -200,23 +212,24 @@ def _overload_prepare(source, rows, scale):
     return prepare_rows
 
 
-def prepare_inner(scratch: Any, outer_rows: Any, hidden: Any) -> None:
-    """Write scratch.inner into scratch.inner_rows as the numbers of their type; add what outliers add to hidden [t, H']."""
+def prepare_inner(scratch: Any, width: int, outer_rows: Any, hidden: Any) -> None:
+    """Write scratch.inner [t, width] into scratch.inner_rows as the numbers of their type; add what outliers add to hidden."""
 
 
 @overload(prepare_inner, jit_options=WITHIN)
-def _overload_prepare_inner(scratch, outer_rows, hidden):
+def _overload_prepare_inner(scratch, width, outer_rows, hidden):
     if scratch.types[Scratch._fields.index("inner_rows")].dtype != types.uint8:
-        return lambda scratch, outer_rows, hidden: None
+        return lambda scratch, width, outer_rows, hidden: None
 
-    def prepare_rows(scratch, outer_rows, hidden):
+    def prepare_rows(scratch, width, outer_rows, hidden):
         for t in range(len(hidden)):
-            values, row, top, squares = scratch.inner[t], hidden[t], i32(0), f32(0)
-            for c in range(len(values)):
+            values, row, top, squares = scratch.inner[t, :width], hidden[t], i32(0), f32(0)
+            for c in range(width):
                 squares += values[c] * values[c]
                 top = max(top, f32(values[c]).view(i32))  # negative ones are negative integers
+            peaks, out = scratch.peaks[: width // TABLE_ROWS], scratch.inner_rows[t, :width]
             outliers, scratch.inner_scale[t] = activated_to_uint8(
-                values, top, squares, scratch.peaks, scratch.places, scratch.excess, scratch.inner_rows[t]
+                values, top, squares, peaks, scratch.places, scratch.excess, out
             )
             for n in range(outliers):
                 factor, weights = scratch.excess[n], outer_rows[scratch.places[n]]
@@ -247,42 +260,27 @@ def normalize(hidden, norm):
 
 
 @within
-def attend(chunk, scratch, sequence, head, width, queries, query_starts, context):
+def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, context):
     """Compute the context rows of one head of one sequence: row q for queries[q]."""
-    size = scratch.query.shape[1]
     start, length, left = chunk.starts[sequence], chunk.starts[sequence + 1] - chunk.starts[sequence], head * size
-    holders = scratch.holders
+    holders, most = scratch.holders, rows_of(scratch.query)
     lay_keys_out(chunk.qkv, holders, start, length, width + left, size, scratch.keys)
     lay_values_out(chunk.qkv, holders, start, length, 2 * width + left, size, scratch.values)
+    words = whole_steps(scratch.query, size * scratch.query.itemsize // 4)
+    token_words = whole_steps(scratch.shares, (length * scratch.shares.itemsize + 3) // 4)
     end = query_starts[sequence + 1]
-    for top in range(query_starts[sequence], end, ROWS):
-        count = min(ROWS, end - top)
+    for top in range(query_starts[sequence], end, most):
+        count = min(most, end - top)
         for i in range(count):
-            token, query = queries[top + i], scratch.query[i]
-            given = chunk.qkv[holders[token], token, left : left + size]
-            for d in range(size):
-                query[d] = given[d]
-        words = size * scratch.query.itemsize // 4
+            token = queries[top + i]
+            copy(chunk.qkv[holders[token], token, left : left + size], scratch.query[i, :size])
         for panel in range(0, length, COLUMNS):
-            vectors = min(VECTORS, (length - panel + VECTOR - 1) // VECTOR)
-            tile(
-                scratch.query,
-                0,
-                count,
-                scratch.keys,
-                panel * words,
-                vectors,
-                words,
-                panel * words,
-                scratch.scores[:, panel:],
-            )
+            vectors, begin = min(VECTORS, (length - panel + VECTOR - 1) // VECTOR), panel * words
+            tile(scratch.query, 0, count, scratch.keys, begin, vectors, words, begin, scratch.scores[:, panel:])
         softmax(scratch.scores, count, length, scratch.shares, scratch.factors)
-        words = (length * scratch.shares.itemsize + 3) // 4
         for panel in range(0, size, COLUMNS):
-            vectors = min(VECTORS, (size - panel + VECTOR - 1) // VECTOR)
-            tile(
-                scratch.shares, 0, count, scratch.values, panel * words, vectors, words, panel * words, scratch.weighted
-            )
+            vectors, begin = min(VECTORS, (size - panel + VECTOR - 1) // VECTOR), panel * token_words
+            tile(scratch.shares, 0, count, scratch.values, begin, vectors, token_words, begin, scratch.weighted)
             for i in range(count):
                 found, factor = scratch.weighted[i], scratch.factors[i]
                 target = context[top + i, left + panel : left + min(panel + COLUMNS, size)]
@@ -293,69 +291,68 @@ def attend(chunk, scratch, sequence, head, width, queries, query_starts, context
 @within
 def lay_keys_out(qkv, holders, start, length, left, size, out):
     """Transpose keys, of copies qkv [M, T, 3H'], into columns: panels of COLUMNS, the last as many registers as it needs."""
-    given = qkv.view(u32)
-    per = 4 // qkv.itemsize
+    given, per = qkv.view(u32), 4 // qkv.itemsize
     words = size // per
+    steps = whole_steps(qkv, words)
     for panel in range(0, length, COLUMNS):
         columns = min(COLUMNS, (length - panel + VECTOR - 1) // VECTOR * VECTOR)
-        target = out[panel * words : (panel + columns) * words]
+        target = out[panel * steps : (panel + columns) * steps]
         for j in range(min(columns, length - panel)):
             row = given[holders[start + panel + j], start + panel + j, left // per : left // per + words]
             for w in range(words):
-                target[w * columns + j] = row[w]
+                target[place(qkv, steps, columns, j // VECTOR, w) + j % VECTOR] = row[w]
+            for w in range(words, steps):
+                target[place(qkv, steps, columns, j // VECTOR, w) + j % VECTOR] = u32(0)
 
 
-def lay_values_out(qkv: Any, holders: Any, start: int, length: int, left: int, size: int, out: Any) -> None:
+@within
+def lay_values_out(qkv, holders, start, length, left, size, out):
     """Lay values out in words that share a step, two tokens' in bfloat16, in panels as those of keys."""
+    per = 4 // qkv.itemsize
+    words = (length + per - 1) // per
+    steps = whole_steps(qkv, words)
+    for panel in range(0, size, COLUMNS):
+        real = min(COLUMNS, size - panel)
+        columns = (real + VECTOR - 1) // VECTOR * VECTOR
+        target = out[panel * steps : (panel + columns) * steps]
+        for w in range(words):
+            first = start + w * per
+            for register in range(columns // VECTOR):
+                at, begin = place(qkv, steps, columns, register, w), left + panel + register * VECTOR
+                end = begin + min(VECTOR, real - register * VECTOR)
+                last = min(first + 1, start + length - 1)  # an odd one's share is zero
+                words_of(qkv[holders[first], first, begin:end], qkv[holders[last], last, begin:end], target[at:])
+        for w in range(words, steps):
+            for register in range(columns // VECTOR):
+                at = place(qkv, steps, columns, register, w)
+                target[at : at + VECTOR] = u32(0)
 
 
-@overload(lay_values_out, jit_options=WITHIN)
-def _overload_lay_values_out(qkv, holders, start, length, left, size, out):
-    if qkv.dtype == types.uint16:
+def words_of(first: Any, second: Any, out: Any) -> None:
+    """Write numbers of a token as words, or of two tokens where two numbers are a word."""
 
-        def lay_out(qkv, holders, start, length, left, size, out):
-            words = (length + 1) // 2
-            for panel in range(0, size, COLUMNS):
-                real = min(COLUMNS, size - panel)
-                columns = (real + VECTOR - 1) // VECTOR * VECTOR
-                for w in range(words):
-                    even, odd = 2 * w, min(2 * w + 1, length - 1)  # an odd one's share is zero
-                    first = qkv[holders[start + even], start + even, left + panel : left + panel + real]
-                    second = qkv[holders[start + odd], start + odd, left + panel : left + panel + real]
-                    target = out[panel * words + w * columns : panel * words + (w + 1) * columns]
-                    for d in range(real):
-                        target[d] = u32(first[d]) | u32(u32(second[d]) << u32(16))
-    else:
 
-        def lay_out(qkv, holders, start, length, left, size, out):
-            given = qkv.view(u32)
-            for panel in range(0, size, COLUMNS):
-                real = min(COLUMNS, size - panel)
-                columns = (real + VECTOR - 1) // VECTOR * VECTOR
-                for w in range(length):
-                    row = given[holders[start + w], start + w, left + panel : left + panel + real]
-                    target = out[panel * length + w * columns : panel * length + (w + 1) * columns]
-                    for d in range(real):
-                        target[d] = row[d]
+@overload(words_of, jit_options=WITHIN)
+def _overload_words_of(first, second, out):
+    if first.dtype == types.uint16:
 
-    return lay_out
+        def pair(first, second, out):
+            for d in range(len(first)):
+                out[d] = u32(first[d]) | u32(u32(second[d]) << u32(16))
+
+        return pair
+    return lambda first, second, out: copy(first.view(u32), out)
 
 
 @within
 def softmax(scores, count, length, shares, factors):
     """Write exp(score - largest score) of each row into `shares`, one over their sum into `factors`."""
+    per = 4 // shares.itemsize
+    end = whole_steps(shares, (length + per - 1) // per) * per
     for i in range(count):
-        row, share, top, total = scores[i], shares[i], i32(-2147483648), f32(0)
-        for j in range(length):
-            top = max(top, ordered(f32(row[j]).view(i32)))
-        largest = i32(ordered(top)).view(f32)
-        for j in range(length):
-            value = exp(max(row[j] - largest, f32(-80)))
-            share[j] = as_held(share, value)
-            total += value
-        factors[i] = f32(1) / total
-        if length % 2:
-            share[length] = as_held(share, f32(0))
+        factors[i] = f32(1) / exponentials(scores, i, length, shares)
+        for j in range(length, end):
+            shares[i, j] = as_held(shares, f32(0))
 
 
 # --- layers --------------------------------------------------------------------------------------------------------
@@ -376,18 +373,33 @@ def after_attention(layer, scratch, hidden, done, task):
     Stops where another member has done the task in the meantime.
     """
     count = len(hidden)
-    rows, scale, inner = scratch.rows[:count], scratch.scale[:count], scratch.inner[:count]
+    rows, scale = scratch.rows[:count], scratch.scale[:count]
     multiply(rows, scale, layer.attention_output, scratch.sums, ADD, hidden)
     if is_done(done, task):
         return
     normalize(hidden, layer.attention_norm)
     prepare(hidden, rows, scale)
-    multiply(rows, scale, layer.inner, scratch.sums, layer.activation, inner)
-    if is_done(done, task):
-        return
-    prepare_inner(scratch, layer.outer_rows, hidden)
-    multiply(scratch.inner_rows[:count], scratch.inner_scale[:count], layer.outer, scratch.sums, ADD, hidden)
+    for start in range(0, len(layer.inner.bias), layer.part):
+        if is_done(done, task):
+            return
+        feed_forward(layer, scratch, start, rows, scale, hidden)
     normalize(hidden, layer.ffn_norm)
+
+
+@within
+def feed_forward(layer, scratch, start, rows, scale, hidden):
+    """Add to hidden [t, H'] what the inner activations from `start` on contribute: `part` of them, which stay in the cache."""
+    inner, outer, count = layer.inner, layer.outer, len(hidden)
+    whole = len(inner.bias)
+    end = min(start + layer.part, whole)
+    size, outer_size = len(inner.weight) // whole, len(outer.weight) // whole
+    columns = (inner.scale[start:end], inner.shift[start:end], inner.bias[start:end])
+    weight = inner.weight[start * size : end * size]
+    multiply_part(rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count])
+    prepare_inner(scratch, end - start, layer.outer_rows[start:], hidden)
+    columns = (outer.scale, outer.shift, outer.bias if start == 0 else layer.no_bias)
+    weight, inner_rows = outer.weight[start * outer_size : end * outer_size], scratch.inner_rows[:count]
+    multiply_part(inner_rows, scratch.inner_scale[:count], weight, columns, scratch.sums, ADD, hidden)
 
 
 @within
@@ -425,6 +437,7 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
     of the wanted tokens only.
     """
     num_heads, width, own = layer.num_heads, len(layer.attention_norm.weight), chunk.hidden[member]
+    size = width // num_heads
     tokens, heads = len(chunk.everyone), (len(chunk.starts) - 1) * num_heads
     row_patience = head_patience = np.int64(FIRST_PATIENCE)
     entered = cycles()
@@ -449,7 +462,7 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
                 for q in range(top, bottom):
                     token = queries[q]
                     copy(chunk.hidden[scratch.holders[token], (number - 1) % 2, token], hidden[q - top])
-                gather_context(chunk, scratch, queries, top, bottom, num_heads, width // num_heads)
+                gather_context(chunk, scratch, queries, top, bottom, num_heads, size)
                 after_attention(layer, scratch, hidden, done, task)
             if number < repeats and not is_done(done, task):
                 begin_layer(layer, scratch, hidden, chunk.qkv[member, top:bottom])
@@ -457,6 +470,7 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
             task = take(progress, phase, tasks, member, members, row_patience)
         if number == repeats:
             progress.spent[member, 2] = cycles() - entered
+            matrix_tiles.release()
             return
         note_holders(done, chunk.block, scratch.holders[:tokens])
         chosen = last and number == repeats - 1
@@ -467,6 +481,6 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
             began = cycles()
             for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
                 sequence, head = pair // num_heads, pair % num_heads
-                attend(chunk, scratch, sequence, head, width, queries, query_starts, chunk.context[member])
+                attend(chunk, scratch, sequence, head, width, size, queries, query_starts, chunk.context[member])
             head_patience = min(head_patience, finish(progress, phase, task, member, began) // PATIENCE)
             task = take(progress, phase, tasks, member, members, head_patience)

@@ -11,7 +11,7 @@ from albertkit.conversion.classes import load_model
 from albertkit.data.packing import PackedBatch
 from albertkit.engines.engine import Engine, ModelEngine, Precision, check_precision
 from albertkit.engines.onnx_model import OnnxEngine, OnnxModel, onnx_engine
-from albertkit.engines.processor import faster_bf16, has, native_bf16
+from albertkit.engines.processor import faster_bf16, native_bf16
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
@@ -88,8 +88,6 @@ def _fused(model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()
     """Return the engine with packed weights, or why there is none."""
     if reason := _unfit(model):
         return None, reason
-    if precision == "bf16" and has("amx_bf16"):  # torch's own products use it
-        return None, "torch uses the processor's AMX"
     from albertkit.engines import fused  # brings numba, 0.4 s
 
     reason = fused.unfit(model, precision) or fused.lacking(precision)

@@ -3,6 +3,8 @@
 Numba has no name for AVX-512's dot products (four bytes or two bfloat16 multiplied and summed in one instruction), but lets a
 function say what LLVM shall emit. That is all this file does; what is around the tile is plain compiled Python.
 
+With AMX, int8 and bfloat16 go through `matrix_tiles`, which reads another order of the weight.
+
 24 of 32 registers hold sums, 4 a row of the packed weight, 1 or 2 the row's broadcast word: per step of the loop 4 + 6 loads feed
 24 instructions, so the loads hide behind the arithmetic. On a Zen 5 core 925 to 945 GOP/s in int8 with random
 numbers, where oneDNN's kernels reach 800 to 900; with zeros, for which the clock is higher, 960 to 999, and in bf16 480 to 490.
@@ -15,10 +17,14 @@ import torch
 import torch.nn.functional as F
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from torch import Tensor
 
-ROWS, VECTORS = 6, 4  # of a full tile
+from albertkit.engines import matrix_tiles
+from albertkit.engines.arithmetic import WITHIN
+
+ROWS, VECTORS = 6, 4  # of a full tile; `rows_of` says how many it has where it is matrix_tiles'
+MOST_ROWS = matrix_tiles.ROWS
 VECTOR = 16  # 32-bit numbers of a register
 COLUMNS = VECTORS * VECTOR
 
@@ -34,13 +40,15 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
     Args:
         left: C-contiguous [T, I] of uint8, uint16 (bfloat16's bits) or float32: what numbers are multiplied in.
         row: The first of its rows, int64.
-        count: How many, int64, 1 to 6.
+        count: How many, int64, 1 to `rows_of(left)`.
         right: The matrix, one-dimensional, in the order of `pack`: int8 for uint8, else as `left`, or words of such as uint32.
         start: Where its registers begin, int64.
         vectors: Registers a step, int64, 1 to 4.
-        steps: Words of a row, int64: four bytes, two bfloat16 or one float each.
+        steps: Words of a row, int64: four bytes, two bfloat16 or one float each; `whole_steps` of them.
         ahead: From where on a line of the matrix is fetched into the second cache at every step, int64: what comes next.
-        out: Sums, [6, at least 16 x vectors]: int32 for uint8, else float32. Rows and columns beyond are left as they are.
+            Matrix tiles fetch nothing: it brought them nothing.
+        out: Sums, [`rows_of(left)`, at least 16 x vectors]: int32 for uint8, else float32. Rows and columns beyond are left as
+            they are.
     """
     signature = types.void(
         left, types.int64, types.int64, right, types.int64, types.int64, types.int64, types.int64, out
@@ -55,14 +63,70 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
         weight = builder.bitcast(builder.gep(weights.data, [start]), _BYTES)
         following = builder.bitcast(builder.gep(weights.data, [arguments[7]]), _BYTES)
         corner = builder.bitcast(sums.data, _BYTES)
-        shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
         between = builder.extract_value(sums.strides, 0)
+        if _in_matrices(left):
+            matrix_tiles.emit(builder, numbers, [first, stride, count, vectors, weight, steps, corner, between])
+            return context.get_dummy_value()
+        shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
         builder.call(
             _function(builder.module, numbers), [first, stride, shape, weight, steps, following, corner, between]
         )
         return context.get_dummy_value()
 
     return signature, generate
+
+
+def _in_matrices(rows: types.Array) -> bool:
+    return rows.dtype != types.float32 and matrix_tiles.compiled_for()
+
+
+def rows_of(rows: Any) -> Any:
+    """Return how many rows a full tile has, given rows as they are multiplied."""
+
+
+@overload(rows_of, jit_options=WITHIN)
+def _overload_rows_of(rows):
+    most = matrix_tiles.ROWS if _in_matrices(rows) else ROWS
+    return lambda rows: most
+
+
+def vectors_of(rows: Any) -> Any:
+    """Return how many registers of columns are multiplied with all rows before the next ones are."""
+
+
+@overload(vectors_of, jit_options=WITHIN)
+def _overload_vectors_of(rows):
+    most = 2 if _in_matrices(rows) else VECTORS
+    return lambda rows: most
+
+
+def whole_steps(rows: Any, steps: Any) -> Any:
+    """Return how many steps a tile takes for rows of so many words; the words beyond must be zeros on both sides."""
+
+
+@overload(whole_steps, jit_options=WITHIN)
+def _overload_whole_steps(rows, steps):
+    side = matrix_tiles.SIDE if _in_matrices(rows) else 1
+    return lambda rows, steps: (steps + side - 1) // side * side
+
+
+def place(rows: Any, steps: Any, columns: Any, register: Any, step: Any) -> Any:
+    """Return where a register of a step lies in a panel of `columns` columns, a multiple of VECTOR, and so many steps."""
+
+
+@overload(place, jit_options=WITHIN)
+def _overload_place(rows, steps, columns, register, step):
+    if not _in_matrices(rows):
+        return lambda rows, steps, columns, register, step: step * columns + register * VECTOR
+    side = matrix_tiles.SIDE
+
+    def place_in_matrices(rows, steps, columns, register, step):
+        pair = register // 2
+        wide = min(2, columns // VECTOR - 2 * pair)
+        matrix = step // side * wide + register % 2
+        return (2 * pair * steps + matrix * side + step % side) * VECTOR
+
+    return place_in_matrices
 
 
 def _function(module: Any, numbers: str) -> Any:
@@ -165,14 +229,24 @@ def _access(builder: Any, pointer: Any, kind: Any, value: Any = None) -> Any:
     return access
 
 
-def pack(weight: Tensor) -> np.ndarray:
+def pack(weight: Tensor, inputs: int | None = None) -> np.ndarray:
     """Lay a matrix out as `tile` reads it, flat: panels of COLUMNS outputs, of which each step takes four, two or one input.
+
+    Where tiles are matrix_tiles', a panel's registers of 16 steps by 16 columns lie in the order in which they are read.
 
     Args:
         weight: [O, I] of int8, bfloat16 or float32; both are rounded up to COLUMNS, with zeros.
+        inputs: How many of them are packed together, a multiple of COLUMNS; one such part follows the other. Default: all.
     """
+    if inputs and inputs < weight.shape[1]:
+        return np.concatenate([pack(part) for part in weight.split(inputs, dim=1)])
     outputs, inputs = weight.shape
     padded = F.pad(weight, (0, -inputs % COLUMNS, 0, -outputs % COLUMNS))
     panels = padded.view(-1, COLUMNS, padded.shape[1] * weight.itemsize // 4, 4 // weight.itemsize).transpose(1, 2)
+    if weight.dtype != torch.float32 and matrix_tiles.compiled_for():
+        pairs = panels.unflatten(1, (-1, matrix_tiles.SIDE)).unflatten(
+            3, (2, 2, VECTOR)
+        )  # P, 16 steps, step, pair, register
+        panels = pairs.permute(0, 3, 1, 4, 2, 5, 6)
     flat = panels.contiguous().flatten()
     return flat.view(torch.uint16).numpy() if weight.dtype == torch.bfloat16 else flat.numpy()

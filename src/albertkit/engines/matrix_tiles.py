@@ -1,0 +1,143 @@
+"""The tile of `tiles` on processors with AMX: 32 rows by 32 columns of sums in matrix registers, for int8 and bfloat16.
+
+A Sapphire Rapids core multiplies 3,100 to 3,900 GOP/s in int8 where the weight comes from its caches, and from the shared one
+1,500 (32 rows) to 2,500 (128 rows). Matrix registers hold 16 rows of 64 bytes. Four are sums, two hold rows and two the weight,
+so that four loads feed four products. A weight whose registers lie one after the other in the order in which they are read is
+up to a third faster than one in panels of 64 columns. Fetching the next panel ahead brought nothing.
+"""
+
+import ctypes
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+ROWS = 32  # of a full tile
+SIDE = 16  # rows and columns of a matrix register; words of a row
+_BYTES_OF = 1024  # a register
+
+_I64, _WORD, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+_BYTES = _BYTE.as_pointer()
+_PRODUCT = {"int8": "llvm.x86.tdpbusd", "bf16": "llvm.x86.tdpbf16ps"}
+_LEFT, _RIGHT = 4, 6  # the first registers of rows and of the weight; sums begin at 0
+
+
+@cache
+def compiled_for() -> bool:
+    """Return whether numba compiles for a processor with AMX: what is compiled and cached then uses it."""
+    features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    return sys.platform == "linux" and {"+amx-tile", "+amx-int8", "+amx-bf16"} <= set(features)
+
+
+@cache
+def allowed() -> bool:
+    """Ask Linux for the matrix registers, which it saves for those processes only that have asked; return whether it agreed."""
+    if not compiled_for():
+        return False
+    arch_prctl, request, matrix_registers = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request, matrix_registers) == 0
+
+
+def emit(builder: Any, numbers: str, given: list) -> None:
+    """Emit a call of the tile: see `tiles.tile`; `given` are `_function`'s arguments."""
+    builder.call(_function(builder.module, numbers), given)
+
+
+@intrinsic
+def release(context):
+    """Give the matrix registers back, so that the system need not save them when it stops this thread."""
+
+    def generate(context, builder, signature, arguments):
+        if compiled_for():
+            _call(builder, "llvm.x86.tilerelease", [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _function(module: Any, numbers: str) -> Any:
+    name = f"albertkit_matrix_tile_{numbers}"
+    if name in module.globals:
+        return module.globals[name]
+    kind = ir.FunctionType(ir.VoidType(), [_BYTES, _I64, _I64, _I64, _BYTES, _I64, _BYTES, _I64])
+    function = ir.Function(module, kind, name)
+    function.linkage = "linkonce_odr"
+    function.attributes.add("noinline")
+    rows, stride, count, vectors, weight, steps, sums, between = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    kernel = _Kernel(builder, numbers, rows, stride, steps, between)
+    _call(builder, "llvm.x86.ldtilecfg", [builder.gep(_shapes(module), [builder.shl(count, ir.Constant(_I64, 6))])])
+    both = builder.icmp_signed(">", count, ir.Constant(_I64, SIDE))
+    pairs = builder.lshr(vectors, ir.Constant(_I64, 1))
+    pair_size = builder.shl(steps, ir.Constant(_I64, 7))
+    for tall, likely in ((2, both), (1, builder.not_(both))):
+        with builder.if_then(likely):
+            with cgutils.for_range(builder, pairs) as loop:
+                right = builder.gep(weight, [builder.mul(loop.index, pair_size)])
+                target = builder.gep(sums, [builder.shl(loop.index, ir.Constant(_I64, 7))])
+                kernel.emit(tall, 2, right, target)
+            with builder.if_then(builder.trunc(vectors, ir.IntType(1))):
+                right = builder.gep(weight, [builder.mul(pairs, pair_size)])
+                kernel.emit(tall, 1, right, builder.gep(sums, [builder.shl(pairs, ir.Constant(_I64, 7))]))
+    builder.ret_void()
+    return function
+
+
+class _Kernel:
+    """Emits sums of 16 or 32 rows and 16 or 32 columns over all steps, 16 words at a time."""
+
+    def __init__(self, builder: Any, numbers: str, rows: Any, stride: Any, steps: Any, between: Any) -> None:
+        self.builder, self.product = builder, _PRODUCT[numbers]
+        self.stride, self.steps, self.between = stride, builder.lshr(steps, ir.Constant(_I64, 4)), between
+        self.rows = (rows, builder.gep(rows, [builder.shl(stride, ir.Constant(_I64, 4))]))
+
+    def emit(self, tall: int, wide: int, weight: Any, sums: Any) -> None:
+        """Emit a loop over the steps, for `tall` times 16 rows and `wide` times 16 columns."""
+        builder, register, line = self.builder, _register, ir.Constant(_I64, 64)
+        for number in range(4):
+            if number // 2 < tall and number % 2 < wide:
+                _call(builder, "llvm.x86.tilezero", [register(number)])
+        with cgutils.for_range(builder, self.steps) as loop:
+            along = builder.shl(loop.index, ir.Constant(_I64, 6))
+            right = builder.gep(weight, [builder.mul(loop.index, ir.Constant(_I64, _BYTES_OF * wide))])
+            for j in range(wide):
+                at = builder.gep(right, [ir.Constant(_I64, _BYTES_OF * j)])
+                _call(builder, "llvm.x86.tileloadd64", [register(_RIGHT + j), at, line])
+            for i in range(tall):
+                at = builder.gep(self.rows[i], [along])
+                _call(builder, "llvm.x86.tileloadd64", [register(_LEFT + i), at, self.stride])
+                for j in range(wide):
+                    _call(builder, self.product, [register(2 * i + j), register(_LEFT + i), register(_RIGHT + j)])
+        for i in range(tall):
+            for j in range(wide):
+                below = builder.mul(self.between, ir.Constant(_I64, SIDE * i))
+                at = builder.gep(sums, [builder.add(below, ir.Constant(_I64, 64 * j))])
+                _call(builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.between])
+
+
+def _shapes(module: Any) -> Any:
+    """Return the shapes of the registers for 0 to 32 rows, 64 bytes each, as the processor reads them."""
+    shapes = np.zeros((ROWS + 1, 64), np.uint8)
+    shapes[:, 0] = 1
+    shapes[:, 16:32:2] = 64  # bytes of a row
+    for count in range(ROWS + 1):
+        upper, lower = min(count, SIDE), max(count - SIDE, 1)
+        shapes[count, 48:56] = [upper, upper, lower, lower, upper, lower, SIDE, SIDE]
+    data = cgutils.create_constant_array(_BYTE, bytearray(shapes.tobytes()))
+    found = cgutils.global_constant(module, "albertkit_matrix_shapes", data)
+    found.align = 64
+    return found.bitcast(_BYTES)
+
+
+def _register(number: int) -> Any:
+    return ir.Constant(_BYTE, number)
+
+
+def _call(builder: Any, name: str, arguments: list) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+    builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)

@@ -316,32 +316,27 @@ def lay_values_out(qkv, holders, start, length, left, size, out):
         columns = (real + VECTOR - 1) // VECTOR * VECTOR
         target = out[panel * steps : (panel + columns) * steps]
         for w in range(words):
-            first = start + w * per
+            even, odd = start + w * per, min(start + w * per + 1, start + length - 1)  # an odd one's share is zero
+            first, second = qkv[holders[even], even], qkv[holders[odd], odd]
             for register in range(columns // VECTOR):
                 at, begin = place(qkv, steps, columns, register, w), left + panel + register * VECTOR
-                end = begin + min(VECTOR, real - register * VECTOR)
-                last = min(first + 1, start + length - 1)  # an odd one's share is zero
-                words_of(qkv[holders[first], first, begin:end], qkv[holders[last], last, begin:end], target[at:])
+                for d in range(min(VECTOR, real - register * VECTOR)):
+                    target[at + d] = word_of(first, second, begin + d)
         for w in range(words, steps):
             for register in range(columns // VECTOR):
                 at = place(qkv, steps, columns, register, w)
                 target[at : at + VECTOR] = u32(0)
 
 
-def words_of(first: Any, second: Any, out: Any) -> None:
-    """Write numbers of a token as words, or of two tokens where two numbers are a word."""
+def word_of(first: Any, second: Any, c: int) -> Any:
+    """Return a number of a token as a word, or of two tokens where two numbers are a word."""
 
 
-@overload(words_of, jit_options=WITHIN)
-def _overload_words_of(first, second, out):
+@overload(word_of, jit_options=WITHIN)
+def _overload_word_of(first, second, c):
     if first.dtype == types.uint16:
-
-        def pair(first, second, out):
-            for d in range(len(first)):
-                out[d] = u32(first[d]) | u32(u32(second[d]) << u32(16))
-
-        return pair
-    return lambda first, second, out: copy(first.view(u32), out)
+        return lambda first, second, c: u32(first[c]) | u32(u32(second[c]) << u32(16))
+    return lambda first, second, c: f32(first[c]).view(u32)
 
 
 @within

@@ -67,12 +67,18 @@ def make_manifests(folder: Path) -> None:
     (folder / "msrvtt.json").write_text(json.dumps(msrvtt))
     coco = {"images": [{"id": 7, "file_name": "a.mp4"}], "annotations": [{"image_id": 7, "caption": "x"}]}
     (folder / "coco.json").write_text(json.dumps(coco))
+    (folder / "msvd.txt").write_text("# MSVD\n-4wsuPCjDBc_0_1 a thing\n-4wsuPCjDBc_0_1 it\n")
+    (folder / "youtube_mapping.txt").write_text("-4wsuPCjDBc_0_1 vid1201\n")
+    (folder / "msvd.csv").write_text("VideoID,Start,End,Language,Description\n-4wsuPCjDBc,0,1,English,a thing\n")
+    (folder / "jsfusion.csv").write_text("key,vid_key,video_id,sentence\nret0,msr0,a,x\n")
+    _video(folder / "-4wsuPCjDBc.mp4")
 
 
 def read_manifests(folder: Path):
     from albertkit.captioning.data import read_clips
 
-    return read_each(lambda f=f: read_clips(folder / f) for f in ("train.jsonl", "msrvtt.json", "coco.json", ""))
+    names = ("train.jsonl", "msrvtt.json", "coco.json", "msvd.txt", "msvd.csv", "jsfusion.csv", "")
+    return read_each(lambda name=name: read_clips(folder / name) for name in names)
 
 
 def make_swinbert(folder: Path) -> None:
@@ -302,7 +308,7 @@ def pickled_command(rng: random.Random, folder: Path) -> str:
 
 READERS = {
     "videos": Reader(make_videos, see, memory=200 << 20),
-    "manifests of clips": Reader(make_manifests, read_manifests, ("*.jsonl", "*.json", "*.txt")),
+    "manifests of clips": Reader(make_manifests, read_manifests, ("*.jsonl", "*.json", "*.txt", "*.csv")),
     "SwinBERT's data": Reader(make_swinbert, read_swinbert_data, twist=hostile_set, examples=25, memory=300 << 20),
     "prepared clips": Reader(make_prepared, read_prepared, ("prepared/*.jsonl", "prepared/items/**/*.npy")),
     "features of clips": Reader(make_features, read_feature_files),

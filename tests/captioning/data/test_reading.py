@@ -263,6 +263,95 @@ def test_msvd(folder: Path) -> None:
     assert [row.where for row in bad_rows.found] == ["caption of test 1", "caption of test 2"]
 
 
+MSVD_TEXT = """\
+# MSVD has comments before its lines.
+
+-4wsuPCjDBc_5_15 a squirrel eats
+-4wsuPCjDBc_5_15 a chipmunk eats a nut
+04Gt01vatkk_248_265 a man pours
+zzit5b_-ukg_5_20
+zzit5b_-ukg_5_20 a woman cooks
+"""
+MSVD_TABLE = """\
+VideoID,Start,End,WorkerID,Source,AnnotationTime,Language,Description
+-4wsuPCjDBc,5,15,1,clean,34,English,a squirrel eats
+-4wsuPCjDBc,5,15,2,unverified,12,German,ein Eichhorn frisst
+-4wsuPCjDBc,5,15,3,clean,40,English,a chipmunk eats a nut
+04Gt01vatkk,248,265,1,clean,20,English,a man pours
+zzit5b_-ukg,5,20,1,clean,9,English,
+zzit5b_-ukg,5,20,1,unverified,9,English,"a woman cooks"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "notes"),
+    [
+        ("AllVideoDescriptions.txt", MSVD_TEXT, []),
+        ("MSR Video Description Corpus.csv", MSVD_TABLE, ["MSVD's descriptions that are not English are not used"]),
+    ],
+)
+def test_msvd_as_published(tmp_path: Path, name: str, text: str, notes: list[str]) -> None:
+    """Its authors' text and table; the splits are those of the mapping that papers use."""
+    cut = video(tmp_path / "YouTubeClips/-4wsuPCjDBc_5_15.avi")
+    whole = video(tmp_path / "whole/04Gt01vatkk.mp4")
+    other = video(tmp_path / "YouTubeClips/zzit5b_-ukg_5_20.avi")
+    clips = [
+        Clip(key="-4wsuPCjDBc_5_15", source=cut, captions=("a squirrel eats", "a chipmunk eats a nut")),
+        Clip(key="04Gt01vatkk_248_265", source=whole, start=248.0, end=265.0, captions=("a man pours",)),
+        Clip(key="zzit5b_-ukg_5_20", source=other, captions=("a woman cooks",)),
+    ]
+    (tmp_path / name).write_text(text)
+    bad_rows = BadRows("skip")
+    assert read_splits(tmp_path / name, bad_rows=bad_rows) == {"train": clips}
+    assert [(row.line, row.reason) for row in bad_rows.found] == [(6, "a caption is empty")]
+    assert bad_rows.notes == notes
+    (tmp_path / "youtube_mapping.txt").write_text("-4wsuPCjDBc_5_15 vid1200\n04Gt01vatkk_248_265 vid1201\n")
+    bad_rows = BadRows("skip")
+    assert read_splits(tmp_path, bad_rows=bad_rows) == {"train": clips[:1], "dev": clips[1:2]}
+    assert bad_rows.notes[-1] == "clips that `youtube_mapping.txt` does not name are not used"
+    with open(tmp_path / "youtube_mapping.txt", "a") as stream:
+        stream.write("zzit5b_-ukg_5_20 vid1301\n")
+    assert read_clips(tmp_path, "test", BadRows("skip")) == clips[2:]
+
+
+def test_msrvtt_as_published(folder: Path) -> None:
+    """Two files in one folder, with the fields that are not used."""
+    for file, name, split in (("train_val", "a", "train"), ("test", "b", "test")):
+        clip = {"category": 9, "url": "https://x", "video_id": name, "start time": 1.5, "end time": 9.5, "split": split}
+        content = {"info": {"year": "2016"}, "videos": [{**clip, "id": 0}]}
+        content["sentences"] = [{"caption": f"{name} sings", "video_id": name, "sen_id": 0}]
+        (folder / f"{file}_videodatainfo.json").write_text(json.dumps(content))
+    assert read_splits(folder) == {
+        "test": [Clip(key="b", source=folder / "b.mp4", captions=("b sings",))],
+        "train": [Clip(key="a", source=folder / "a.mp4", captions=("a sings",))],
+    }
+
+
+def test_msrvtt_of_jsfusion(folder: Path) -> None:
+    """The test of 1,000 clips, a caption each."""
+    table = 'key,vid_key,video_id,sentence\nret0,msra,a,a person sings\nret1,msrb,b,"a man, a dog"\nret2,msrc,gone,x\n'
+    (folder / "MSRVTT_JSFUSION_test.csv").write_text(table)
+    bad_rows = BadRows("skip")
+    assert read_splits(folder, bad_rows=bad_rows) == {
+        "test": [
+            Clip(key="a", source=folder / "a.mp4", captions=("a person sings",)),
+            Clip(key="b", source=folder / "b.mp4", captions=("a man, a dog",)),
+        ]
+    }
+    assert [row.reason for row in bad_rows.found] == [f"no video `gone` below `{folder}`"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("MSRVTT_train.9k.csv", "video_id\na\n"), ("names.txt", "a\nb\n"), ("empty.txt", "# only this\n")],
+)
+def test_other_tables_and_texts(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(DataError, match=r"is not captions of MSR-VTT, .* or TVC") as caught:
+        read_clips(folder / name)
+    assert (caught.value.slug, caught.value.hint.partition(":")[0]) == ("missing-file", "write a manifest instead")
+
+
 def test_youcook2(tmp_path: Path) -> None:
     """Steps of recipes: cut out as SwinBERT's data has them, or spans of the whole video."""
     whole, cut = video(tmp_path / "videos/GLd3aX16zBg.mp4"), video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4")
@@ -284,6 +373,11 @@ def test_youcook2(tmp_path: Path) -> None:
         "dev": [Clip(key="fn9anlEL4FI_1", source=cut, captions=("place cheese on the bread",))],
     }
     assert [row.reason for row in bad_rows.found] == ["segment is [5], it must be two numbers of seconds"]
+    test = {"GLd3aX16zBg": {"duration": 241.62, "subset": "testing", "annotations": [{"segment": [90, 102], "id": 0}]}}
+    (tmp_path / "youcookii_annotations_test_segments_only.json").write_text(json.dumps({"database": test}))
+    assert read_clips(tmp_path, "test", BadRows("skip")) == [
+        Clip(key="GLd3aX16zBg_0", source=whole, start=90.0, end=102.0)
+    ]
 
 
 def test_tvc(tmp_path: Path) -> None:

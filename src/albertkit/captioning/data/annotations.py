@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from albertkit.captioning.data.caption_tables import read_caption_table
 from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_key, as_span, find_above, spanned
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.errors import DataError
 from albertkit.files import plain_file, read_json
 
 LAYOUTS = "MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC"
-_KINETICS_SPAN = re.compile(r"(.+)_(\d{6})_(\d{6})")  # VATEX's videoID: the video, and the seconds of the clip
+_SPAN = re.compile(r"(.+)_(\d{1,6})_(\d{1,6})")  # VATEX's and MSVD's clips: the video, and the seconds of the clip
 
 Report = Callable[[int, str, str], None]  # number of the record from 1, what it is called, what is wrong
 
@@ -41,12 +42,14 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
     """Read such a file.
 
     A video is the one file below the file's folder with the name that the annotations give it; COCO's `file_name` is looked
-    for from that folder and those above it, too. VATEX's and YouCook2's clips may be cut out already (`ID_000010_000020.mp4`,
-    `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and `end time` count in films that the files were
-    cut from, and are not used.
+    for from that folder and those above it, too. VATEX's, MSVD's and YouCook2's clips may be cut out already
+    (`ID_000010_000020.mp4`, `ID_10_20.avi`, `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and
+    `end time` count in films that the files were cut from, and are not used.
     """
     found = records(
-        _content(path), lambda number, where, reason: bad_rows.add(path, number, reason, where=where), bad_rows.note
+        _content(path, bad_rows),
+        lambda number, where, reason: bad_rows.add(path, number, reason, where=where),
+        bad_rows.note,
     )
     if found is None:
         fact = f"`{path}` is not captions of {LAYOUTS}"
@@ -78,15 +81,18 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
 def is_annotations(path: Path) -> bool:
     """Return whether a file holds captions in a published layout; of a JSONL the first line decides."""
     try:
-        content = [next(_lines(path))[1]] if path.suffix.lower() == ".jsonl" else _content(path)
+        jsonl = path.suffix.lower() == ".jsonl"
+        content = [next(_lines(path))[1]] if jsonl else _content(path, BadRows("skip"))
     except (DataError, StopIteration):
         return False
     return records(content, lambda *_: None, lambda _: None) is not None
 
 
-def _content(path: Path) -> Any:
+def _content(path: Path, bad_rows: BadRows) -> Any:
     if path.suffix.lower() == ".jsonl":
         return [record for _, record in _lines(path)]
+    if path.suffix.lower() in (".csv", ".txt"):
+        return read_caption_table(path, bad_rows)
     return read_json(path, "annotations")
 
 
@@ -199,11 +205,15 @@ def _vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iter
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
         key = str(_get(row, "videoID"))
-        whole = _KINETICS_SPAN.fullmatch(key)
-        places = [Place(key)] + ([Place(whole[1], int(whole[2]), int(whole[3]))] if whole else [])
-        yield Record(number, where, "", key, tuple(places), _texts(row.get("enCap", [])))
+        yield Record(number, where, "", key, _cut_or_whole(key), _texts(row.get("enCap", [])))
 
     return _each(rows, "video", report, read)
+
+
+def _cut_or_whole(key: str) -> tuple[Place, ...]:
+    """Return the clip's own file, and the whole video that its name tells."""
+    span = _SPAN.fullmatch(key)
+    return (Place(key), Place(span[1], int(span[2]), int(span[3]))) if span else (Place(key),)
 
 
 def _msvd(split: str, rows: list[Any], report: Report) -> Iterator[Record]:
@@ -212,17 +222,20 @@ def _msvd(split: str, rows: list[Any], report: Report) -> Iterator[Record]:
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
         key, captions = str(_get(row, "video")), _texts(_get(row, "caption"))
-        first = clips.setdefault(key, Record(number, where, split, key, (Place(key),), []))
+        first = clips.setdefault(key, Record(number, where, split, key, _cut_or_whole(key), []))
         first.captions.extend(captions)
         return iter(())
 
-    for _ in _each(rows, f"caption of {split}", report, read):
+    for _ in _each(rows, f"caption of {split}" if split else "caption", report, read):
         pass
     yield from clips.values()
 
 
 def _youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[Record]:
-    """Steps of whole videos; files are the videos, or the steps cut out of them as SwinBERT's data has it."""
+    """Steps of whole videos; files are the videos, or the steps cut out of them as SwinBERT's data has it.
+
+    Those of the test have no captions.
+    """
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
         name, video = row
@@ -232,7 +245,7 @@ def _youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[Record]:
                 raise ValueError(f"segment is {span!r}, it must be two numbers of seconds")
             key = f"{name}_{_get(step, 'id')}"
             places = (Place(key), Place(name, *span))
-            yield Record(number, where, str(video.get("subset", "")), key, places, _texts(_get(step, "sentence")))
+            yield Record(number, where, str(video.get("subset", "")), key, places, _texts(step.get("sentence", [])))
 
     return _each(videos.items(), "video", report, read)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from albertkit.captioning.data.annotations import LAYOUTS, is_annotations, read_annotations
+from albertkit.captioning.data.caption_tables import MSVD_TEXT
 from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_key
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
@@ -106,12 +107,14 @@ def _nothing(place: Path, split: str, bad_rows: BadRows) -> DataError:
 def _annotations(place: Path) -> list[Path]:
     """Return the file, or those of a folder, that hold published captions; none where there are files for each split."""
     if place.is_file():
-        published = place.suffix.lower() == ".json" or (place.suffix.lower() == ".jsonl" and is_annotations(place))
+        ending = place.suffix.lower()
+        published = ending in (".json", ".csv", ".txt") or (ending == ".jsonl" and is_annotations(place))
         return [place] if published else []
     if any(part.is_file() for part in _by_split(place).values()):
         return []
-    files = [file for file in sorted(place.iterdir()) if file.suffix.lower() in (".json", ".jsonl") and file.is_file()]
-    return [file for file in files if is_annotations(file)]
+    endings = (".json", ".jsonl", ".csv")  # other texts hold the captions of a video beside them
+    files = [file for file in sorted(place.iterdir()) if file.suffix.lower() in endings or file.name == MSVD_TEXT]
+    return [file for file in files if file.is_file() and is_annotations(file)]
 
 
 def _annotated(files: list[Path], split: str | None, bad_rows: BadRows) -> dict[str, list[Clip]]:

@@ -217,7 +217,7 @@ def test_a_processor_without_the_instructions(make_model: MakeModel, monkeypatch
     monkeypatch.setattr(processor, "has", lambda *names: False)
     engine = load_engine(make_model(), "int8")
     assert engine.precision == "fp32"
-    assert engine.notes == ("not int8: the processor has no avx512_dq",)
+    assert engine.notes == ("not int8: the processor has no avx512_vnni",)
     assert load_engine(make_model(), "bf16").precision == "fp32"
 
 

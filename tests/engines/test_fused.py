@@ -411,7 +411,7 @@ def forgotten() -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = processor.has
     monkeypatch.setattr(processor, "has", lambda *names: False)
-    assert fused.lacking("int8") == "the processor has no avx512_dq"
+    assert fused.lacking("int8") == "the processor has no avx512_vnni"
     monkeypatch.setattr(processor, "has", real)
     if fused.lacking("fp32"):
         pytest.skip(fused.lacking("fp32"))

@@ -69,8 +69,8 @@ def test_exponentials_of_scores(length: int, held: torch.dtype, allowed: float) 
     shares = torch.full((3, 112), 7.0, dtype=held)
     raw = shares.view(torch.uint16) if held == torch.bfloat16 else shares
     for row in range(3):
-        total = exponentials_of(scores.numpy(), row, length, raw.numpy())
         expected = (scores[row, :length].double() - scores[row, :length].max()).exp()
+        total = exponentials_of(scores.numpy(), row, length, raw.numpy())
         torch.testing.assert_close(shares[row, :length].double(), expected, atol=1e-9, rtol=allowed)
         assert total == pytest.approx(float(expected.sum()), rel=1e-4 if held == torch.bfloat16 else 1e-6)
         whole = -(-length // 16) * 16

@@ -212,7 +212,9 @@ class FusedEngine(Engine):
 
     def _scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
         try:
-            while (free := self._free_scratch.pop()).scores.shape[1] < longest or len(free.holders) < tokens:
+            while (free := self._free_scratch.pop()).scores.shape[1] - _LINE // 4 < longest or len(
+                free.holders
+            ) < tokens:
                 pass
             return free
         except IndexError:  # none is left: asking first would be a race with other callers
@@ -240,8 +242,8 @@ class FusedEngine(Engine):
             query=_zeros(MOST_ROWS, -(-size // COLUMNS) * COLUMNS, attention),
             keys=_zeros(1, places * -(-size // COLUMNS) * COLUMNS * attention.itemsize // 4, np.uint32)[0],
             values=_zeros(1, places * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
-            scores=_zeros(MOST_ROWS, places, np.float32),
-            shares=_zeros(MOST_ROWS, places, attention),
+            scores=_zeros(MOST_ROWS, places + _LINE // 4, np.float32),
+            shares=_zeros(MOST_ROWS, places + _LINE // attention.itemsize, attention),
             weighted=_zeros(MOST_ROWS, COLUMNS, np.float32),
             factors=np.zeros(MOST_ROWS, np.float32),
         )

@@ -33,9 +33,9 @@ from albertkit.engines.arithmetic import (
     u32,
     within,
 )
-from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows
+from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows, pair_up
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
-from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, place, rows_of, tile, vectors_of, whole_steps
+from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, panel_of, place, rows_of, tile, vectors_of, whole_steps
 
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
 # tiles take for 128 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.
@@ -274,8 +274,9 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
         for i in range(count):
             token = queries[top + i]
             copy(chunk.qkv[holders[token], token, left : left + size], scratch.query[i, :size])
-        for panel in range(0, length, COLUMNS):
-            vectors, begin = min(VECTORS, (length - panel + VECTOR - 1) // VECTOR), panel * words
+        for panel in range(0, length, panel_of(scratch.query)):
+            vectors = (min(panel_of(scratch.query), length - panel) + VECTOR - 1) // VECTOR
+            begin = panel * words
             tile(scratch.query, 0, count, scratch.keys, begin, vectors, words, begin, scratch.scores[:, panel:])
         softmax(scratch.scores, count, length, scratch.shares, scratch.factors)
         for panel in range(0, size, COLUMNS):
@@ -290,12 +291,12 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
 
 @within
 def lay_keys_out(qkv, holders, start, length, left, size, out):
-    """Transpose keys, of copies qkv [M, T, 3H'], into columns: panels of COLUMNS, the last as many registers as it needs."""
+    """Transpose keys, of copies qkv [M, T, 3H'], into columns: panels, the last of as many registers as it needs."""
     given, per = qkv.view(u32), 4 // qkv.itemsize
     words = size // per
     steps = whole_steps(qkv, words)
-    for panel in range(0, length, COLUMNS):
-        columns = min(COLUMNS, (length - panel + VECTOR - 1) // VECTOR * VECTOR)
+    for panel in range(0, length, panel_of(qkv)):
+        columns = min(panel_of(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
         target = out[panel * steps : (panel + columns) * steps]
         for j in range(min(columns, length - panel)):
             row = given[holders[start + panel + j], start + panel + j, left // per : left // per + words]
@@ -307,7 +308,7 @@ def lay_keys_out(qkv, holders, start, length, left, size, out):
 
 @within
 def lay_values_out(qkv, holders, start, length, left, size, out):
-    """Lay values out in words that share a step, two tokens' in bfloat16, in panels as those of keys."""
+    """Lay values out in words that share a step, two tokens' in bfloat16, in panels of COLUMNS."""
     per = 4 // qkv.itemsize
     words = (length + per - 1) // per
     steps = whole_steps(qkv, words)
@@ -320,23 +321,35 @@ def lay_values_out(qkv, holders, start, length, left, size, out):
             first, second = qkv[holders[even], even], qkv[holders[odd], odd]
             for register in range(columns // VECTOR):
                 at, begin = place(qkv, steps, columns, register, w), left + panel + register * VECTOR
-                for d in range(min(VECTOR, real - register * VECTOR)):
-                    target[at + d] = word_of(first, second, begin + d)
+                words_of(first, second, begin, min(VECTOR, real - register * VECTOR), target, at)
         for w in range(words, steps):
             for register in range(columns // VECTOR):
                 at = place(qkv, steps, columns, register, w)
                 target[at : at + VECTOR] = u32(0)
 
 
-def word_of(first: Any, second: Any, c: int) -> Any:
-    """Return a number of a token as a word, or of two tokens where two numbers are a word."""
+def words_of(first: Any, second: Any, begin: int, count: int, out: Any, at: int) -> None:
+    """Write numbers of a token as words from out[at] on, or of two tokens where two numbers are a word."""
 
 
-@overload(word_of, jit_options=WITHIN)
-def _overload_word_of(first, second, c):
+@overload(words_of, jit_options=WITHIN)
+def _overload_words_of(first, second, begin, count, out, at):
     if first.dtype == types.uint16:
-        return lambda first, second, c: u32(first[c]) | u32(u32(second[c]) << u32(16))
-    return lambda first, second, c: f32(first[c]).view(u32)
+
+        def pairs(first, second, begin, count, out, at):
+            if count == VECTOR:
+                pair_up(first, second, begin, out, at)
+            else:
+                for d in range(begin, begin + count):
+                    out[at + d - begin] = u32(first[d]) | u32(u32(second[d]) << u32(16))
+
+        return pairs
+
+    def singles(first, second, begin, count, out, at):
+        for d in range(begin, begin + count):
+            out[at + d - begin] = f32(first[d]).view(u32)
+
+    return singles
 
 
 @within

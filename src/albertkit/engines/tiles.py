@@ -43,7 +43,7 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
         count: How many, int64, 1 to `rows_of(left)`.
         right: The matrix, one-dimensional, in the order of `pack`: int8 for uint8, else as `left`, or words of such as uint32.
         start: Where its registers begin, int64.
-        vectors: Registers a step, int64, 1 to 4.
+        vectors: Registers a step, int64, 1 to 4, or with AMX any number.
         steps: Words of a row, int64: four bytes, two bfloat16 or one float each; `whole_steps` of them.
         ahead: From where on a line of the matrix is fetched into the second cache at every step, int64: what comes next.
             Matrix tiles fetch nothing: it brought them nothing.
@@ -98,6 +98,16 @@ def vectors_of(rows: Any) -> Any:
 def _overload_vectors_of(rows):
     most = 2 if _in_matrices(rows) else VECTORS
     return lambda rows: most
+
+
+def panel_of(rows: Any) -> Any:
+    """Return how many columns are a panel where attention lays keys and values out: without AMX as many as a tile takes."""
+
+
+@overload(panel_of, jit_options=WITHIN)
+def _overload_panel_of(rows):
+    columns = 1 << 20 if _in_matrices(rows) else COLUMNS
+    return lambda rows: columns
 
 
 def whole_steps(rows: Any, steps: Any) -> Any:

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import pool
-from albertkit.engines import load_engine, processor
+from albertkit.engines import fused, load_engine, processor
 from albertkit.engines.engine import ModelEngine, on_threads
 from albertkit.engines.fused import FusedEngine
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
+
+from .conftest import packed
 
 WORST = {"bf16": 0.9999, "int8": 0.999}  # cosine of a token's state to fp32
 MakeModel = Callable[..., AlbertModel]
@@ -190,6 +192,18 @@ def test_an_unknown_precision_is_named(make_model: MakeModel) -> None:
     with pytest.raises(ConfigError, match="fp8") as caught:
         load_engine(make_model(), "fp8")  # type: ignore[arg-type]
     assert caught.value.slug == "unknown-name"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_weights_that_are_no_numbers_stay_so(make_model: MakeModel, precision: str) -> None:
+    """The largest of several scores would pass over them."""
+    model = make_model()
+    with torch.no_grad():
+        model.encoder.albert_layer_groups[0].albert_layers[0].attention.query.weight.fill_(float("nan"))
+    engine = load_engine(model, precision)
+    assert isinstance(engine, ModelEngine)
+    assert "not finite" in " ".join(engine.notes) or fused.lacking(precision) or precision == "fp32"
+    assert engine.encode(packed((5, 3))).hidden.isnan().all()
 
 
 def test_auto_is_never_int8(make_model: MakeModel) -> None:

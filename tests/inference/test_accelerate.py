@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import albertkit
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, DataError
 from albertkit.inference.accelerate import _OwnEncode, _TheirForward
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
 
@@ -114,6 +114,18 @@ def test_changed_weights_are_used_at_once(batch) -> None:
         model.load_state_dict(made("ForSequenceClassification").state_dict())
         loaded = model(**batch).logits
         assert torch.allclose(loaded, made("ForSequenceClassification")(**batch).logits, atol=2e-5)
+
+
+def test_a_resized_vocabulary_is_known_at_once(batch) -> None:
+    model = albertkit.accelerate(made(""), "fp32")
+    with torch.no_grad():
+        model(**batch)
+        model.resize_token_embeddings(100)
+        larger = torch.tensor([[2, 99, 3]])
+        assert torch.allclose(model(larger)[0], albertkit.restore(model)(larger)[0], atol=2e-5)
+        albertkit.accelerate(model, "fp32").resize_token_embeddings(10)
+        with pytest.raises(DataError, match="the model knows 0 to 9"):
+            model(larger)
 
 
 def test_restored_is_as_before_and_a_copy_is_its_own(batch) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from albertkit.errors import DataError
+from albertkit.errors import ConfigError, DataError
 
 _SHOWN = 5  # bad rows that a command prints
 
@@ -54,6 +54,10 @@ class BadRows:
     on_error: Literal["stop", "skip"] = "stop"
     found: list[BadRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("stop", "skip"):
+            raise ConfigError("bad-value", f"`on_error` is {self.on_error!r}", 'use "stop" or "skip"')
 
     def add(self, file: object, line: int, reason: str, hint: str = "", where: str = "") -> None:
         """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""

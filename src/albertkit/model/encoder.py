@@ -54,7 +54,7 @@ class AlbertEmbeddings(nn.Module):
         self._check_length(batch)
         for _, ids, table in self._fields(batch):
             least, most = ids.aminmax()
-            if least < 0 or most >= table.num_embeddings:
+            if least < 0 or most >= len(table.weight):  # of a resized model `num_embeddings` may be another number
                 raise self._out_of_range(batch)
 
     def _fields(self, batch: PackedBatch | PaddedBatch) -> tuple[tuple[str, Tensor, nn.Embedding], ...]:
@@ -72,9 +72,9 @@ class AlbertEmbeddings(nn.Module):
 
     def _out_of_range(self, batch: PackedBatch | PaddedBatch) -> DataError:
         found = [
-            f"{name} go from {ids.min().item()} to {ids.max().item()}, the model knows 0 to {table.num_embeddings - 1}"
+            f"{name} go from {ids.min().item()} to {ids.max().item()}, the model knows 0 to {len(table.weight) - 1}"
             for name, ids, table in self._fields(batch)
-            if ids.min() < 0 or ids.max() >= table.num_embeddings
+            if ids.min() < 0 or ids.max() >= len(table.weight)
         ]
         return DataError(
             "wrong-tokenizer", "; ".join(found), "encode the text with the tokenizer in the model's folder"

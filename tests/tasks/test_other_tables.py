@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from albertkit.data.columns import Columns
-from albertkit.data.given import listed
+from albertkit.data.given import as_files, listed
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.inference.asking import ask
 from albertkit.inference.predict import predict
@@ -227,6 +227,50 @@ def test_rows_in_memory_that_cannot_be_used_are_left_out_of_the_predictions(sst2
     assert list(found["probabilities"]) == [found["prediction"]]
     with pytest.raises(DataError, match="has a column `prediction`, which the output adds"):
         predict(sst2, [{"sentence": TEXTS[0], "prediction": "mine"}], precision="fp32")
+
+
+def test_rows_lack_columns_that_are_not_read(sst2, expected, tmp_path, run_command):
+    rows = [{"sentence": TEXTS[0], "note": 1}, {"sentence": TEXTS[1]}, {"sentence": TEXTS[2], "note": 3}]
+    found = predict(sst2, rows, precision="fp32").predictions
+    assert [row["prediction"] for row in found] == [record["label"] for record in expected]
+    assert [row.get("note") for row in found] == [1, None, 3]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    predict(sst2, tmp_path / "in.jsonl", tmp_path / "out.csv", precision="fp32")
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        assert [(row["sentence"], row["note"]) for row in csv.DictReader(stream)] == list(
+            zip(TEXTS, ["1", "", "3"], strict=True)
+        )
+    said = run_command("predict", sst2, tmp_path / "in.jsonl", "--id-column", "key", "--out", tmp_path / "no.csv").err
+    assert "error[missing-column]" in said
+    assert "has no column `key`" in said
+
+
+def test_rows_that_can_be_read_only_once_come_back_as_a_list(sst2):
+    datasets = pytest.importorskip("datasets")
+    rows = [{"sentence": text} for text in TEXTS]
+    wanted = predict(sst2, rows, precision="fp32").predictions
+    assert predict(sst2, (row for row in rows), precision="fp32").predictions == wanted
+    stream = datasets.Dataset.from_list(rows).to_iterable_dataset()
+    assert predict(sst2, stream, precision="fp32").predictions == wanted
+
+
+def test_missing_values_and_labels_in_memory_are_empty():
+    pandas, datasets = map(pytest.importorskip, ("pandas", "datasets"))
+
+    def written(data) -> list[dict]:
+        with as_files(data) as file:
+            return read_records(file)
+
+    frame = pandas.DataFrame({"day": [pandas.NaT], "label": pandas.Series([pandas.NA], dtype=object)})
+    assert written(frame) == [{"day": None, "label": None}]
+    names = datasets.ClassLabel(names=["O", "B-X"])
+    features = datasets.Features(label=names, tags=datasets.Sequence(names))
+    rows = [{"label": -1, "tags": [0, 1]}, {"label": None, "tags": [1]}, {"label": 1, "tags": []}]
+    given = datasets.Dataset.from_list(rows, features=features)
+    wanted = [
+        {"label": None, "tags": ["O", "B-X"]}, {"label": None, "tags": ["B-X"]}, {"label": "B-X", "tags": []},
+    ]  # fmt: skip
+    assert written(given) == written(given.with_format("numpy")) == wanted
 
 
 def test_frames_keep_their_index_and_their_types(sst2):

@@ -297,6 +297,13 @@ def test_several_labels(tmp_path, form):
     assert MultiLabelClassification.from_dict(json.loads(json.dumps(task.to_dict()))) == task
 
 
+def test_columns_of_labels_may_hold_booleans_or_floats(tmp_path):
+    path = table(tmp_path / "a.tsv", ("text", "x", "y"), ("s", "True", "false"), ("t", "0.0", "1.0"), ("u", "", "0"))
+    examples, bad_rows = read(task_of("multilabel", label="x,y"), path, on_error="skip")
+    assert [example.label for example in examples] == [("x",), ("y",)]
+    assert [reason for _, reason in bad_rows] == ["`x` is ``, neither 0 nor 1"]
+
+
 def test_scores_of_samples_are_scikit_learns():
     random = np.random.default_rng(0)
     gold, predicted = random.integers(0, 2, (50, 4)), random.integers(0, 2, (50, 4))

@@ -64,24 +64,33 @@ def like(given: Any, records: Sequence[dict[str, Any]]) -> Any:
     """Return records in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
     if hasattr(given, "iloc"):
         return type(given)(records)
-    if hasattr(given, "from_list"):
+    if hasattr(given, "from_list") and hasattr(given, "select"):
         return type(given).from_list(records)
     return type(given)(records, infer_schema_length=None) if hasattr(given, "iter_rows") else list(records)
 
 
-def with_added_columns(given: Any, kept: Sequence[int], added: Sequence[dict[str, Any]]) -> Any:
-    """Return the kept rows of what was given, in its kind and with its types, with further columns: a dictionary for each row."""
+def with_added_columns(
+    given: Any, rows: Sequence[dict[str, Any]], kept: Sequence[int], added: Sequence[dict[str, Any]]
+) -> Any:
+    """Return the kept rows of the data, with their types, with further columns.
+
+    Args:
+        given: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back as one; of other data, such as
+            a generator or a stream, which can be read only once, the result is a list.
+        rows: Its rows, as `listed` returns them.
+        kept: Numbers of the rows to return.
+        added: The further columns of each of these rows.
+    """
     columns = {name: [row.get(name) for row in added] for name in (added[0] if added else ())}
     if hasattr(given, "iloc"):
         return given.iloc[list(kept)].assign(**columns)
     if hasattr(given, "iter_rows"):
         return given[list(kept)].hstack(type(given)(columns, infer_schema_length=None))
-    if hasattr(given, "add_column"):
+    if hasattr(given, "add_column") and hasattr(given, "select"):
         found = given.select(kept)
         for name, values in columns.items():
             found = found.add_column(name, values)
         return found
-    rows = listed(given)
     return [{**rows[number], **own} for number, own in zip(kept, added, strict=True)]
 
 
@@ -159,9 +168,13 @@ def _write(rows: Any, file: Path, what: str) -> None:
             names[name] = kind.int2str
 
     def named(name: str, value: Any) -> Any:
+        if hasattr(value, "tolist"):  # with_format("numpy") or "torch"
+            value = value.tolist()
         if isinstance(value, list):
             return [named(name, one) for one in value]
-        return value if value is None or value < 0 else names[name](int(value))
+        if value is None or value != value or value < 0:  # the hub has -1 where there is no label
+            return None
+        return names[name](int(value))
 
     with file.open("w", encoding="utf-8", errors="surrogatepass") as stream:
         for row in listed(rows, what):
@@ -170,8 +183,13 @@ def _write(rows: Any, file: Path, what: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON does not know: numpy's numbers and arrays as Python's, anything else but bytes as text."""
+    """Return a value that JSON does not know in a form that it does.
+
+    Numbers and arrays of numpy become those of Python, missing values (NaT and NA of pandas) None, all else but bytes text.
+    """
     if isinstance(value, bytes | bytearray):
         fact = f"`{bytes(value[:40])!r}` in the data is bytes, not text"
         raise ConfigError("bad-value", fact, "decode it: text.decode('utf-8')")
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return None if type(value).__name__ == "NAType" or (value != value) is True else str(value)

@@ -136,11 +136,18 @@ class Table:
         self._first_row = [(1, list(self.columns))]
         self.columns, self._more_fields = tuple(names), more_fields
 
-    def rows(self, columns: Sequence[str] | None = None) -> Iterator[Row]:
-        """Yield the rows from where the table stands, in order, with the wanted columns (default: all)."""
-        wanted = list(self.columns if columns is None else dict.fromkeys(columns))
+    def rows(self, columns: Sequence[str] | None = None, optional: Sequence[str] = ()) -> Iterator[Row]:
+        """Yield the rows from where the table stands, in order.
+
+        Args:
+            columns: The wanted columns; a row without one of them is a bad row. Default: all.
+            optional: Further columns of the table; they come first, and are "" in rows that lack them.
+        """
+        needed = set(self.columns if columns is None else columns)
+        wanted = list(dict.fromkeys([*optional, *(self.columns if columns is None else columns)]))
         self.check(wanted)
-        reading = self._values_by_name(wanted) if self.has_own_names else self._values_by_place(wanted)
+        read = self._values_by_name if self.has_own_names else self._values_by_place
+        reading = read(wanted, needed)
         with self._stream:
             for line, values in reading:
                 if any(map(has_half_characters, values.values())):
@@ -163,16 +170,16 @@ class Table:
                 fact = f"`{self.path}` has {there} columns `{name}`"
                 raise DataError("ambiguous", fact, "give them different names")
 
-    def _values_by_name(self, wanted: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    def _values_by_name(self, wanted: list[str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
         for line, record in self._records(wanted):
-            if missing := [name for name in wanted if name not in record]:
+            if missing := [name for name in wanted if name in needed and name not in record]:
                 self._bad(line, f"no `{missing[0]}`", "")
             else:
-                yield line, {name: record[name] for name in wanted}
+                yield line, {name: record.get(name, "") for name in wanted}
 
-    def _values_by_place(self, wanted: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        places = [self.columns.index(name) for name in wanted]
-        width, least = len(self.columns), max(places, default=0) + 1
+    def _values_by_place(self, wanted: list[str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        places = {name: self.columns.index(name) for name in wanted}
+        width, least = len(self.columns), max((places[name] for name in needed), default=0) + 1
         empty_line = 0
         for line, fields in itertools.chain(self._first_row, self._records(wanted)):
             if not fields:
@@ -182,7 +189,7 @@ class Table:
                 self._bad(empty_line, "an empty line", "")
                 empty_line = 0
             if len(fields) == width or (self._more_fields and len(fields) >= least):
-                yield line, {name: fields[place] for name, place in zip(wanted, places, strict=True)}
+                yield line, {name: fields[place] if place < len(fields) else "" for name, place in places.items()}
             else:
                 in_quotes = any(field.startswith('"') for field in fields)
                 reason = f"{len(fields):,} field{'s' * (len(fields) != 1)}, but the table has {width:,} columns"

@@ -160,7 +160,7 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     kept: list[Result] = []  # the task's own files are written as a whole
     with as_files(options.input) as given, _writer(records) as stream:
         file, split = file_of(task, given, options.split)
-        rows = _rows_of(task, file, split, bad_rows, with_columns=kind in _SEPARATORS)
+        rows = _rows_of(task, file, split, bad_rows, None if kind in _SEPARATORS else ())
         answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
         write = _table_writer(stream, _SEPARATORS[kind], task) if kind in _SEPARATORS else _line_writer(stream)
         counts = _Counts()
@@ -187,7 +187,7 @@ def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows)
     found: list[dict[str, Any]] = []  # columns of the kept rows; of other tasks the results
     counts = _Counts()
     with as_files(numbered) as file:
-        examples = _rows_of(task, file, options.split, bad_rows, with_columns=True)
+        examples = _rows_of(task, file, options.split, bad_rows, [_NUMBER])
         for row, result in counts.of(answer_rows(examples, answer, "the data", bad_rows)):
             if isinstance(task, TextTask):
                 kept.append(int(row.columns[_NUMBER]))
@@ -201,7 +201,9 @@ def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows)
     if counts.truncated:
         bad_rows.note(truncation_line(counts.truncated, counts.examples, task))
     predictions = (
-        with_added_columns(options.input, kept, found) if isinstance(task, TextTask) else like(options.input, found)
+        with_added_columns(options.input, rows, kept, found)
+        if isinstance(task, TextTask)
+        else like(options.input, found)
     )
     return dataclasses.replace(counts.report([], bad_rows), predictions=predictions)
 
@@ -322,10 +324,10 @@ def text_pipeline(model: str | Path, kind: str | None, precision: Precision, dev
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _rows_of(task: Task, file: Path, split: str, bad_rows: BadRows, with_columns: bool) -> Iterator[Row]:
-    """Yield the examples of a task's file; if wanted, with the values of all columns."""
-    if with_columns and isinstance(task, TextTask):
-        pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, whole=True)
+def _rows_of(task: Task, file: Path, split: str, bad_rows: BadRows, more: Sequence[str] | None) -> Iterator[Row]:
+    """Yield the examples of a task's file; of a task on texts with the values of `more` columns (None: all)."""
+    if more != () and isinstance(task, TextTask):
+        pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, more=more)
         return (Row(number, example, columns) for number, (example, columns) in enumerate(pairs, 1))
     examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)
     return (Row(number, example, {}) for number, example in enumerate(examples, 1))

@@ -82,7 +82,7 @@ def label_list(text: str) -> list[str]:
             names = json.loads(text)
         except ValueError:
             raise ValueError(f"`{text[:40]}` is not a list of labels") from None
-    return [name for part in names if (name := str(part).strip())]
+    return [name for part in names if part is not None and (name := str(part).strip())]
 
 
 def list_of(text: str, file: File) -> list[str]:

@@ -27,6 +27,7 @@ from albertkit.tasks.task import Prediction
 from albertkit.tasks.texts.official import OFFICIAL
 from albertkit.tasks.texts.task import TextExample, TextTask
 
+_NO, _YES = ("0", "0.0", "false"), ("1", "1.0", "true")  # pandas.get_dummies writes False and True, or floats
 _CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
 
 
@@ -221,7 +222,8 @@ class TextRegression(TextTask):
 class MultiLabelClassification(TextTask):
     """Any number of labels for each text.
 
-    The labels are in one column, with commas between them or as a JSON list; or each has a column that holds 0 or 1.
+    The labels are in one column, with commas between them or as a JSON list; or each has a column that holds 0 or 1,
+    or false or true.
 
     Attributes:
         labels: Their names in the order of their indices; () until `fitted`.
@@ -255,9 +257,9 @@ class MultiLabelClassification(TextTask):
         if not self.label_columns:
             return tuple(dict.fromkeys(label_list(values[form.label])))
         for name in self.label_columns:
-            if values[name] not in ("0", "1"):
+            if values[name].lower() not in (*_NO, *_YES):
                 raise ValueError(f"`{name}` is `{values[name]}`, neither 0 nor 1")
-        return tuple(name for name in self.label_columns if values[name] == "1")
+        return tuple(name for name in self.label_columns if values[name].lower() in _YES)
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
         """Return this task with the labels of the training examples, sorted, numbers by size; or those that have a column."""

@@ -166,10 +166,11 @@ class TextTask(Task[TextExample]):
             yield example
 
     def rows(
-        self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows, whole: bool = False
+        self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows, more: Sequence[str] | None = ()
     ) -> Iterator[tuple[TextExample, dict[str, str]]]:
         """Yield the examples of a file, as `examples` reads them, and the values of their rows by column.
 
+        The values are of the columns that examples are made of, and of `more` columns (None: all), "" where a row lacks one.
         Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
         """
         layout = OFFICIAL.get(self.layout)
@@ -194,7 +195,7 @@ class TextTask(Task[TextExample]):
             wanted = [*self._wanted(form, labelled), *([id_column] if id_column else [])]
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
             lines: dict[str, int] | None = {} if compared else None
-            for row in table.rows(None if whole else wanted):
+            for row in table.rows(wanted, table.columns if more is None else more):
                 name = row.values[id_column] if id_column else str(row.number)
                 try:
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.tokenizer import AlbertTokenizer, check_tokenizer, rules
 from albertkit.tokenizer.extend import UnigramPieces, extend_tokenizer
@@ -246,6 +246,16 @@ def test_other_heads_are_kept(english_model: Path, korean_file: Path, tmp_path: 
     again = AlbertForSequenceClassification.from_pretrained(tmp_path / "out")
     assert torch.equal(again.classifier.weight, model.classifier.weight)
     assert again.config.vocab_size == report.vocab_size > 230
+
+
+def test_broken_weights_are_not_spread(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
+    model = AlbertForPreTraining.from_pretrained(english_model)
+    with torch.no_grad():
+        model.albert.embeddings.word_embeddings.weight[7] = float("nan")
+    model.save_pretrained(tmp_path / "broken")
+    with pytest.raises(CheckpointError, match="word embeddings are not finite"):
+        extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "broken", max_new=100)
+    assert not (tmp_path / "out").exists()
 
 
 def test_tokens_of_old_characters_only_when_asked(english_model: Path, korean: list[str]) -> None:

@@ -298,6 +298,8 @@ class EvaluationStream:
             self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
         except DataError as error:
             hint = "hold out a larger share of the documents, for example --held-out 0.1, or use a larger corpus"
+            if sum(map(len, held_out)) < 2:
+                hint = "build a store of more documents; in a text file an empty line ends a document"
             raise DataError("too-little-data", _why_nothing(held_out, error), hint) from None
         self._indices = np.arange(rank, len(self.plan.examples), world_size)
 

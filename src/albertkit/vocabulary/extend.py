@@ -172,6 +172,10 @@ def _grow(
     words_VE, bias_V = model.words_VE, model.bias_V
     size = old.vocab_size
     check_vocabulary(size, len(words_VE))
+    if not words_VE.isfinite().all():
+        raise CheckpointError(
+            "not-finite", "the model's word embeddings are not finite", "its weights are broken: copy them again"
+        )
     maker = RowMaker(words_VE, old, extension.tokenizer, torch.Generator().manual_seed(options.seed))
     new = maker.make(options.rows, model.found.config.initializer_range, texts)
     taken = 0

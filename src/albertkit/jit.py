@@ -1,4 +1,4 @@
-"""The decorator of all compiled loops."""
+"""The decorator of all compiled loops, and LLVM's functions that numba has no name for."""
 
 import logging
 import warnings
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core import event
+from llvmlite import ir
+from numba.core import cgutils, event
 
 logger = logging.getLogger(__name__)
 
@@ -48,3 +49,39 @@ def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False) ->
     except RuntimeError:  # numba found no writable folder for the cache
         warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
         return numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+
+
+def call_llvm(builder: Any, name: str, arguments: list[Any], result: Any = None, **options: Any) -> Any:
+    """Emit a call of one of LLVM's functions, which returns nothing by default; options are those of `builder.call`."""
+    kind = ir.FunctionType(result or ir.VoidType(), [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments, **options)
+
+
+def prefetch(builder: Any, pointer: Any, second_cache: bool) -> None:
+    """Emit the fetching of a line of memory into the second cache, or into the first."""
+    read, place, data = (ir.Constant(ir.IntType(32), value) for value in (0, 2 if second_cache else 3, 1))
+    call_llvm(builder, "llvm.prefetch.p0", [pointer, read, place, data])
+
+
+def call_shared(
+    builder: Any, name: str, emit: Callable[..., Any], arguments: list[Any], returns: type[ir.Type] = ir.VoidType
+) -> Any:
+    """Emit a call of a function that a module has once: inlined, its loops would be in every caller.
+
+    Args:
+        builder: Of the caller.
+        name: The function's; its code must follow from it.
+        emit: Called at first use with a builder within the function and its arguments; returns what the function shall.
+        arguments: Of the call.
+        returns: The class of the type of the result.
+    """
+    module = builder.module
+    if name not in module.globals:
+        kind = ir.FunctionType(returns(), [argument.type for argument in arguments])
+        function = ir.Function(module, kind, name)
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        within = ir.IRBuilder(function.append_basic_block("entry"))
+        found = emit(within, *function.args)
+        within.ret_void() if found is None else within.ret(found)
+    return builder.call(module.globals[name], arguments)

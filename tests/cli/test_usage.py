@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import albertkit
 from albertkit.cli import app, main
 from albertkit.cli.usage import COMING_FROM
 from albertkit.errors import ConfigError, DataError
@@ -135,3 +136,8 @@ def test_waiting_threads_spin_as_long_as_the_environment_says(given, bound):
     }
     called = subprocess.run([sys.executable, "-c", CALL], env=environment | given, capture_output=True, text=True)
     assert called.stdout.split()[-1] == bound, called.stderr
+
+
+def test_the_package_is_a_command_too():
+    done = subprocess.run([sys.executable, "-m", "albertkit", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == albertkit.__version__

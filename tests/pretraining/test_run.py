@@ -61,6 +61,11 @@ def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(tmp_pat
     assert caught.value.slug == "too-little-data"
     assert "--held-out 0.1" in caught.value.hint
     assert not (tmp_path / "run").exists()
+    (tmp_path / "one.txt").write_text("the quick brown fox jumps.\nover a lazy dog it does.\n" * 20)
+    build_store([tmp_path / "one.txt"], tmp_path / "one", store.folder.parent / "tokenizer", workers=0)
+    with pytest.raises(DataError, match="none of the 1 documents") as caught:  # no share of one is held out
+        pretrain(tmp_path / "one", tmp_path / "run", replace(settings, held_out=0.3))
+    assert "an empty line ends a document" in caught.value.hint
     model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
     for wrong in (dict(held_out=1.5), dict(length=65), dict(device="cuda:99"), dict(device="gpu")):
         assert slug_of(evaluate, model, store, **wrong) == ("no-device" if "device" in wrong else "bad-value")

@@ -122,9 +122,7 @@ class Scratch(NamedTuple):
     rows: np.ndarray  # [BLOCK_ROWS, H'], numbers as they are multiplied
     scale: np.ndarray  # fp32 [BLOCK_ROWS], ones but for uint8
     inner: np.ndarray  # [BLOCK_ROWS, part and a line], fp32, for bfloat16 uint16
-    inner_rows: (
-        np.ndarray
-    )  # [BLOCK_ROWS, part and a line], numbers as they are multiplied; the same memory but for uint8
+    inner_rows: np.ndarray  # the same as they are multiplied: uint8, or the same memory
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
     places: np.ndarray  # int32 [part], of a row's outliers
     excess: np.ndarray  # fp32 [part]

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from albertkit.engines.arithmetic import within
+from albertkit.jit import call_llvm
 
 FIRST_PATIENCE = 10_000_000  # cycles: some milliseconds, longer than any task
 # A member that has nothing to do waits this part of the time that a task takes it, and then helps. One text of 128 tokens in int8
@@ -83,8 +84,7 @@ def _pause(context):
     """Tell the processor that this loop waits."""
 
     def generate(context, builder, signature, arguments):
-        function = ir.FunctionType(ir.VoidType(), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.x86.sse2.pause"), [])
+        call_llvm(builder, "llvm.x86.sse2.pause", [])
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -95,8 +95,7 @@ def cycles(context):
     """Return the processor's clock, int64."""
 
     def generate(context, builder, signature, arguments):
-        function = ir.FunctionType(ir.IntType(64), [])
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.readcyclecounter"), [])
+        return call_llvm(builder, "llvm.readcyclecounter", [], ir.IntType(64))
 
     return types.int64(), generate
 

@@ -10,18 +10,20 @@ With AMX, int8 and bfloat16 go through `matrix_tiles`, which reads another order
 numbers, where oneDNN's kernels reach 800 to 900; with zeros, for which the clock is higher, 960 to 999, and in bf16 480 to 490.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic, overload
 from torch import Tensor
 
 from albertkit.engines import matrix_tiles
 from albertkit.engines.arithmetic import WITHIN
+from albertkit.jit import call_llvm, call_shared, prefetch
 
 ROWS, VECTORS = 6, 4  # of a full tile; `rows_of` says how many it has where it is matrix_tiles'
 MOST_ROWS = matrix_tiles.ROWS
@@ -59,18 +61,17 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
         row, count, start, vectors, steps = (arguments[i] for i in (1, 2, 4, 5, 6))
         rows, weights, sums = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 3, 8))
         stride = builder.extract_value(rows.strides, 0)
-        first = _at(builder, builder.bitcast(rows.data, _BYTES), builder.mul(row, stride))
+        first = builder.gep(builder.bitcast(rows.data, _BYTES), [builder.mul(row, stride)])
         weight = builder.bitcast(builder.gep(weights.data, [start]), _BYTES)
         following = builder.bitcast(builder.gep(weights.data, [arguments[7]]), _BYTES)
         corner = builder.bitcast(sums.data, _BYTES)
         between = builder.extract_value(sums.strides, 0)
         if _in_matrices(left):
-            matrix_tiles.emit(builder, numbers, [first, stride, count, vectors, weight, steps, corner, between])
-            return context.get_dummy_value()
-        shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
-        builder.call(
-            _function(builder.module, numbers), [first, stride, shape, weight, steps, following, corner, between]
-        )
+            given, emit = [first, stride, count, vectors, weight, steps, corner, between], matrix_tiles.emit
+        else:
+            shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
+            given, emit = [first, stride, shape, weight, steps, following, corner, between], _emit
+        call_shared(builder, f"albertkit_tile_{numbers}", partial(emit, numbers), given)
         return context.get_dummy_value()
 
     return signature, generate
@@ -139,17 +140,9 @@ def _overload_place(rows, steps, columns, register, step):
     return place_in_matrices
 
 
-def _function(module: Any, numbers: str) -> Any:
-    """Emit all shapes of a tile as one function, in a module once: inlined they would make every caller 24 loops longer."""
-    name = f"albertkit_tile_{numbers}"
-    if name in module.globals:
-        return module.globals[name]
-    kind = ir.FunctionType(ir.VoidType(), [_BYTES, _I64, _I64, _BYTES, _I64, _BYTES, _BYTES, _I64])
-    function = ir.Function(module, kind, name)
-    function.linkage = "linkonce_odr"
-    function.attributes.add("noinline")
-    rows, stride, shape, weight, steps, ahead, sums, between = function.args
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+def _emit(numbers: str, builder: Any, *given: Any) -> None:
+    """Emit all shapes of a tile."""
+    rows, stride, shape, weight, steps, ahead, sums, between = given
     after = builder.append_basic_block("tiled")
     shapes = builder.switch(shape, after)
     for count in range(1, ROWS + 1):
@@ -157,15 +150,13 @@ def _function(module: Any, numbers: str) -> Any:
             block = builder.append_basic_block(f"tile_{count}x{vectors}")
             shapes.add_case(ir.Constant(_I64, (count << 2) + vectors), block)
             builder.position_at_end(block)
-            at = [_at(builder, rows, builder.mul(stride, ir.Constant(_I64, i))) for i in range(count)]
+            at = [builder.gep(rows, [builder.mul(stride, ir.Constant(_I64, i))]) for i in range(count)]
             for i, registers in enumerate(_emit_loop(builder, numbers, at, weight, steps, ahead, vectors)):
                 for j, register in enumerate(registers):
                     offset = builder.add(builder.mul(between, ir.Constant(_I64, i)), ir.Constant(_I64, 64 * j))
-                    _access(builder, _at(builder, sums, offset), register.type, register)
+                    store(builder, register, builder.gep(sums, [offset]))
             builder.branch(after)
     builder.position_at_end(after)
-    builder.ret_void()
-    return function
 
 
 def _emit_loop(
@@ -180,12 +171,12 @@ def _emit_loop(
     step.add_incoming(ir.Constant(_I64, 0), before)
     sums = [[builder.phi(kind) for _ in range(vectors)] for _ in rows_at]
     words = builder.shl(step, ir.Constant(_I64, 2))
-    line = _at(builder, weights, builder.mul(step, ir.Constant(_I64, 64 * vectors)))
-    registers = [_access(builder, _at(builder, line, ir.Constant(_I64, 64 * j)), _WORDS) for j in range(vectors)]
-    _prefetch(builder, _at(builder, ahead, builder.shl(step, ir.Constant(_I64, 6))))
+    line = builder.gep(weights, [builder.mul(step, ir.Constant(_I64, 64 * vectors))])
+    registers = [load(builder, builder.gep(line, [ir.Constant(_I64, 64 * j)]), _WORDS) for j in range(vectors)]
+    prefetch(builder, builder.gep(ahead, [builder.shl(step, ir.Constant(_I64, 6))]), second_cache=True)
     following = []
     for at, before_row in zip(rows_at, sums, strict=True):
-        word = _broadcast(builder, _access(builder, _at(builder, at, words), _WORD))
+        word = everywhere(builder, load(builder, builder.gep(at, [words]), _WORD))
         pairs = zip(registers, before_row, strict=True)
         following.append([_multiply(builder, numbers, word, register, old) for register, old in pairs])
     for olds, news in zip(sums, following, strict=True):
@@ -201,42 +192,29 @@ def _emit_loop(
 
 def _multiply(builder: Any, numbers: str, left: Any, right: Any, old: Any) -> Any:
     if numbers == "fp32":
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fmuladd.v16f32"
-        )
-        return builder.call(function, [builder.bitcast(left, _FLOATS), builder.bitcast(right, _FLOATS), old])
+        factors = [builder.bitcast(factor, _FLOATS) for factor in (left, right)]
+        return call_llvm(builder, "llvm.fmuladd.v16f32", [*factors, old], _FLOATS)
     # LLVM knows both under the types they once had, and brings them up to date itself.
     name = {"int8": "llvm.x86.avx512.vpdpbusd.512", "bf16": "llvm.x86.avx512bf16.dpbf16ps.512"}[numbers]
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(old.type, [old.type, _WORDS, _WORDS]), name
-    )
-    return builder.call(function, [old, left, right])
+    return call_llvm(builder, name, [old, left, right], old.type)
 
 
-def _broadcast(builder: Any, word: Any) -> Any:
-    nothing = ir.Constant(_WORDS, ir.Undefined)
-    return builder.shuffle_vector(
-        builder.insert_element(nothing, word, ir.Constant(_WORD, 0)), nothing, ir.Constant(_WORDS, [0] * VECTOR)
-    )
+def everywhere(builder: Any, number: Any) -> Any:
+    """Return a register with a number in all its places."""
+    nothing, first = ir.Constant(ir.VectorType(number.type, VECTOR), ir.Undefined), ir.Constant(_WORD, 0)
+    return builder.shuffle_vector(builder.insert_element(nothing, number, first), nothing, ir.Constant(_WORDS, None))
 
 
-def _prefetch(builder: Any, pointer: Any) -> None:
-    kind = ir.FunctionType(ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    read, second_cache, data = (ir.Constant(_WORD, value) for value in (0, 2, 1))
-    builder.call(function, [pointer, read, second_cache, data])
+def load(builder: Any, pointer: Any, kind: Any) -> Any:
+    """Load a number or a register from bytes that begin anywhere."""
+    found = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+    found.align = 1
+    return found
 
 
-def _at(builder: Any, pointer: Any, offset: Any) -> Any:
-    return builder.gep(pointer, [offset])
-
-
-def _access(builder: Any, pointer: Any, kind: Any, value: Any = None) -> Any:
-    """Load, or store where there is a value; any alignment."""
-    place = builder.bitcast(pointer, kind.as_pointer())
-    access = builder.load(place) if value is None else builder.store(value, place)
-    access.align = 4
-    return access
+def store(builder: Any, value: Any, pointer: Any) -> None:
+    """Store it, the same way."""
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer())).align = 1
 
 
 def pack(weight: Tensor, inputs: int | None = None) -> np.ndarray:
@@ -254,9 +232,8 @@ def pack(weight: Tensor, inputs: int | None = None) -> np.ndarray:
     padded = F.pad(weight, (0, -inputs % COLUMNS, 0, -outputs % COLUMNS))
     panels = padded.view(-1, COLUMNS, padded.shape[1] * weight.itemsize // 4, 4 // weight.itemsize).transpose(1, 2)
     if weight.dtype != torch.float32 and matrix_tiles.compiled_for():
-        pairs = panels.unflatten(1, (-1, matrix_tiles.SIDE)).unflatten(
-            3, (2, 2, VECTOR)
-        )  # P, 16 steps, step, pair, register
+        split = panels.unflatten(1, (-1, matrix_tiles.SIDE))
+        pairs = split.unflatten(3, (2, 2, VECTOR))  # panel, 16 steps, step, pair, register, column, number
         panels = pairs.permute(0, 3, 1, 4, 2, 5, 6)
     flat = panels.contiguous().flatten()
     return flat.view(torch.uint16).numpy() if weight.dtype == torch.bfloat16 else flat.numpy()

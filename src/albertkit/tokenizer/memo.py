@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
-from albertkit.jit import compiled
+from albertkit.jit import compiled, prefetch
 from albertkit.tokenizer.characters import LEADING, ORDINARY, SEPARATOR, character_bytes, characters
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.rules import END
@@ -241,11 +241,7 @@ def _prefetch(context, table, row):
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         place = builder.gep(array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))])
-        word, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        read, first_cache, data = (ir.Constant(word, value) for value in (0, 3, 1))
-        builder.call(function, [builder.bitcast(place, pointer), read, first_cache, data])
+        prefetch(builder, builder.bitcast(place, ir.IntType(8).as_pointer()), second_cache=False)
         return context.get_dummy_value()
 
     return types.void(table, types.int64), generate

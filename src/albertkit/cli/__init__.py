@@ -1,5 +1,6 @@
 """The command line: the app of all commands, and `main`. A command is imported only when it is called."""
 
+import ctypes
 import logging
 import os
 import signal
@@ -96,6 +97,9 @@ def _stopped(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
+_TRAINS = ("quickstart", "pretrain", "finetune", "embed", "caption")
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
+
 # Whose log people read: which model a run stands for; that loops are compiled.
 _PRINTED = ("model_folder", "jit")
 
@@ -134,6 +138,20 @@ def _bound_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
+def _keep_freed_memory() -> None:
+    """Let glibc keep freed memory for the next update of a training; what the environment says wins.
+
+    It otherwise returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update
+    of `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept, they cost 16 % more memory at the peak.
+    """
+    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    with suppress(AttributeError):  # a C library without it
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; say errors without a traceback. Exit status 2: the user's mistake; 1: ours or the machine's.
 
@@ -141,6 +159,8 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     _bound_spinning()
+    if arguments and arguments[0] in _TRAINS:
+        _keep_freed_memory()
     if launch.refused_before():
         sys.exit(2)
     if not launch.speaks():

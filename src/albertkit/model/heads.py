@@ -14,11 +14,11 @@ from albertkit.model.encoder import ACTIVATIONS
 from albertkit.model.losses import class_loss
 from albertkit.model.projections import as_head_input, layer_norm, linear
 
-# Logits at a time. CPU: 128 rows of 30,000, 15 MB in fp32; a small vocabulary takes more rows. 553 predictions with gradients,
-# CPU time on one Zen 4 core in ms: bf16 125 (64 rows: 143, 256: 146; dense cross_entropy 211; torch 2.13's
-# linear_cross_entropy 109, with a bf16 loss and without counting right answers), fp32 230 (dense 297,
-# linear_cross_entropy 298).
-_LOGITS_ON_CPU = 128 * 30_000
+# Logits at a time. CPU: 666 rows of 30,000, 40 MB in bf16, so that a usual batch multiplies the table once. 600 predictions of
+# H 256 with gradients, ms on two cores with AMX: 47 (8 million logits at a time 63, 32 million 52; 128 rows, with sums and
+# copies for each, 92).
+_LOGITS_ON_CPU = 20_000_000
+_IN_CACHE = 500_000  # of these, as many exponentials in fp32 as a core's cache holds
 _LOGITS_ON_ACCELERATOR = 4096 * 30_000
 
 
@@ -96,11 +96,11 @@ class SentenceOrderHead(nn.Module):
 def top_on_cpu(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest of each row's logits [P, 1], and how many rows have their label there; of equal ones the first counts.
 
-    Few labels reach the top. Only there argmax, five times slower than amax, decides between equal bf16 logits.
+    Few labels reach the top. Only there the index of the first, slower to find, decides between equal bf16 logits.
     """
     top = logits.amax(1, keepdim=True)
     at_top = (label_logits >= top).squeeze(1).nonzero().squeeze(1)
-    return top, (logits[at_top].argmax(1) == target[at_top]).sum()
+    return top, (logits[at_top].max(1).indices == target[at_top]).sum()
 
 
 def top_on_accelerator(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,11 +109,32 @@ def top_on_accelerator(logits: Tensor, label_logits: Tensor, target: Tensor) -> 
     return top, (best.squeeze(1) == target).sum()
 
 
+def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Replace logits by their exponentials, up to a factor a row; in fp32, rounded to the dtype of `logits` once summed.
+
+    Returns:
+        Sum of each row [P, 1], sum of the cross-entropies, number of right predictions.
+    """
+    on_cpu = logits.device.type == "cpu"
+    rows = max(1, _IN_CACHE // logits.shape[1] if on_cpu else len(logits))
+    totals, losses, right = [], [], []
+    for some, labels in zip(logits.split(rows), target.split(rows), strict=True):
+        label_logits = some.gather(1, labels[:, None])
+        top, correct = (top_on_cpu if on_cpu else top_on_accelerator)(some, label_logits, labels)
+        exponentials = some.to(torch.promote_types(some.dtype, torch.float32)).sub_(top).exp_()
+        total = exponentials.sum(1, keepdim=True)
+        some.copy_(exponentials)
+        totals.append(total)
+        losses.append((total.log() + top - label_logits).sum())
+        right.append(correct)
+    return torch.cat(totals), torch.stack(losses).sum(), torch.stack(right).sum()
+
+
 class _VocabularyCrossEntropy(torch.autograd.Function):
     """Cross-entropy of a linear layer over a large vocabulary.
 
-    The gradient is made together with the loss, a few rows at a time, so that neither the logits nor their gradient
-    ever exist as a whole: P·V·4 bytes twice, 600 MB for 2,500 predictions.
+    The gradient is made together with the loss, some rows at a time, so that of a large batch neither the logits nor their
+    gradient exist as a whole: P·V·4 bytes twice, 600 MB for 2,500 predictions.
     """
 
     @staticmethod
@@ -125,28 +146,25 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         grads = [torch.zeros_like(x, dtype=exact) for x in (hidden, table, bias)] if wanted else []
         loss = hidden.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        on_cpu = hidden.device.type == "cpu"
-        rows = max(1, (_LOGITS_ON_CPU if on_cpu else _LOGITS_ON_ACCELERATOR) // len(table))
-        count = top_on_cpu if on_cpu else top_on_accelerator
+        at_once = _LOGITS_ON_CPU if hidden.device.type == "cpu" else _LOGITS_ON_ACCELERATOR
+        rows = max(1, at_once // len(table))
         for start in range(0, len(labels), rows):
             chunk, target = hidden[start : start + rows], labels[start : start + rows]
-            logits = torch.addmm(offset, chunk, weight.t()).to(exact)
-            label_logits = logits.gather(1, target[:, None])
-            top, right = count(logits, label_logits, target)
+            exponentials = torch.addmm(offset, chunk, weight.t())
+            total, chunk_loss, right = exponentials_in_place(exponentials, target)
+            loss += chunk_loss
             correct += right
-            exponentials = logits.sub_(top).exp_()
-            total = exponentials.sum(1, keepdim=True)
-            loss += (total.log() + top - label_logits).sum()
             if wanted:
                 # The gradient of the logits is exponentials / total, less 1 at the label. Dividing the narrow factors of
                 # the products instead, and subtracting at the labels afterwards, saves reading rows x V numbers twice.
-                exponentials, share = exponentials.to(dtype), 1 / total
+                share = 1 / total
                 grads[0][start : start + rows] = (exponentials @ weight) * share - weight[target]
-                grads[1] += exponentials.t() @ (chunk * share).to(dtype)
+                product = exponentials.t() @ (chunk * share).to(dtype)
+                grads[1] = grads[1].add_(product) if start else product.to(exact)
                 grads[1].index_add_(0, target, chunk.to(exact), alpha=-1)
                 grads[2] += exponentials.t() @ share.squeeze(1).to(dtype)
-                grads[2].index_add_(0, target, torch.ones_like(top[:, 0]), alpha=-1)
-        ctx.save_for_backward(*grads)
+                grads[2].index_add_(0, target, torch.ones_like(share[:, 0]), alpha=-1)
+        ctx.grads = grads
         ctx.dtypes = hidden.dtype, table.dtype, bias.dtype
         ctx.mark_non_differentiable(correct)
         return loss, correct
@@ -154,5 +172,9 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        grads = ctx.saved_tensors
-        return *(grad.mul(grad_loss).to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True)), None
+        if ctx.grads is None:
+            raise RuntimeError(
+                "the vocabulary's gradient is given out once: compute the loss again, not backward twice"
+            )
+        grads, ctx.grads = ctx.grads, None  # no other reference: autograd takes them as they are, without a copy
+        return *(grad.mul_(grad_loss).to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True)), None

@@ -26,6 +26,7 @@ from albertkit.pretraining.run import evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_source
 from albertkit.pretraining.start import initialise
+from albertkit.pretraining.stream import EvaluationStream
 from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import train_tokenizer
 from albertkit.training.distributed import World
@@ -69,6 +70,17 @@ def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(tmp_pat
     model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
     for wrong in (dict(held_out=1.5), dict(length=65), dict(device="cuda:99"), dict(device="gpu")):
         assert slug_of(evaluate, model, store, **wrong) == ("no-device" if "device" in wrong else "bad-value")
+
+
+def test_where_held_out_documents_are_too_short_a_larger_share_is_suggested(tmp_path, store):
+    short = "".join(f"the quick brown fox jumps {number} times.\n\n" for number in range(20))
+    (tmp_path / "short.txt").write_text(short)
+    build_store([tmp_path / "short.txt"], tmp_path / "short", store.folder.parent / "tokenizer", workers=0)
+    documents = np.arange(20)
+    for held_out, hint in ((documents < 2, "--held-out 0.5"), (documents < 15, "build a store of more documents, or")):
+        with pytest.raises(DataError, match="no held-out document can be evaluated on") as caught:
+            EvaluationStream(TokenStore.open(tmp_path / "short"), [held_out])
+        assert hint in caught.value.hint
 
 
 def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, store, settings):

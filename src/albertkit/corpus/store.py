@@ -90,6 +90,12 @@ class TokenStore:
         build = f"albertkit corpus build INPUTS --tokenizer DIR --out {path}"
         if not path.exists():
             raise DataError("not-found", f"no store at `{path}`", f"check the path, or make one with `{build}`")
+        if path.is_file():
+            raise DataError(
+                "wrong-kind",
+                f"`{path}` is a file, a token store is a folder",
+                f"make a store of text with `albertkit corpus build {path} --tokenizer DIR --out STORE`",
+            )
         if not (path / MANIFEST).is_file():
             if (path / UNFINISHED).is_dir():
                 raise DataError(

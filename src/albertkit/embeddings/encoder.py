@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import inspect
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from albertkit.config import AlbertConfig
 from albertkit.data.features import Features
 from albertkit.data.stream import cut_by_tokens
 from albertkit.embeddings.folder import SENTENCE_EMBEDDING, EncoderParts, has_vectors, read_encoder, write_encoder
-from albertkit.embeddings.mteb import MtebEncoder, asked_by_mteb
+from albertkit.embeddings.mteb import OF_MTEB, MtebEncoder, asked_by_mteb
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision
@@ -188,9 +189,9 @@ class SentenceEncoder(MtebEncoder, nn.Module):
     ) -> Any:
         """Return vectors of texts, computed through an engine, texts of like length together.
 
-        The keywords of `SentenceTransformer.encode` mean here what they mean there, and mteb may call this as it calls its own
-        encoders: see `asked_by_mteb`. Longer texts than `max_length` are cut, and
-        a warning counts them.
+        The keywords of `SentenceTransformer.encode` mean here what they mean there, but for `precision`; it has also
+        `output_value`, `pool` and `chunk_size`. mteb may call this as it calls its own encoders: see `asked_by_mteb`. Longer
+        texts than `max_length` are cut, and a warning counts them.
 
         Args:
             texts: E texts, or one. An empty one is `[CLS] [SEP]`.
@@ -220,6 +221,9 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             ConfigError: bad-value if these are no texts, bad-value, unknown-name, conflicting-options.
         """
         if of_mteb:
+            known = inspect.signature(self.encode).parameters.keys() - {"of_mteb"}
+            for name in of_mteb.keys() - OF_MTEB if "task_metadata" in of_mteb else of_mteb:
+                raise ConfigError("unknown-name", f"`encode` has no argument `{name}`", near_miss(name, known))
             texts, prompt_name = asked_by_mteb(texts, self.prompts, **of_mteb)  # type: ignore[arg-type]
         listed = [texts] if isinstance(texts, str) else _listed(texts)
         if batch_size is not None and batch_size < 1:

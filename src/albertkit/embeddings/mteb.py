@@ -37,6 +37,9 @@ class MtebEncoder:
         return ModelMeta.create_empty(known)
 
 
+OF_MTEB = {"task_metadata", "prompt_type", "hf_split", "hf_subset"}  # what mteb gives to an encoder beside the texts
+
+
 def asked_by_mteb(
     batches: Iterable[Mapping[str, Any]],
     prompts: Mapping[str, str],

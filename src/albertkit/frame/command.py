@@ -37,11 +37,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
+from numbers import Integral
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 from cyclopts import Parameter
+
+from albertkit.errors import ConfigError
 
 Given = ParamSpec("Given")
 Options = TypeVar("Options")
@@ -54,6 +57,7 @@ _FLATTENED = Parameter(name="*", negative_bool="no-")
 _CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags win over it."
 _JSON = "Print the result as one JSON object, and no progress."
 _SILENCE = 1.0  # seconds
+MOST_SEED = 2**63 - 1  # what torch takes
 
 
 @dataclass(frozen=True)
@@ -157,15 +161,18 @@ def takes(
 ) -> Callable[[Callable[[Options], Returned]], Taking[Given, Options, Returned]]:
     """Let a function of one dataclass of options be called with its fields, or with the dataclass itself.
 
-    Type checkers see the dataclass's own signature. `function.takes` is the dataclass.
+    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. A field `seed` is one that torch and
+    NumPy both take, or None.
     """
 
     def wrap(function: Callable[[Options], Returned]) -> Taking[Given, Options, Returned]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Returned:
-            if len(args) == 1 and not kwargs and isinstance(args[0], options):  # type: ignore[arg-type]
-                return function(args[0])
-            return function(options(*args, **kwargs))
+            given = len(args) == 1 and not kwargs and isinstance(args[0], options)  # type: ignore[arg-type]
+            taken = args[0] if given else options(*args, **kwargs)
+            if found := seed_problems(getattr(taken, "seed", None)):
+                raise ConfigError("bad-value", *found, "use a number such as 0")
+            return function(taken)
 
         returned = inspect.signature(function).return_annotation
         call.__signature__ = inspect.signature(options).replace(return_annotation=returned)  # type: ignore[attr-defined]
@@ -173,6 +180,13 @@ def takes(
         return cast(Taking[Given, Options, Returned], call)
 
     return wrap
+
+
+def seed_problems(seed: Any) -> list[str]:
+    """Say why torch or NumPy would not take a seed; None is right."""
+    if seed is None or (isinstance(seed, Integral) and 0 <= seed <= MOST_SEED):
+        return []
+    return [f"seed must be a whole number, at least 0 and below 2^63, it is {seed!r}"]
 
 
 def settings_of(options: type) -> type | None:

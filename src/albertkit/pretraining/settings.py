@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.training.settings import MOST_SEED, MOST_STEPS, ComputeOptions, LoopOptions, Settings
+from albertkit.training.settings import MOST_STEPS, ComputeOptions, LoopOptions, Settings
 
 PAPER_STEPS = 125_000
 WARMUP_SHARE = 0.025  # of the updates, or of the time
@@ -117,8 +117,6 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         above_zero = {"steps": MOST_STEPS, "lr": 10, "poly_power": math.inf, "minutes": math.inf, "pair_lr_factor": 10}
         shares = ("short_seq_prob", "ema_decay", "start_share")
         found = [*super().problems(), *self.out_of_range(at_least, shares, above_zero)]
-        if not 0 <= self.seed <= MOST_SEED:
-            found.append(f"seed must be at least 0 and below 2^63, it is {self.seed}")
         if self.optimizer not in (known := known_optimizers()):
             found.append(f"optimizer must be one of {', '.join(known)}, it is {self.optimizer}")
         if self.masked_lm_prob == 0 and self.pair_task == "none":

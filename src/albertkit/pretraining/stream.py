@@ -297,10 +297,7 @@ class EvaluationStream:
         try:
             self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
         except DataError as error:
-            hint = "hold out a larger share of the documents, for example --held-out 0.1, or use a larger corpus"
-            if sum(map(len, held_out)) < 2:
-                hint = "build a store of more documents; in a text file an empty line ends a document"
-            raise DataError("too-little-data", _why_nothing(held_out, error), hint) from None
+            raise DataError("too-little-data", _why_nothing(held_out, error), _where_to_get_more(held_out)) from None
         self._indices = np.arange(rank, len(self.plan.examples), world_size)
 
     @property
@@ -319,6 +316,17 @@ class EvaluationStream:
         while rows := rows_that_fit(lengths, cursor, 1, self._batch_tokens):
             yield self._assembler.batch(self.plan, self._indices[cursor : cursor + rows], epoch=0)
             cursor += rows
+
+
+def _where_to_get_more(held_out: Sequence[np.ndarray]) -> str:
+    documents = sum(map(len, held_out))
+    if documents < 2:
+        return "build a store of more documents; in a text file an empty line ends a document"
+    held = sum(int(np.count_nonzero(included)) for included in held_out)
+    larger = next((share for share in (0.1, 0.5) if held < share / 2 * documents), None)
+    if larger is None:
+        return "build a store of more documents, or of longer ones"
+    return f"hold out a larger share of the documents, for example --held-out {larger}, or use a larger corpus"
 
 
 def _why_nothing(held_out: Sequence[np.ndarray], error: DataError) -> str:

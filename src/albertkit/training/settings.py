@@ -15,10 +15,10 @@ import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.files import atomic_file, plain_file
+from albertkit.frame.command import MOST_SEED, seed_problems
 
 _YAML = (".yaml", ".yml")
 MOST_STEPS = 1e9
-MOST_SEED = 2**63 - 1  # what torch takes
 _ALWAYS_ON_CARD = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
 
 # What may lie in the folder of a run before there is one: what the parts of a command wrote before they were killed, the
@@ -42,8 +42,8 @@ class Settings:
             raise ConfigError("bad-value", "; ".join(found), "change these settings")
 
     def problems(self) -> list[str]:
-        """List what is impossible: here, choices that do not exist; the command line checks them itself, Python does not."""
-        found = []
+        """List what is impossible: here, a seed and choices that do not exist; the command line checks them, Python does not."""
+        found = seed_problems(getattr(self, "seed", None))
         for name, kind in get_type_hints(type(self)).items():
             kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
             value = getattr(self, name)
@@ -234,10 +234,10 @@ class EpochSettings(ComputeOptions):
 
     def problems(self) -> list[str]:
         """List what is impossible, of the settings named here, too."""
-        own = dict(steps=1, batch_size=1, patience=0, eval_every=1, seed=0, seeds=1, retries=0)
+        own = dict(steps=1, batch_size=1, patience=0, eval_every=1, seeds=1, retries=0)
         above_zero = {"epochs": MOST_STEPS, "steps": MOST_STEPS, "lr": 10}
         found = [*super().problems(), *self.out_of_range(own, ("warmup", "dropout"), above_zero)]
-        if self.seed + self.seeds > MOST_SEED:
+        if not found and self.seed + self.seeds > MOST_SEED:
             found.append(f"seed must be below 2^63, it is {self.seed}")
         if self.epochs is not None and self.steps is not None:
             found.append("epochs and steps are both given; one follows from the other")

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import pytest
 from cyclopts import App, CycloptsError
 
-from albertkit.errors import ConfigError
 from albertkit.frame import command as frame
 from albertkit.frame.command import SEVERAL, Command, takes
 

@@ -184,7 +184,7 @@ def takes(
 
 def seed_problems(seed: Any) -> list[str]:
     """Say why torch or NumPy would not take a seed; None is right."""
-    if seed is None or (isinstance(seed, Integral) and 0 <= seed <= MOST_SEED):
+    if seed is None or (isinstance(seed, Integral) and 0 <= int(seed) <= MOST_SEED):
         return []
     return [f"seed must be a whole number, at least 0 and below 2^63, it is {seed!r}"]
 

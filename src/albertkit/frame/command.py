@@ -171,7 +171,7 @@ def takes(
             given = len(args) == 1 and not kwargs and isinstance(args[0], options)  # type: ignore[arg-type]
             taken = args[0] if given else options(*args, **kwargs)
             if found := seed_problems(getattr(taken, "seed", None)):
-                raise ConfigError("bad-value", *found, "use a number such as 0")
+                raise ConfigError("bad-value", found[0], "use a number such as 0")
             return function(taken)
 
         returned = inspect.signature(function).return_annotation

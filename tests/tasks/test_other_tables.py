@@ -212,10 +212,14 @@ def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expecte
     assert not capsys.readouterr().out
 
 
-def test_of_splits_in_memory_the_one_that_is_named_is_printed(sst2, expected, capsys):
-    splits = {"train": [{"sentence": TEXTS[0]}], "dev": [{"sentence": text} for text in TEXTS]}
-    assert predict(sst2, splits, precision="fp32", split="dev").examples == 3
-    assert answers([json.loads(line) for line in capsys.readouterr().out.splitlines()]) == answers(expected)
+def test_of_splits_in_memory_the_one_that_is_named_is_returned(sst2, expected, capsys):
+    splits = {"train": [{"sentence": TEXTS[0]}], "validation": [{"sentence": text} for text in TEXTS]}
+    for name in ("dev", "validation"):
+        found = predict(sst2, splits, precision="fp32", split=name).predictions
+        assert [row["prediction"] for row in found] == [record["label"] for record in expected]
+    with pytest.raises(DataError, match=r"no split `test` \(there: train, validation\)"):
+        predict(sst2, splits, precision="fp32")
+    assert not capsys.readouterr().out
 
 
 def test_rows_in_memory_that_cannot_be_used_are_left_out_of_the_predictions(sst2, expected):
@@ -297,12 +301,17 @@ def test_frames_keep_their_index_and_their_types(sst2):
         (b"abc", "the data are a bytes, and hold no rows"),
         ([], "the data have no rows"),
         ([{"sentence": b"abc"}], "`b'abc'` in the data is bytes, not text"),
-        ({"train/a": [{"sentence": "a"}]}, "a split is named `train/a`"),
+        ({"train/a": [{"sentence": "a"}]}, "the data have no split `test` (there: train/a)"),
     ],
 )
 def test_what_is_no_rows_is_refused(sst2, given, fact):
     with pytest.raises(AlbertKitError, match=re.escape(fact)):
         predict(sst2, given, precision="fp32")
+
+
+def test_the_name_of_a_split_is_no_path(sst2):
+    with pytest.raises(ConfigError, match="a split is named `train/a`"):
+        evaluate_task(sst2, {"train/a": [{"sentence": "a"}]}, precision="fp32")
 
 
 def test_what_is_no_rows_of_other_libraries_is_refused(sst2):

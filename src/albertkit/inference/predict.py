@@ -29,6 +29,7 @@ from albertkit.data.given import (
     with_added_columns,
 )
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.layouts import TABLE_FILES
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.tables import EXTENSIONS
 from albertkit.engines.engine import Precision
@@ -66,8 +67,8 @@ class PredictReport(CommandResult):
         left_out: Rows that could not be used.
         notes: How the file was read, where that was not plain; what the engine fell back from.
         truncated: Examples whose texts were longer than the model reads.
-        predictions: Of rows in memory that are not several splits, without `out`; in the kind that was given (a DataFrame, a
-            Dataset, a list). Of a task on texts the rows with a `prediction`, for one class a text its `probability`, and with
+        predictions: Of rows in memory, without `out`; in the kind that was given (a DataFrame, a Dataset, a list), of several
+            splits those of the one that is named. Of a task on texts the rows with a `prediction`, for one class a text its `probability`, and with
             `top` the `probabilities`; else a record a row.
     """
 
@@ -149,8 +150,9 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     task = loaded.task
     if top is not None and task.kind in ("regression", "tagging"):
         raise ConfigError("bad-value", f"a {task.kind} has no probabilities to choose from", "leave --top out")
-    if out is None and is_in_memory(options.input) and not isinstance(options.input, Mapping):  # of splits
-        return _predict_rows(options, loaded, bad_rows)
+    if out is None and is_in_memory(options.input):
+        rows = _split_of(options.input, options.split) if isinstance(options.input, Mapping) else options.input
+        return _predict_rows(dataclasses.replace(options, input=rows), loaded, bad_rows)
     if kind in _SEPARATORS and not isinstance(task, TextTask):
         hint = "predictions go into a .jsonl file, or into a folder with the task's own"
         raise ConfigError(
@@ -176,6 +178,15 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     if counts.truncated:
         bad_rows.note(truncation_line(counts.truncated, counts.examples, task))
     return counts.report(written, bad_rows)
+
+
+def _split_of(splits: Mapping[str, Any], wanted: str) -> Any:
+    """Return the rows of a split in memory, by its name or another that files of it have ("validation" for "dev")."""
+    found = [splits[name] for name in TABLE_FILES.get(wanted, (wanted,)) if name in splits]
+    if not found:
+        fact = f"the data have no split `{wanted}` (there: {', '.join(map(str, splits))})"
+        raise DataError("missing-file", fact, "name one of them with split=…, or give its rows")
+    return found[0]
 
 
 def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows) -> PredictReport:

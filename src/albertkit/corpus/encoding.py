@@ -137,12 +137,7 @@ def _start(kind: type, folder: Path, fingerprint: str, much: bool) -> None:
     if _tokenizer.fingerprint != fingerprint:
         raise ValueError(f"the tokenizer saved in {folder} is not the one that was given")
     if much:
-        _start_engine(_tokenizer)
-
-
-def _start_engine(tokenizer: Any) -> None:
-    if hasattr(tokenizer, "start_engine"):
-        tokenizer.start_engine()
+        _tokenizer.start_engine()
 
 
 def _work(texts: list[str], rules: list[str], language: str) -> EncodedBatch:
@@ -169,7 +164,7 @@ def encode_here(
     else:
         pool = ThreadPoolExecutor(_THREADS)
         if much:
-            pool.submit(_start_engine, tokenizer)
+            pool.submit(tokenizer.start_engine)
         encode = partial(encode_documents, tokenizer=tokenizer, language=language)
     ahead: deque[tuple[Batch, Future[EncodedBatch]]] = deque()
     try:

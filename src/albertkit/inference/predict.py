@@ -68,8 +68,8 @@ class PredictReport(CommandResult):
         notes: How the file was read, where that was not plain; what the engine fell back from.
         truncated: Examples whose texts were longer than the model reads.
         predictions: Of rows in memory, without `out`; in the kind that was given (a DataFrame, a Dataset, a list), of several
-            splits those of the one that is named. Of a task on texts the rows with a `prediction`, for one class a text its `probability`, and with
-            `top` the `probabilities`; else a record a row.
+            splits those of the one that is named. Of a task on texts the rows with a `prediction`, for one class a text its
+            `probability`, and with `top` the `probabilities`; else a record a row.
     """
 
     written: tuple[Path, ...]

@@ -14,7 +14,6 @@ from albertkit.model_folder import is_captioner_folder
 from albertkit.serve.protocol import Facts
 from albertkit.serve.refusals import ServiceError
 from albertkit.tasks.early_exit import EXITS
-from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer
 
 PASSES = "passes"  # a look inside; any model of text can be looked into
 
@@ -44,8 +43,7 @@ class Models:
         """Load what tokenizes: loops are compiled when they are first called, engines loaded after ten million characters."""
         for pipelines in self._pipelines.values():
             for pipeline in filter(None, pipelines.values()):
-                if isinstance(pipeline.tokenizer, SentencePieceTokenizer | WordPieceTokenizer):
-                    pipeline.tokenizer.start_engine()
+                pipeline.tokenizer.start_engine()
                 with suppress(AlbertKitError):
                     pipeline.features([pipeline.parse(pipeline.example)])
 

@@ -157,7 +157,7 @@ def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Iterator[Comp
     if isinstance(tokenizer, SentencePieceTokenizer):
         yield compare("SentencePiece itself", True, tokenizer, texts, _by_sentencepiece(tokenizer))
     yield compare("encode_batch", True, tokenizer, texts, batch)
-    if isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer) and tokenizer.start_engine():
+    if tokenizer.start_engine():
         yield compare("encode_batch, compiled engine", True, tokenizer, texts, batch)
     yield compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0])
     known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]

@@ -122,7 +122,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return self._processor.piece_to_id(piece)
 
     def start_engine(self) -> bool:
-        """Load the word-by-word engine of `encode_batch` now, not after 10 MB. False if the model is not one for it."""
+        """See `AlbertTokenizer.start_engine`; by itself after 10 MB. False if the model is not one for it."""
         return self._batch.start_engine()
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:

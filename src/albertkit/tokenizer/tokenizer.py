@@ -309,6 +309,10 @@ class AlbertTokenizer(ABC):
             ids int32 [T] and offsets int64 [N+1].
         """
 
+    def start_engine(self) -> bool:
+        """Load the compiled engine of `encode_batch` now, not once much has been encoded. False: this tokenizer has none."""
+        return False
+
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids, and the characters of the original text that each of them stands for.

@@ -158,7 +158,7 @@ class WordPieceTokenizer(JsonTokenizer):
         return in_chunks(self._encode_chunk, texts, num_threads or available_cores())
 
     def start_engine(self) -> bool:
-        """Load the engine of `encode_batch` now, not after 2 million characters. True: it is one for every vocabulary."""
+        """See `AlbertTokenizer.start_engine`; by itself after 2 million characters. True: it is one for every vocabulary."""
         from albertkit.tokenizer.wordpiece_engine import WordPieceEngine
 
         if self._engine is None:

@@ -2,7 +2,7 @@
 
 With --overload what is answered of more requests than the service can answer: requests come at random moments whose
 mean rate is a multiple of the capacity, and do not wait for each other. The capacity is what a few clients get that
-ask again as soon as they are answered.
+ask again as soon as they are answered. With --beside how long one text takes beside a client that asks for many at once.
 """
 
 import asyncio
@@ -64,6 +64,12 @@ OVERLOAD_NOTE = (
     "delivered is computed in vain"
 )
 
+BESIDE_NOTE = (
+    "requests of one text a second, from one client at a time: alone, and beside a client that asks for many texts "
+    "in one request, again as soon as it is answered. Who waited behind such a request would wait for all of it"
+)
+SINGLES = 40  # requests of one text with --beside
+
 
 def serve(
     *,
@@ -74,6 +80,7 @@ def serve(
     precision: Precision = "auto",
     overload: bool = False,
     seconds: float = 60.0,
+    beside: int = 0,
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
     """Sentences a second through `albertkit serve` with many clients, compared with the same engine without a service.
@@ -86,6 +93,7 @@ def serve(
         overload: Send 1, 3 and 10 times as many requests of 32 texts as the service can answer, and count what is answered
             and what is refused.
         seconds: For which requests are sent with --overload.
+        beside: Measure how many requests of one text a second are answered beside a client that asks for so many at once.
     """
     if min(clients, default=1) < 1:
         raise SystemExit("--clients must be at least 1")
@@ -93,6 +101,10 @@ def serve(
         if overload:
             encoder = open_encoder(model, inputs, timing)
             yield from _overload_rows(encoder, inputs.lines_evenly(TEXTS), seconds, precision)
+            return
+        if beside:
+            encoder = open_encoder(model, inputs, timing)
+            yield asyncio.run(_beside_row(encoder, inputs.lines_evenly(beside), precision))
             return
         given = bool(model or timing.config)
         loads = {"" if given else "base": clients or (64,)} if given or clients else LOADS
@@ -271,6 +283,54 @@ async def _overload_row(service: Service, requests: list[Request], times: float,
         "retry_after": Counter(waits).most_common(3),
         "tokens_a_request": mean,
     }
+    return row
+
+
+# --- one text beside many -------------------------------------------------------------------------------------------------
+
+
+async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Precision) -> Row:
+    """Measure requests of one text a second beside a client with many; the peer is a request that waits for all of those."""
+    bodies = [json.dumps({"model": "bench", "input": text, "encoding_format": "base64"}).encode() for text in texts]
+    all_at_once = json.dumps({"model": "bench", "input": texts, "encoding_format": "base64"}).encode()
+    large: list[float] = []  # seconds of the large requests
+    with open_service(encoder, precision) as service:
+        client = await Client(service.host, service.port).open()
+
+        async def exchange(client: Client, body: bytes) -> float:
+            begin = perf_counter()
+            status, _, answer = await client.exchange(body)
+            if status != 200:
+                raise SystemExit(answer.decode())
+            return perf_counter() - begin
+
+        async def ask_for_all() -> None:
+            other = await Client(service.host, service.port).open()
+            while True:
+                large.append(await exchange(other, all_at_once))
+
+        async def singles() -> list[float]:
+            return [await exchange(client, bodies[number % len(bodies)]) for number in range(SINGLES)]
+
+        progress(f"serve: one text alone, then beside {len(texts):,}")
+        await singles()  # warms up
+        alone = await singles()
+        neighbour = asyncio.create_task(ask_for_all())
+        while not large:
+            await asyncio.sleep(0.05)
+            if neighbour.done():
+                await neighbour  # raises what was wrong
+        found = await singles()
+        neighbour.cancel()
+        await client.close()
+    rates = {"ours": 1 / median(found), "behind all of them": 1 / median(large), "alone": 1 / median(alone)}
+    row = Row(f"serve one text beside {len(texts):,}", "requests/s", rates.pop("ours"), rates, {}, rounds=1)
+    row.ratio = {name: row.ours / rate for name, rate in rates.items()}
+    row.best, row.spread = {"ours": row.ours, **rates}, dict.fromkeys(("ours", *rates), 0.0)
+    row.note, row.versions = BESIDE_NOTE, versions("torch", "fastapi", "uvicorn")
+    for name, times in (("beside", found), ("alone", alone)):
+        row.details[f"{name}_p50_ms"], row.details[f"{name}_p99_ms"] = np.percentile(times, [50, 99]) * 1000
+    row.details |= {"large_requests": len(large), "large_request_seconds": median(large)}
     return row
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table
 from benchmarks.harness import progress, scratch_folder
+from benchmarks.moving_shapes import make_clips
 
 # In this order: a command uses what one before it has made. `RUN` and so on are folders that they leave.
 COMMANDS = """
@@ -48,6 +49,10 @@ embed evaluate ENCODER scores=pairs.tsv --text text --pair pair --label score
 embed static STORE --out STATIC
 embed map ENCODER lines.txt --out map.html
 export onnx CLASSIFIER ONNX
+caption prepare SHAPES --out CLIPS --frames 4 --size 64
+caption train RUN CLIPS --out CAPTIONER --steps 2
+caption predict CAPTIONER SHAPES/videos --out captions.jsonl
+caption score captions.jsonl SHAPES/train.jsonl SHAPES/dev.jsonl SHAPES/test.jsonl
 serve RUN --port 0
 quickstart --out QUICKSTART --minutes 0.1
 """
@@ -115,7 +120,7 @@ def run(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
 
 
 def write_inputs(folder: Path) -> None:
-    """Write lines of random words, a table of classes, one of scored pairs, a configuration and settings."""
+    """Write lines of random words, a table of classes, one of scored pairs, videos, a configuration and settings."""
     draws = np.random.default_rng(0)
     words = (
         "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
@@ -136,3 +141,4 @@ def write_inputs(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     settings = 'config = "config.json"\nlength = 32\nbatch_tokens = 256\nsteps = 2\nwarmup_steps = 1\nheld_out = 0.2\n'
     (folder / "run.toml").write_text(settings)
+    make_clips(folder / "SHAPES", 20)

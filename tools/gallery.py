@@ -30,10 +30,10 @@ class Shown(NamedTuple):
     """A picture of the gallery.
 
     Attributes:
-        name: Of the file.
-        command: What makes the page.
-        about: What is to be seen.
-        url: Of the page.
+        name: Name of the file.
+        command: Command that writes the page.
+        about: Caption.
+        url: URL of the page.
     """
 
     name: str
@@ -55,28 +55,33 @@ def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
         Shown(
             "quickstart",
             "albertkit quickstart",
-            "What five minutes on two cores gave.",
+            "Report of `albertkit quickstart` (five minutes on two cores).",
             (quickstart / "report.html").resolve().as_uri(),
         ),
         Shown(
             "layers",
             "albertkit inspect RUN --layers layers.html",
-            "What each application of the one layer does to the states.",
+            "How each layer changes the hidden states.",
             (PAGES / "layers.html").as_uri(),
         ),
         Shown(
             "classifier",
             "albertkit report RUN",
-            "A fine-tuning: curves, results with intervals, the worst mistakes.",
+            "Report of a fine-tuning run: curves, results with intervals, the worst mistakes.",
             (PAGES / "classifier.html").as_uri(),
         ),
         Shown(
             "map",
             "albertkit embed map MODEL texts.txt --out map.html",
-            "Texts in two dimensions; a click shows the nearest ones.",
+            "Map of texts in two dimensions; click one to see its nearest neighbours.",
             (encoder / "map.html").resolve().as_uri(),
         ),
-        Shown("service", "albertkit serve RUN", "The page of the service: it asks as a program would.", address),
+        Shown(
+            "service",
+            "albertkit serve RUN",
+            "The web page of the service; it uses the same HTTP API as any client.",
+            address,
+        ),
     ]
     try:
         with sync_playwright() as playwright:
@@ -90,7 +95,7 @@ def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
     finally:
         service.terminate()
         service.wait()
-    how = "Pages that albertkit writes, of real runs: `python tools/gallery.py QUICKSTART CLASSIFIER ENCODER`."
+    how = "HTML pages of real runs. `python tools/gallery.py QUICKSTART CLASSIFIER ENCODER` updates them."
     lines = ["# Gallery", "", how, ""]
     for one in shown:
         lines += [f"## `{one.command}`", "", one.about, "", f"![{one.about}](gallery/{one.name}.png)", ""]

@@ -80,7 +80,7 @@ def _constraints() -> str:
 def near_miss(word: str, known: Iterable[str]) -> str:
     """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
     known = sorted(known)
-    if close := get_close_matches(word, known, n=1, cutoff=0.6):
+    if close := get_close_matches(str(word), known, n=1, cutoff=0.6):
         return f"did you mean `{close[0]}`?"
     rest = f", … ({len(known):,} in all)" if len(known) > _LISTED else ""
     return f"known: {', '.join(known[:_LISTED])}{rest}"

@@ -7,6 +7,7 @@ A run as MODEL means the model that its training recommends: `best/`, chosen on 
 import logging
 import os
 import re
+import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
+from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.files import load, write_json
 
 MODELS = ("best", "final")  # of a run: the one to use first
@@ -44,6 +45,8 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
         revision: Branch, tag or commit of a model of the hub. Default: its main branch.
         weights: False to download the tokenizer's files alone.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise ConfigError("bad-value", f"the model is {reprlib.repr(source)}, not a folder", "name its folder")
     path = Path(source)
     if not str(source):
         raise DataError("not-found", "the path of a model is empty", "name a folder; . is the current one")

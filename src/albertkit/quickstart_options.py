@@ -9,19 +9,18 @@ from albertkit.frame.command import SEVERAL
 
 @dataclass(frozen=True)
 class QuickstartOptions:
-    """The whole life of an ALBERT in minutes: text, tokenizer, store, pretraining, evaluation, a report to look at.
+    """Train a tiny ALBERT from text in minutes: tokenizer, token store, pretraining, evaluation, HTML report.
 
-    Killed, the same command goes on where it was.
+    Run the same command again to continue an interrupted run.
 
     Attributes:
-        out: Folder for everything it makes: corpus.txt, tokenizer/, store/, run/, report.html.
-        corpus: Text files, globs or folders. Default: the documentation that every Python carries.
-        vocab_size: Tokens of the vocabulary.
-        text_rules: google for English (lower-case, no accents); multilingual keeps both; none leaves text as it is.
-        minutes: Pretrain for this many minutes (including evaluations and checkpoints); the other steps take about a minute.
-            The number of updates is estimated again during the run (fewer on a busy machine), and the learning rate schedule
-            follows.
-        seed: Seed of everything random.
+        out: Folder for all output: corpus.txt, tokenizer/, store/, run/, report.html.
+        corpus: Text files, globs or folders. Default: the documentation that is part of Python.
+        vocab_size: Vocabulary size, in tokens.
+        text_rules: Text normalisation: google (English: lower case, no accents), multilingual (keeps both) or none.
+        minutes: Minutes of pretraining, including evaluations and checkpoints; the other steps take about one minute. The number
+            of updates is re-estimated during the run (fewer on a busy machine), and the learning rate schedule follows.
+        seed: Random seed for all steps.
     """
 
     out: str | Path = Path("quickstart")

@@ -156,6 +156,9 @@ def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_p
     finetune("regress", checkpoint, gold, untrained, settings, columns=TABLE)
     with pytest.raises(AlbertKitError) as caught:
         augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE)
+    again = {"cross_encoder": untrained, "columns": TABLE, "dev": str(gold / "dev.tsv")}
+    with pytest.raises(AlbertKitError, match="gold dev pairs"):
+        augment("scores", gold, tmp_path / "silver.tsv", **again)
     assert caught.value.slug == "doubtful"
     assert "60 gold dev pairs" in caught.value.message
     assert not (tmp_path / "silver.tsv").exists()
@@ -188,6 +191,8 @@ def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
         ({"cross_encoder": "nowhere"}, "not-found"),
         ({"cross_encoder": None}, "bad-value"),
         ({"bi_encoder": "model"}, "bad-value"),
+        ({"balance": float("nan")}, "bad-value"),
+        ({"balance": float("inf")}, "bad-value"),
         ({"out": Path("silver.json")}, "bad-value"),
     ],
 )

@@ -17,7 +17,7 @@ from albertkit.embeddings import encoding as module
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.encoding import encode_file
 from albertkit.embeddings.models import EmbeddingModel
-from albertkit.errors import AlbertKitError, MissingExtraError
+from albertkit.errors import AlbertKitError, ConfigError, MissingExtraError
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
 arrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
@@ -321,6 +321,13 @@ def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, mo
     monkeypatch.setattr(SentenceEncoder, "encode_run", changing)
     assert slug_of(encode_file, encoder, file, tmp_path / "v.npy") == "changed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
+
+
+@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"batch_tokens": "9"}, {"normalize": "no"}, {"columns": ["a"]}])
+def test_values_of_another_type_are_refused(encoder, file, tmp_path, options):
+    with pytest.raises(ConfigError):
+        encode_file(encoder, file, tmp_path / "v.npy", **options)
+    assert not (tmp_path / "v.npy").exists()
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -121,6 +121,22 @@ def test_what_does_not_fit_together_is_refused(encoder, slug_of):
     assert error.value.slug == "unsupported"
     with pytest.raises(ConfigError, match="fp64"):
         encoder.encode("a", precision="fp64")
+    for options, fact in (
+        ({"batch_tokens": "9"}, "batch_tokens is '9', it must be a whole number, at least 1"),
+        ({"batch_tokens": 0}, "batch_tokens is 0, it must be a whole number, at least 1"),
+        ({"batch_size": 1.5}, "batch_size is 1.5, it must be at least 1"),
+        ({"dimension": 1.5}, "the dimension is 1.5, but the vectors have 32 numbers"),
+        ({"prompt": 5}, "5 is no prompt, and no name of one"),
+        ({"prompt_name": ["query"]}, r"\['query'\] is no prompt"),
+        ({"device": "gpu"}, "device `gpu`"),
+    ):
+        with pytest.raises(ConfigError, match=fact):
+            encoder.encode("a", **options)
+    assert encoder.encode("a", dimension=True, device="cpu").shape == (1,)
+    assert slug_of(SentenceEncoder.from_pretrained, 3) == "bad-value"
+    assert slug_of(SentenceEncoder, encoder.albert, encoder.tokenizer, pooling=5) == "unknown-name"
+    for a, b in (((2, 3), (2, 4)), ((2, 2, 3), (2, 3))):
+        assert slug_of(encoder.similarity, np.ones(a), np.ones(b)) == "bad-value"
     encoder.settings.update(prompts={"query": "fox "}, default_prompt_name="qury")
     with pytest.raises(ConfigError, match="did you mean `query`"):
         encoder.encode("a")

@@ -99,7 +99,12 @@ def test_rows_in_memory_are_measured_as_a_file_is(checkpoint, table):
     rows = list(csv.DictReader(table.open(encoding="utf-8"), delimiter="\t"))
     found = [evaluate_embeddings(checkpoint, {"t": ("scores", data)}, columns=TABLE) for data in (table, rows)]
     assert found[0].files["t"]["scores"] == found[1].files["t"]["scores"]
-    for files, fact in ((rows, "maps a name to a kind and a file"), ({"t": ("scores", [{}])}, "the data: no column")):
+    no_map = "maps a name to a kind and a file"
+    for files, fact in (
+        (rows, no_map),
+        ({"t": (["scores"], rows)}, no_map),
+        ({"t": ("scores", [{}])}, "the data: no column"),
+    ):
         with pytest.raises(AlbertKitError, match=fact):
             evaluate_embeddings(checkpoint, files, columns=TABLE)
 

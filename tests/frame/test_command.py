@@ -1,6 +1,7 @@
 """The frame of commands: options, help, exit status, JSON, and the same function in Python."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -9,9 +10,11 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from cyclopts import App, CycloptsError
 
+from albertkit.errors import ConfigError
 from albertkit.frame import command as frame
 from albertkit.frame.command import SEVERAL, Command, takes
 
@@ -68,6 +71,25 @@ def count(options: CountOptions) -> Counted:
     words = [word for word in options.words if len(word) >= options.at_least]
     warnings = ("nothing to count",) if not words else ()
     return Counted(sum(map(len, words)), asdict(options), 0 if words else 1, warnings)
+
+
+@dataclass(frozen=True)
+class ShareOptions:
+    """Options of every type."""
+
+    out: str | Path
+    _: KW_ONLY
+    at_least: int = 0
+    rules: Rules = Rules()
+    shares: tuple[float, ...] = ()
+    order: Literal["first", "last"] | None = None
+    progress: bool = False
+
+
+@takes(ShareOptions)
+def share(options: ShareOptions) -> ShareOptions:
+    """Return the options."""
+    return options
 
 
 def show(counted: Counted) -> None:
@@ -151,3 +173,28 @@ def test_help_of_every_command_needs_no_torch():
         "    assert 'torch' not in sys.modules, command\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "slug", "fact"),
+    [
+        ({"at_least": "4"}, "bad-value", "at_least must be a whole number, it is '4'"),
+        ({"at_least": 1.5}, "bad-value", "at_least must be a whole number, it is 1.5"),
+        ({"progress": "no"}, "bad-value", "progress must be True or False, it is 'no'"),
+        ({"out": None}, "bad-value", "out must be a text or a path, it is None"),
+        ({"rules": {"case": "upper"}}, "bad-value", "rules must be of the type Rules, it is {'case': 'upper'}"),
+        ({"rules": Rules(strict="yes")}, "bad-value", "rules: strict must be True or False, it is 'yes'"),
+        ({"shares": "0.5"}, "bad-value", "shares must be a tuple, each a number, it is '0.5'"),
+        ({"shares": ("0.5",)}, "bad-value", "shares must be a tuple, each a number, it is ('0.5',)"),
+        ({"order": "random"}, "unknown-name", "there is no order `random`"),
+    ],
+)
+def test_python_is_refused_what_the_command_line_would_not_take(given, slug, fact):
+    with pytest.raises(ConfigError, match=re.escape(f"error[{slug}]: {fact}")):
+        share(**{"out": "o", **given})
+
+
+def test_numbers_of_numpy_paths_and_lists_are_taken():
+    given = {"at_least": np.int64(3), "shares": [np.float32(0.5), 1], "progress": np.True_, "order": "first"}
+    assert share(Path("o"), **given).shares == given["shares"]
+    assert share("o", at_least=True).order is None

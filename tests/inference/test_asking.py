@@ -3,7 +3,7 @@
 import pytest
 
 from albertkit.conversion.classes import load_model
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, ConfigError
 from albertkit.inference.asking import ask
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.tasks.loading import save_task_model
@@ -32,6 +32,9 @@ def test_a_folder_that_says_nothing_of_pairs_gets_no_note(folder):
     path = folder(AlbertForSequenceClassification, num_labels=2)
     assert ask(path, ["a fox"], precision="fp32").notes == ()
     assert ask(path, ["a fox"], ["the dog"], precision="fp32").notes == ()
+    assert ask(path, "a fox", "the dog", precision="fp32").values == [("a fox", "the dog")]
+    with pytest.raises(ConfigError, match="top is '1', it must be at least 1"):
+        ask(path, "a fox", top="1")
 
 
 def test_a_captioner_and_a_folder_around_a_model_are_told_apart(folder, tmp_path):

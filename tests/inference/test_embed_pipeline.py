@@ -74,6 +74,7 @@ def test_dimension_and_similarity_are_sentence_transformers(encoder_folder, sent
         assert slug_of(embed, "a", dimension=wrong) == "bad-value"
     with pytest.raises(DataError):
         embed.similarity(["a", 3])
+    assert embed.similarity("the fox", texts).shape == (1, 3)
 
 
 def test_low_precision_is_near_fp32(encoder_folder, sentences, low_precision):

@@ -170,8 +170,8 @@ def test_objects_with_a_text_are_texts(folder):
 def test_options_are_checked(folder, slug_of):
     fill = load_pipeline(folder(AlbertForPreTraining))
     assert len(fill("[MASK]", top=3)["masks"][0]) == 3
-    for options, slug in (({"top": 0}, "bad-value"), ({"top": 51}, "bad-value"), ({"tops": 3}, "bad-value")):
-        assert slug_of(fill, "[MASK]", **options) == slug
+    for options in ({"top": 0}, {"top": 51}, {"tops": 3}, {"top": "3"}, {"top": 1.5}, {"batch_tokens": None}):
+        assert slug_of(fill, "[MASK]", **options) == "bad-value"
 
 
 def test_a_model_without_the_head_cannot_say_the_order(folder, slug_of):

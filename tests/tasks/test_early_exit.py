@@ -118,9 +118,9 @@ def test_entropy_is_scipys() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["patience:0", "patience:1.5", "entropy:0", "entropy:1", "sure", "patience", "entropy:x"]
+    "text", ["patience:0", "patience:1.5", "entropy:0", "entropy:1", "sure", "patience", "entropy:x", 3]
 )
-def test_rules_that_are_none(text: str) -> None:
+def test_rules_that_are_none(text: Any) -> None:
     with pytest.raises(AlbertKitError, match="bad-value"):
         ExitRule.parse(text)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from albertkit.data.columns import Columns
-from albertkit.data.given import as_files, listed
+from albertkit.data.given import as_files, listed, with_added_columns
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.inference.asking import ask
 from albertkit.inference.predict import predict
@@ -212,6 +212,14 @@ def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expecte
     assert not capsys.readouterr().out
 
 
+def test_probabilities_of_different_labels_fit_into_one_column_of_polars():
+    polars = pytest.importorskip("polars")
+    given = polars.DataFrame({"sentence": TEXTS})
+    added = [{"probabilities": {"good": 0.6}}, {"probabilities": {"bad": 0.7}}]
+    found = with_added_columns(given, given.rows(named=True), [0, 2], added)["probabilities"].to_list()
+    assert found == [{"good": 0.6, "bad": None}, {"good": None, "bad": 0.7}]
+
+
 def test_of_splits_in_memory_the_one_that_is_named_is_returned(sst2, expected, capsys):
     splits = {"train": [{"sentence": TEXTS[0]}], "validation": [{"sentence": text} for text in TEXTS]}
     for name in ("dev", "validation"):
@@ -226,7 +234,7 @@ def test_rows_in_memory_that_cannot_be_used_are_left_out_of_the_predictions(sst2
     rows = [{"sentence": TEXTS[0]}, {"text": "a column too few"}, {"sentence": TEXTS[2]}]
     report = predict(sst2, rows, precision="fp32", on_error="skip")
     assert [row["sentence"] for row in report.predictions] == [TEXTS[0], TEXTS[2]]
-    assert len(report.left_out) == 1
+    assert report.left_out_lines == ["the data, row 1: no `sentence`"]
     (found,) = predict(sst2, rows[:1], precision="fp32", top=1).predictions
     assert list(found["probabilities"]) == [found["prediction"]]
     with pytest.raises(DataError, match="has a column `prediction`, which the output adds"):
@@ -294,10 +302,44 @@ def test_frames_keep_their_index_and_their_types(sst2):
     assert predict(sst2, given, precision="fp32", top=1).predictions.features["label"] == labels["label"]
 
 
+def test_rows_in_memory_are_never_called_by_the_file_that_is_made_of_them(sst2, tmp_path):
+    rows = [
+        {"sentence": TEXTS[0], "label": "1"},
+        {"sentence": "half \ud800", "label": "1"},
+        {"sentence": "", "label": "0"},
+    ]
+    report = predict(sst2, rows, tmp_path / "out.jsonl", precision="fp32", on_error="skip")
+    assert [line.partition(":")[0] for line in report.left_out_lines] == ["the data, row 1", "the data, row 2"]
+    assert "albertkit-" not in "".join(row.hint for row in report.left_out)
+    with pytest.raises(DataError, match="the data, row 1: bytes that are not UTF-8") as raised:
+        predict(sst2, rows, precision="fp32")
+    assert "albertkit-" not in str(raised.value)
+    notes = evaluate_task(sst2, rows, precision="fp32", on_error="skip").details["notes"]
+    assert notes[-1].startswith("rows left out: 2 (the first: row 1, ")
+    report = predict(sst2, {"test": rows}, tmp_path / "of-splits.jsonl", precision="fp32", on_error="skip")
+    assert report.left_out_lines[1] == "the split `test`, row 2: `sentence` is empty"
+    named = [{"sentence": text, "label": "1", "id": "a"} for text in TEXTS[:2]]
+    with pytest.raises(DataError, match="the data, row 1: id `a` again, as in row 0"):
+        evaluate_task(sst2, named, columns=Columns(text="sentence", label="label", id="id"), precision="fp32")
+    with pytest.raises(DataError, match="only `text`\n"):
+        predict(sst2, [{"text": "another column"}], precision="fp32")
+
+
+def test_dev_rows_in_memory_are_called_so(start, capfd, tmp_path):
+    rows = [{"sentence": text, "label": str(n % 2)} for n, text in enumerate(TEXTS * 2)]
+    settings = FinetuneSettings(steps=1, batch_size=2, length=16)
+    columns = Columns(text="sentence", label="label")
+    result = finetune("classify", start, rows, tmp_path / "run", settings, columns=columns, dev=rows)
+    assert "dev: 6, `rows in memory`" in capfd.readouterr().err
+    assert result.data.file == "rows in memory"
+    assert evaluate_task(tmp_path / "run", rows).data.file == "rows in memory"
+
+
 @pytest.mark.parametrize(
     ("given", "fact"),
     [
         (3, "the data are a int, and hold no rows"),
+        ([{"sentence": "a"}, {"sentence": "a", "more": {(1, 2): 3}}], "row 1 of the data cannot be written as JSON"),
         (b"abc", "the data are a bytes, and hold no rows"),
         ([], "the data have no rows"),
         ([{"sentence": b"abc"}], "`b'abc'` in the data is bytes, not text"),

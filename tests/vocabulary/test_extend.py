@@ -286,14 +286,18 @@ def test_morphemes_bound_what_is_found(english_model: Path, korean: list[str]) -
 
 
 @pytest.mark.parametrize(
-    "settings", [{"max_new": 5}, {"max_new": 0}, {"coverage": 0}, {"rows": "random"}, {"analyser": "hannanum"}]
-)
+    ("settings", "slug"),
+    [
+        ({"max_new": 5}, "bad-value"), ({"max_new": 0}, "bad-value"), ({"coverage": 0}, "bad-value"),
+        ({"rows": "random"}, "unknown-name"), ({"analyser": "hannanum"}, "unknown-name"),
+    ],
+)  # fmt: skip
 def test_refused_settings_leave_nothing(
-    english_model: Path, korean_file: Path, tmp_path: Path, settings: dict[str, object]
+    english_model: Path, korean_file: Path, tmp_path: Path, settings: dict[str, object], slug: str
 ) -> None:
     with pytest.raises(AlbertKitError) as caught:
         extend_vocabulary(english_model, [korean_file], tmp_path / "out", **settings)
-    assert (caught.value.slug, bool(caught.value.hint)) == ("bad-value", True)
+    assert (caught.value.slug, bool(caught.value.hint)) == (slug, True)
     assert list(tmp_path.iterdir()) == []
 
 

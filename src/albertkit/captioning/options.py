@@ -18,14 +18,14 @@ OwnGeneration = Annotated[GenerationSettings | None, Parameter(name="*", group="
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationOptions:
-    """Options of every preparation.
+    """Common options for preparing clips.
 
     Attributes:
-        max_tokens: Visual tokens of a clip at most; more are averaged with their neighbours in space.
-        train_backbone: Keep frames for a model of transformers or Video Swin, too: `caption train` then trains it along.
-        batch_size: Clips that go through the backbone at once.
-        workers: Threads that decode. Default: one a core, 8 at most.
-        on_error: What to do with unusable clips: skip them and list them, or stop with an error at the first.
+        max_tokens: Maximum visual tokens per clip; more are averaged over spatial neighbours.
+        train_backbone: Also keep frames for a transformers or Video Swin backbone, so that `caption train` trains it.
+        batch_size: Clips per batch of the backbone.
+        workers: Number of decoding threads. Default: one per core, at most 8.
+        on_error: How to treat unusable clips: skip and list them, or stop with an error at the first.
         progress: Show progress on stderr.
     """
 
@@ -47,20 +47,22 @@ class PreparationOptions:
 
 @dataclass(frozen=True)
 class PrepareOptions(PreparationOptions):
-    """Decode the clips of a data set once and keep what a captioner sees of them. Interrupted, the same command goes on.
+    """Decode the clips of a data set once, and save the captioner's inputs.
+
+    Run the same command again to continue an interrupted run.
 
     Attributes:
-        data: A manifest (.jsonl), a SwinBERT .yaml, captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC publish them, or
-            a folder: of videos with texts beside them, with one of these for train, dev (or val) and test, or with
-            published captions and their videos.
+        data: Manifest (.jsonl), SwinBERT .yaml, captions as published by MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC, or a
+            folder: of videos with text files next to them, with one of these for train, dev (or val) and test, or with published
+            captions and their videos.
         out: Folder of the prepared clips.
-        backbone: conv3d (frames are kept, the network is trained with the captioner), hf:FOLDER or hf:org/name (frozen: its
-            features are kept), video-swin:FILE (frozen likewise), or features (the manifest names files of them).
-        split: Prepare this split. Default: all there are.
-        frames: Frames of a clip.
-        size: Their height and width in pixels. Default: what the backbone wants.
-        rounding: Which frames: the middles of equal parts, or floor or round of even places from the first to the last.
-        device: auto, cpu, cuda or cuda:N.
+        backbone: Video backbone: conv3d (saves frames; trained with the captioner), hf:FOLDER, hf:org/name or video-swin:FILE
+            (frozen; saves features), or features (files named in the manifest).
+        split: Split to prepare. Default: all.
+        frames: Number of frames per clip.
+        size: Frame height and width in pixels. Default: the backbone's.
+        rounding: How to choose frames: middle of equal parts, or floor or round of evenly spaced positions from first to last.
+        device: Device: auto, cpu, cuda or cuda:N.
     """
 
     data: str | Path
@@ -76,16 +78,16 @@ class PrepareOptions(PreparationOptions):
 
 @dataclass(frozen=True)
 class ConvertClipsOptions:
-    """Turn a manifest of clips into SwinBERT's files, or any data of clips into a manifest.
+    """Convert a manifest of clips to SwinBERT's files, or any clip data to a manifest.
 
     Attributes:
-        source: Data of clips, as `caption prepare` takes it.
-        target: NAME.jsonl for a manifest; else a folder for TSVs, their indices and a YAML a split.
-        split: Convert this split. Default: all there are.
-        frames: Write so many frames of each clip, as JPEGs, instead of the path of its video.
-        size: Height and width of these frames in pixels.
-        rounding: Which frames: floor or round of even places from the first to the last, or the middles of equal parts.
-        on_error: What to do with unusable clips: stop with an error, or skip them and list them.
+        source: Clip data, as for `caption prepare`.
+        target: NAME.jsonl for a manifest; else a folder for TSVs, their indices and one YAML per split.
+        split: Split to convert. Default: all.
+        frames: Number of frames per clip to write as JPEGs. Default: write the path of the video instead.
+        size: Height and width of the JPEGs in pixels.
+        rounding: How to choose frames: middle of equal parts, or floor or round of evenly spaced positions from first to last.
+        on_error: How to treat unusable clips: stop with an error, or skip and list them.
     """
 
     source: str | Path
@@ -100,12 +102,12 @@ class ConvertClipsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptioningOptions:
-    """Options of every use of a captioner.
+    """Common options for running a captioner.
 
     Attributes:
-        out: A JSONL file for the captions, a line for each clip.
-        backbone: Where the frozen backbone lies now, for example hf:FOLDER. Default: where it lay when the captioner was made.
-        device: auto, cpu, cuda or cuda:N.
+        out: JSONL file for the captions, one line per clip.
+        backbone: Current location of the frozen backbone, for example hf:FOLDER. Default: the location recorded in training.
+        device: Device: auto, cpu, cuda or cuda:N.
         generation: How captions are generated. Default: the captioner's own settings.
     """
 
@@ -117,14 +119,13 @@ class CaptioningOptions:
 
 @dataclass(frozen=True)
 class PredictCaptionsOptions(CaptioningOptions):
-    """Caption videos, and draw what the captioner looked at. A clip that cannot be read is skipped and reported.
+    """Caption videos, and draw the attention to each frame. Unreadable clips are skipped and reported.
 
     Attributes:
-        model: Captioner: a folder that `albertkit caption train` wrote, or `org/name` of the hub.
-        videos: Files of video, manifests (.jsonl), or folders of videos.
-        sheets: Folder for the contact sheets (PNG): the frames that were looked at, the caption, and how much each word looked
-            at each frame.
-        no_sheets: Draw none.
+        model: Captioner: a folder from `albertkit caption train`, or `org/name` of the hub.
+        videos: Video files, manifests (.jsonl), or folders of videos.
+        sheets: Folder for contact sheets (PNG): sampled frames, caption, and attention of each word to each frame.
+        no_sheets: Do not draw contact sheets.
     """
 
     model: Any
@@ -139,9 +140,9 @@ class EvaluateCaptionerOptions(CaptioningOptions):
     """Caption prepared clips and score the captions: BLEU, ROUGE-L, CIDEr-D, exact match.
 
     Attributes:
-        model: Captioner: a folder that `albertkit caption train` wrote, or `org/name` of the hub.
-        data: Folder that `albertkit caption prepare` wrote.
-        split: Which clips.
+        model: Captioner: a folder from `albertkit caption train`, or `org/name` of the hub.
+        data: Folder from `albertkit caption prepare`.
+        split: Split to evaluate.
     """
 
     model: Any
@@ -152,15 +153,15 @@ class EvaluateCaptionerOptions(CaptioningOptions):
 
 @dataclass(frozen=True)
 class ScoreCaptionsOptions:
-    """Score captions of any origin as the COCO caption scorer does, without Java; METEOR and SPICE where it is there.
+    """Score captions like the COCO caption scorer, without Java; METEOR and SPICE if Java is installed.
 
     Attributes:
-        predictions: One caption a clip: SwinBERT's TSV, JSON lines (`key`, `video` or `image_id`, and `caption`), COCO results,
-            or plain text, a caption a line. May be compressed.
-        references: A manifest (.jsonl), COCO annotations, a SwinBERT caption TSV; or files of plain text, each with a reference
-            for every line of the predictions. Several files are put together.
-        details: Write a JSON object a clip to this file: key, caption, references and scores.
-        java: METEOR and SPICE, by the package pycocoevalcap and Java if both are installed.
+        predictions: One caption per clip, from any program: SwinBERT's TSV, JSON lines (`key`, `video` or `image_id`, and
+            `caption`), COCO results, or plain text with one caption per line. May be compressed.
+        references: Manifest (.jsonl), COCO annotations or SwinBERT caption TSV; or plain text files, each with one reference for
+            every line of the predictions. Several files are merged.
+        details: Write one JSON object per clip to this file: key, caption, references and scores.
+        java: Compute METEOR and SPICE with pycocoevalcap, if that package and Java are installed.
     """
 
     predictions: str | Path

@@ -22,7 +22,7 @@ from albertkit.training import launch
 
 app = App(
     name="albertkit",
-    help="One layer, run twelve times: train, adapt, measure and serve ALBERT.",
+    help="Train, fine-tune, evaluate and serve ALBERT models.",
     version=__version__,
     help_format="markdown",
     result_action="return_value",  # `main` ends the process
@@ -35,16 +35,14 @@ app = App(
 # The jobs that commands are for, in the order of the help page; a command or group that none names is for looking.
 _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
     Group(title, sort_key=place)
-    for place, title in enumerate(("Text", "Checkpoints", "Training", "Using a model", "Looking and measuring"), 1)
+    for place, title in enumerate(("Text", "Checkpoints", "Training", "Using a model", "Evaluation and inspection"), 1)
 )
 tokenizer = App(name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers.")
-corpus = App(name="corpus", group=_TEXT, help="Turn text into a token store and look inside it.")
-embed = App(
-    name="embed", group=_TRAINING, help="Sentence embeddings: train, distil, augment, evaluate, encode, static, map."
-)
-caption = App(name="caption", group=_TRAINING, help="Video captioning: prepare clips, train, predict, evaluate, score.")
-export = App(name="export", group=_ANSWERS, help="Export models for other programs to run.")
-migrate = App(name="migrate", group=_MODELS, help="Put ALBERT into SwinBERT's place, and its checkpoints into ours.")
+corpus = App(name="corpus", group=_TEXT, help="Build, inspect and export token stores for pretraining.")
+embed = App(name="embed", group=_TRAINING, help="Train, distil, evaluate and use sentence embeddings.")
+caption = App(name="caption", group=_TRAINING, help="Prepare clips; train, evaluate and use video captioners.")
+export = App(name="export", group=_ANSWERS, help="Export models to other runtimes.")
+migrate = App(name="migrate", group=_MODELS, help="Replace BERT by ALBERT in SwinBERT; convert SwinBERT checkpoints.")
 for group in (tokenizer, corpus, embed, caption, export, migrate):
     app.command(group)
 

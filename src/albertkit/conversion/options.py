@@ -7,24 +7,24 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """Convert an ALBERT of any origin to a checkpoint folder, or back to TensorFlow, and verify it.
+    """Convert an ALBERT checkpoint between TensorFlow, TF-Hub and transformers formats, and verify the result.
 
-    The result is read again, compared bit for bit, and run in transformers where that is installed.
+    The output is read again, compared bit for bit, and run in transformers if that is installed.
 
     Attributes:
-        source: TensorFlow checkpoint, SavedModel or TF-Hub module (folder or .tar.gz), folder of transformers (ALBERT or BERT),
-            org/name of the Hugging Face hub; or the address of an archive:
-            https://, gs://, a module of tfhub.dev, with #sha256=… behind it if you have the sum.
-        target: Folder to write. It appears whole or not at all.
-        to: transformers: a checkpoint folder; tf1: model.ckpt-best and albert_config.json; tf2: bert_model.ckpt of the Model
-            Garden; npz: the names of tf1 in one file.
-        head: Where the weights leave a doubt: encoder, pretraining, masked-lm, classification, regression,
+        source: TensorFlow checkpoint, SavedModel or TF-Hub module (folder or .tar.gz), transformers folder (ALBERT or BERT),
+            org/name of the Hugging Face hub; or the address of an archive (https://, gs://, a tfhub.dev module), optionally
+            followed by #sha256=….
+        target: Folder to write. It appears only when complete.
+        to: Output format. transformers: checkpoint folder; tf1: model.ckpt-best and albert_config.json; tf2: bert_model.ckpt of
+            the Model Garden; npz: one file with tf1's names.
+        head: Task head, if it is not clear from the checkpoint: encoder, pretraining, masked-lm, classification, regression,
             token-classification, multiple-choice, question-answering, beam-question-answering.
-        config: Configuration file, if none lies beside the weights. For a BERT: the ALBERT to make of it.
-        allow_missing: Parameter (or first part of its name) to initialise afresh if the source lacks it, or variable to leave
-            out. Repeatable.
-        lossy: Convert even if the result computes something else, for example a BERT with shared layers.
-        overwrite: Replace a checkpoint that lies in TARGET; all other files stay.
+        config: Configuration file, if there is none next to the weights. For a BERT: configuration of the ALBERT to create.
+        allow_missing: Name (or prefix) of a parameter to initialise if the source lacks it, or of a variable to skip. May be
+            repeated.
+        lossy: Convert even if the outputs change, for example a BERT to an ALBERT with shared layers.
+        overwrite: Replace a checkpoint in TARGET; keep all other files.
     """
 
     source: str | Path
@@ -40,14 +40,14 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Create an untrained ALBERT: a size or configuration, both pretraining heads, weights initialised from a seed.
+    """Create an untrained ALBERT with both pretraining heads, from a size or a configuration.
 
     Attributes:
-        tokenizer: Folder of the tokenizer, or a run; it decides the size of the vocabulary and the special ids.
+        tokenizer: Folder of the tokenizer, or of a run; sets the vocabulary size and the special token ids.
         out: Folder to create. Train it with `albertkit pretrain STORE --continue OUT --out RUN`.
-        size: A published size, or tiny or small in their manner. Default: base.
-        config: A config.json in place of a size.
-        seed: Initialises the weights.
+        size: Model size: a published one (base to xxlarge), or tiny or small in the same style. Default: base.
+        config: A config.json, in place of a size.
+        seed: Random seed for the weights.
     """
 
     _: KW_ONLY

@@ -17,19 +17,19 @@ SENTENCES = ("lines", "split", "kiwi")
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """Settings that decide the bytes of a store, besides inputs and tokenizer.
+    """Settings that decide the bytes of a store, in addition to inputs and tokenizer.
 
     Attributes:
-        format: `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given. Also `paragraphs` (each line is a
-            document) and `pairs` (each line is one whose sentences the separator divides: `A;$;B`).
-        field: JSONL field or Parquet column that holds the text; `a.b`, or `a[].b` of every item of a list (JSONL).
-        separator: Between the sentences of a line of `pairs`; a line without it is passed over, counted and named.
-        sentences: `lines` (a line is a sentence), `split`, or `kiwi` for Korean without full stops (250 times slower; extra
-            `korean`). Not given: split in JSONL, Parquet, WikiExtractor's output and paragraphs; lines in pairs and in plain
-            text, whose beginning is looked at first: the build stops if its lines are paragraphs.
-        language: Two-letter code, for abbreviations. `en` serves Korean, Chinese and Japanese too.
-        shard_tokens: Tokens a shard holds at most. 2^29: a file of 1 GiB (uint16) or 2 GiB, easy to copy and to check
-            one by one, while offsets stay far below 2^32.
+        format: Input format: `text`, `jsonl`, `parquet`, `wiki`, `paragraphs` (one document per line) or `pairs` (one document
+            per line, its sentences separated by SEPARATOR: `A;$;B`). Default: one of the first four, detected for each file.
+        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
+        separator: Separator between the sentences of a line of `pairs`. Lines without it are skipped, counted and listed.
+        sentences: How to find sentences: `lines` (one per line), `split`, or `kiwi` for Korean without full stops (250 times
+            slower; extra `korean`). Default: split for JSONL, Parquet, WikiExtractor output and paragraphs; lines for pairs and
+            plain text. The build stops if the first lines of plain text are paragraphs.
+        language: Two-letter language code, for abbreviations. Use `en` for Korean, Chinese and Japanese, too.
+        shard_tokens: Maximum tokens per shard, 1 to 2^31. The default 2^29 gives files of 1 GiB (uint16) or 2 GiB, easy to copy
+            and verify; offsets stay far below 2^32.
     """
 
     format: str | None = None
@@ -51,25 +51,28 @@ class BuildSettings:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Turn text files into a token store. Interrupted, the same command goes on.
+    """Tokenize text files into a token store for pretraining.
+
+    Run the same command again to continue an interrupted run.
 
     Attributes:
-        inputs: Files, globs, folders or URLs: plain text (a line is a sentence, a blank line ends a document; say
-            `--sentences split` if a line is a paragraph, `--format paragraphs` if it is a document), JSONL, Parquet or
-            WikiExtractor's output, also `.gz`, `.xz` and `.zst`.
-        out: Folder of the store; new, empty, or holding an unfinished build. Or an address (`s3://…`): built below
-            `ALBERTKIT_CACHE` (`~/.cache/albertkit`), then uploaded.
-        tokenizer: Folder that holds one `*.model`; or a run, whose model has one.
+        inputs: Files, globs, folders or URLs: plain text (a sentence per line, a blank line between documents; use `--sentences
+            split` for a paragraph per line, `--format paragraphs` for a document per line), JSONL, Parquet or WikiExtractor
+            output; also `.gz`, `.xz`, `.zst`.
+        out: Folder of the store: new, empty, or with an unfinished build. An address (`s3://…`) is built below `ALBERTKIT_CACHE`
+            (`~/.cache/albertkit`), then uploaded.
+        tokenizer: Folder with one `*.model`, or a run whose model has one.
         settings: Settings that change the content of the store.
-        errors: Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on and counts them.
-        workers: Number of processes that split and encode. Default: threads of this process on two cores or for less than 100
-            MB, else one process a core. With `--engine ray`: number of input parts in work at a time; default: one for each
-            core of the cluster, and as many waiting. The bytes of the store do not depend on it.
-        engine: `local`, this machine; `ray`, all machines of a Ray cluster, which must see the inputs under the same names
-            (extra `cluster`, `docs/scale.md`). The bytes of the store do not depend on it.
-        address: `HOST:PORT` of the Ray cluster. Not given: the one this machine is part of, else this machine alone.
-        overwrite: Replace another store, or other or damaged unfinished work, in `--out`.
-        progress: Show it on stderr.
+        errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces and counts
+            them.
+        workers: Number of processes. Default: threads of this process on two cores or for less than 100 MB, else one process per
+            core. With `--engine ray`: input parts processed at once; default: one per core of the cluster, plus as many waiting.
+            Does not change the store.
+        engine: Engine: `local`, or `ray` for all machines of a Ray cluster, which must see the inputs under the same paths (extra
+            `cluster`, `docs/scale.md`). Does not change the store.
+        address: `HOST:PORT` of the Ray cluster. Default: the cluster of this machine, else this machine alone.
+        overwrite: Replace another store, or different or damaged unfinished work, in `--out`.
+        progress: Show progress on stderr.
     """
 
     inputs: Annotated[Sequence[str | Path], SEVERAL]

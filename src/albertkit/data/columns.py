@@ -11,16 +11,16 @@ IDS = ("id", "index", "idx", "guid")  # `albertkit predict` writes id, GLUE's su
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Names of the columns of a table; None: the column is missing, or called as the task has it.
+    """Names of the columns of a table. None: the column is missing, or has the task's usual name.
 
     Attributes:
-        text: Column of the text, or of the first of a pair.
+        text: Column of the text, or of the first text of a pair.
         pair: Column of the second text.
-        label: Column of the label: a name or a number; several columns of 0 and 1 with commas between for `multilabel`.
-        id: Column of the name of an example in predictions. Default: `id`, `index`, `idx` or `guid`, if it is there, else
-            its place in the file, from 0.
-        columns: Names of all columns, with commas between, of a file without a header.
-        quoted: Fields may be quoted. Default: yes for comma-separated files, no for tab-separated files.
+        label: Column of the label (name or number). For `multilabel`: several 0/1 columns, separated by commas.
+        id: Column of example ids for the predictions. Default: `id`, `index`, `idx` or `guid` if there is one, else the row
+            number from 0.
+        columns: Names of all columns of a file without a header, separated by commas.
+        quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated files.
     """
 
     title: ClassVar[str] = "Columns of a table"

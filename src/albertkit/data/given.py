@@ -15,6 +15,7 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError
 STANDARD_INPUT = Path("/dev/stdin")
 STANDARD_OUTPUT = Path("/dev/stdout")
 Data = Any  # a path, an address, rows, or a mapping of splits to rows
+_MADE = "albertkit-rows-"  # how folders begin that hold rows in memory as files
 
 
 def is_standard_output(out: str | os.PathLike[str]) -> bool:
@@ -85,7 +86,7 @@ def with_added_columns(
     if hasattr(given, "iloc"):
         return given.iloc[list(kept)].assign(**columns)
     if hasattr(given, "iter_rows"):
-        return given[list(kept)].hstack(type(given)(columns, infer_schema_length=None))
+        return given[list(kept)].hstack(like(given, added))
     if hasattr(given, "add_column") and hasattr(given, "select"):
         found = given.select(kept)
         for name, values in columns.items():
@@ -110,13 +111,13 @@ def as_files(data: Data) -> Iterator[Path]:
         else:
             yield STANDARD_INPUT if data == "-" else Path(data)
         return
-    with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
+    with tempfile.TemporaryDirectory(prefix=_MADE) as folder:
         if isinstance(data, Mapping):
             for split, rows in data.items():
                 if not str(split).isidentifier():
                     raise ConfigError("bad-value", f"a split is named `{split}`", "name splits train, dev and test")
                 _write(rows, Path(folder, f"{split}.jsonl"), f"the split `{split}`")
-            with _naming_rows(folder):
+            with _naming_rows():
                 yield Path(folder)
         else:
             file = Path(folder, "rows.jsonl")
@@ -125,27 +126,40 @@ def as_files(data: Data) -> Iterator[Path]:
                 raise DataError(
                     "empty", "the data have no rows", 'give rows such as {"text": "a text", "label": "good"}'
                 )
-            with _naming_rows(folder):
+            with _naming_rows():
                 yield file
 
 
 @contextmanager
-def _naming_rows(folder: str) -> Iterator[None]:
-    """Let errors name the rows, counted from 0 as in memory, in place of the file that was made of them."""
-    made = re.escape(folder)
-
-    def named(text: str) -> str:
-        text = re.sub(rf"`{made}/rows\.jsonl`", "the data", text)
-        text = re.sub(rf"`{made}/(\w+)\.jsonl`", r"the split `\1`", text)
-        numbered = r"((?:the data|the split `\w+`), )line (\d[\d,]*\b)"
-        text = re.sub(numbered, lambda m: f"{m[1]}row {int(m[2].replace(',', '')) - 1:,}", text)
-        return re.sub(f"`{made}`", "the data", text)
-
+def _naming_rows() -> Iterator[None]:
+    """Let errors name the rows in memory in place of the file that was made of them."""
     try:
         yield
     except AlbertKitError as error:
-        error.message, error.hint = named(error.message), named(error.hint)
+        error.message, error.hint = named_as_given(error.message), named_as_given(error.hint)
         raise
+
+
+def named_as_given(text: str) -> str:
+    """Return a message with the rows in memory, counted from 0, in place of the files that `as_files` made of them."""
+    made = re.escape(os.path.join(tempfile.gettempdir(), _MADE)) + r"\w+"
+    named = re.sub(rf"`{made}/rows\.jsonl`", "the data", text)
+    named = re.sub(rf"`{made}/(\w+)\.jsonl`", r"the split `\1`", named)
+    named = re.sub(f"`{made}`", "the data", named)
+    if named == text:
+        return text
+    line = r"((?:the data|the split `\w+`), |, as in )line (\d[\d,]*\b)"
+    return re.sub(line, lambda m: f"{m[1]}row {int(m[2].replace(',', '')) - 1:,}", named)
+
+
+def file_name(file: Path) -> str:
+    """Return the name of a file of data, for people."""
+    return "rows in memory" if is_made_of_rows(str(file)) else file.name
+
+
+def is_made_of_rows(path: str) -> bool:
+    """Return whether `as_files` made a file of rows in memory."""
+    return Path(path).parent.name.startswith(_MADE)
 
 
 def _copied(url: str, folder: Path) -> Path:
@@ -177,9 +191,16 @@ def _write(rows: Any, file: Path, what: str) -> None:
         return names[name](int(value))
 
     with file.open("w", encoding="utf-8", errors="surrogatepass") as stream:
-        for row in listed(rows, what):
+        for number, row in enumerate(listed(rows, what)):
             record = {str(name): named(name, value) if name in names else value for name, value in row.items()}
-            stream.write(json.dumps(record, ensure_ascii=False, default=_plain) + "\n")
+            try:
+                line = json.dumps(record, ensure_ascii=False, default=_plain)
+            except AlbertKitError:
+                raise
+            except (TypeError, ValueError, RecursionError) as error:
+                fact = f"row {number:,} of {what} cannot be written as JSON: {error}"
+                raise ConfigError("bad-value", fact, "leave out the columns that are not read") from None
+            stream.write(line + "\n")
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from albertkit.data.given import is_made_of_rows
 from albertkit.data.inputs import ByteStream, InputFile
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import AlbertKitError, DataError
@@ -63,6 +64,8 @@ def not_utf8(path: str) -> str:
 def _advice(path: str) -> str:
     """Return the encoding of a file, from the first of its lines that is not UTF-8 on. Asked for every such row."""
     sample = b""
+    if is_made_of_rows(path):
+        return 'make it UTF-8: text.encode("utf-8", "replace").decode()'
     try:
         with ByteStream(InputFile(path, 0)) as stream:
             if stream.peek(4) == b"PAR1":

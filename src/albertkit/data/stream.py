@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,9 @@ class ExampleStream:
 
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:
     """Cut values [N] into runs whose lengths, int64 [N], add up to at most a budget; a longer one makes a run alone."""
+    if not isinstance(budget, Integral) or budget < 1:
+        fact = f"batch_tokens is {budget!r}, it must be a whole number, at least 1"
+        raise ConfigError("bad-value", fact, "leave it out")
     runs, start, taken = [], 0, 0
     for place, length in enumerate(lengths.tolist()):
         if place > start and taken + length > budget:

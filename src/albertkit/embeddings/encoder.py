@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from albertkit.errors import ConfigError, near_miss
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.tasks.texts.features import text_features
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.distributed import find_device
 
 
 class SentenceEncoder(MtebEncoder, nn.Module):
@@ -226,10 +228,10 @@ class SentenceEncoder(MtebEncoder, nn.Module):
                 raise ConfigError("unknown-name", f"`encode` has no argument `{name}`", near_miss(name, known))
             texts, prompt_name = asked_by_mteb(texts, self.prompts, **of_mteb)  # type: ignore[arg-type]
         listed = [texts] if isinstance(texts, str) else _listed(texts)
-        if batch_size is not None and batch_size < 1:
-            raise ConfigError("bad-value", f"batch_size is {batch_size}, it must be at least 1", "leave it out")
+        if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
+            raise ConfigError("bad-value", f"batch_size is {batch_size!r}, it must be at least 1", "leave it out")
         if device is not None:
-            self.to(device)
+            self.to(find_device(str(device)))
         engine = self.engine(precision or self.precision)
         for note in engine.notes:
             warnings.warn(note, stacklevel=2)
@@ -319,6 +321,9 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         Returns:
             fp32 [A, B].
         """
+        if np.shape(a)[-1:] != np.shape(b)[-1:] or np.ndim(a) > 2 or np.ndim(b) > 2:
+            fact = f"vectors of the shapes {tuple(np.shape(a))} and {tuple(np.shape(b))} cannot be compared"
+            raise ConfigError("bad-value", fact, "give vectors of one model, [D] or [N, D]")
         first, second = (F.normalize(torch.as_tensor(np.atleast_2d(v), dtype=torch.float32), dim=1) for v in (a, b))
         return (first @ second.T).numpy()
 
@@ -381,6 +386,9 @@ def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | No
     """Return the prompt of a name, or the one that is given itself; "" for neither."""
     if name is not None and prompt is not None:
         raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
+    for given in (name, prompt):
+        if given is not None and not isinstance(given, str):
+            raise ConfigError("bad-value", f"{given!r} is no prompt, and no name of one", "give a text")
     if name is None:
         return prompt or ""
     if name not in prompts:
@@ -391,10 +399,10 @@ def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | No
 
 def check_dimension(kept: int, dimension: int) -> int:
     """Return how many leading numbers of a vector are kept, if it has as many."""
-    if not 0 < kept <= dimension:
-        fact = f"the dimension is {kept}, but the vectors have {dimension} numbers"
+    if not isinstance(kept, Integral) or not 0 < kept <= dimension:
+        fact = f"the dimension is {kept!r}, but the vectors have {dimension} numbers"
         raise ConfigError("bad-value", fact, f"use 1 to {dimension}")
-    return kept
+    return int(kept)
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:

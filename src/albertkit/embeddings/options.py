@@ -1,5 +1,6 @@
 """Options of the commands `albertkit embed …`; without torch, so that `--help` is quick."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from albertkit.data.columns import Columns
 from albertkit.data.given import Data
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL
+from albertkit.frame.command import SEVERAL, check_values
 
 OnError = Literal["stop", "skip"]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
@@ -22,8 +23,8 @@ class TableOptions:
     """Options of commands that read tables.
 
     Attributes:
-        on_error: What to do with unusable rows: stop with an error, or skip them and list them.
-        columns: Of a table.
+        on_error: How to treat unusable rows: stop with an error, or skip and list them.
+        columns: Columns of a table.
     """
 
     on_error: OnError = "stop"
@@ -32,11 +33,11 @@ class TableOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions:
-    """Options of commands that make vectors.
+    """Options of commands that compute vectors.
 
     Attributes:
-        prompt_name: Name of the model's prompt that is put before every text, such as query. Default: its own default.
-        prompt: The prompt itself, such as 'query: '.
+        prompt_name: Name of the model's prompt to prepend to every text, such as query. Default: the model's default prompt.
+        prompt: Prompt to prepend to every text, such as 'query: '.
     """
 
     prompt_name: str | None = None
@@ -45,21 +46,22 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class EmbedTrainOptions(TableOptions):
-    """Train sentence embeddings on scored pairs, inference, pairs or texts.
+    """Train sentence embeddings on scored pairs, NLI, pairs with the same meaning, or single texts.
 
     Attributes:
-        kind: stsb korsts klue-sts, or scores for a table; mnli klue-nli kornli, or nli for a table; pairs: two texts that mean
-            the same (a table, without named columns one of two columns without a header); texts: a text a line (SimCSE).
-        model: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
+        kind: Kind of data: stsb, korsts, klue-sts, or scores for a table; mnli, klue-nli, kornli, or nli for a table; pairs: a
+            table of texts with the same meaning (two columns without a header, unless columns are named); texts: one text per
+            line (SimCSE).
+        model: Checkpoint folder, sentence embedding folder, run, or `org/name` of the hub.
         data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
-            (`gs://…`). In Python also rows in memory, see `as_files`; so `dev` and `silver`.
+            (`gs://…`). In Python also rows in memory, see `as_files`; also for `dev` and `silver`.
         out: Folder of the run. The best model is saved in OUT/best.
         settings: Training settings.
-        dev: The dev file, or a folder that has one. Default: that of DATA, else a share of the training examples.
-        dev_kind: Kind of the dev file, where it is another than that of the training data. Pairs with scores choose by
-            Spearman's correlation, all others by how often a text finds its own among those of all dev examples.
-        silver: Table of further scored pairs, as `albertkit embed augment` writes it.
-        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
+        dev: Dev file, or a folder with one. Default: the one in DATA, else a share of the training examples.
+        dev_kind: Kind of the dev file, if it differs from the training data. Scored pairs select the best model by Spearman
+            correlation, all others by retrieval of a text's partner among all dev examples.
+        silver: Table of additional scored pairs, from `albertkit embed augment`.
+        resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
 
     kind: str
@@ -76,24 +78,23 @@ class EmbedTrainOptions(TableOptions):
 
 @dataclass(frozen=True)
 class EmbedDistillOptions(TableOptions):
-    """Teach a student the vectors of a teacher, in one language or, from parallel texts, in several.
+    """Train a student to reproduce a teacher's sentence vectors; multilingual with parallel texts.
 
     Attributes:
-        student: Checkpoint folder, folder of sentence embeddings, run, or `org/name` of the hub.
-        data: A text a line; or a table of texts that mean the same, the first of which the teacher reads: all columns of one
-            without a header, or those named with --text and --pair.
+        student: Checkpoint folder, sentence embedding folder, run, or `org/name` of the hub.
+        data: File with one text per line; or a table of texts with the same meaning, the teacher's text first: all columns of a
+            table without a header, or those named with --text and --pair.
         out: Folder of the run. The best model is saved in OUT/best, the teacher's vectors in OUT/teacher.
         settings: Training settings.
-        teacher: Folder of sentence embeddings, ALBERT checkpoint (mean pooling) or `org/name` of the hub; the name of an
-            installed package that carries a model; or a .npy file of vectors, row n for text n.
-        teacher_prompt_name: Name of the teacher's prompt that is put before every text it reads, such as query. Default: its
-            own default.
-        teacher_prompt: The prompt itself, such as 'query: '.
-        dev: A file like DATA. Default: a share of DATA.
-        sts: Scored pairs, a file or a folder that has a dev file; they then choose the best model.
-        sts_kind: stsb, korsts or klue-sts.
-        force: Train although much of the texts is unknown to the student's tokenizer.
-        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
+        teacher: Sentence embedding folder, ALBERT checkpoint (mean pooling) or `org/name` of the hub; name of an installed
+            package with a model; or .npy file of vectors, row n for text n.
+        teacher_prompt_name: Name of the teacher's prompt to prepend to its texts, such as query. Default: its default prompt.
+        teacher_prompt: Prompt to prepend to the teacher's texts, such as 'query: '.
+        dev: Dev file in the format of DATA. Default: a share of DATA.
+        sts: Scored pairs (file, or folder with a dev file) that select the best model.
+        sts_kind: Kind of --sts: stsb, korsts or klue-sts.
+        force: Train even if much of the texts is unknown to the student's tokenizer.
+        resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
 
     student: str | Path
@@ -113,28 +114,30 @@ class EmbedDistillOptions(TableOptions):
 
 @dataclass(frozen=True)
 class AugmentOptions(TableOptions):
-    """Make silver pairs: find texts that may be alike, let a cross-encoder score them, balance the scores.
+    """Create silver pairs (Augmented SBERT): sample similar texts, score them with a cross-encoder, balance scores.
 
     Attributes:
-        kind: Of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
-        gold: Folder in that layout, or the training file.
-        out: Table to write (.tsv): score, text, pair, sampler, rank. Its report comes beside it, as .json.
-        cross_encoder: Run of `albertkit finetune` on such pairs. It must agree with the gold dev pairs (Spearman 0.5).
-        bi_encoder: In place of a cross-encoder any model that makes vectors, as for `embed evaluate`: the score is their cosine,
-            on a line fitted to the gold training pairs.
-        dev: Gold dev file. Default: that of the folder, else a tenth of the training pairs, the same that `finetune` holds out.
-        texts: Texts to pair, one a line. Default: those of the gold training pairs.
-        sampler: bm25: common tokens, best with few gold pairs; semantic: near vectors; random; mixed: all three.
-        encoder: Model whose vectors say what is near: as for `embed evaluate`.
-        top_k: Neighbours of each text, of each sampler.
-        balance: Most pairs of a fifth of the scale, as a multiple of the median of the fifths that have any. 0: no limit.
-        force: Use a cross-encoder that agrees with gold too little.
-        seed: Of what is drawn.
-        batch_tokens: Most tokens computed at once.
-        precision: Of the cross-encoder. auto: bf16 where the hardware multiplies it faster.
-        device: auto, cpu, cuda or cuda:N.
-        overwrite: Replace a table that exists.
-        progress: Show it on stderr.
+        kind: Kind of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
+        gold: Gold pairs: folder in the layout of KIND, or the training file.
+        out: Table to write (.tsv): score, text, pair, sampler, rank. A report (.json) is written next to it.
+        cross_encoder: Run of `albertkit finetune` on such pairs. Spearman correlation with the gold dev pairs must be at least
+            0.5.
+        bi_encoder: Embedding model to score pairs in place of a cross-encoder, as for `embed evaluate`: cosines, rescaled by a
+            linear fit to the gold training pairs.
+        dev: Gold dev file. Default: the one in the folder, else the tenth of the training pairs that `finetune` holds out.
+        texts: Texts to pair, one per line. Default: the texts of the gold training pairs.
+        sampler: How to find pairs: bm25 (common tokens; best with few gold pairs), semantic (similar vectors), random, or mixed
+            (all three).
+        encoder: Embedding model for the samplers semantic and mixed, as for `embed evaluate`.
+        top_k: Number of neighbours per text and sampler.
+        balance: Maximum pairs in each fifth of the score range, as a multiple of the median of the non-empty fifths. 0: no limit.
+        force: Use a cross-encoder whose correlation is too low.
+        seed: Random seed for sampling and balancing.
+        batch_tokens: Maximum tokens per batch.
+        precision: Precision of the cross-encoder: fp32, bf16, or auto: bf16 where the hardware computes it faster.
+        device: Device: auto, cpu, cuda or cuda:N.
+        overwrite: Replace an existing table.
+        progress: Show progress on stderr.
     """
 
     kind: str
@@ -169,7 +172,7 @@ class AugmentOptions(TableOptions):
             raise ConfigError("bad-value", f"--sampler {self.sampler} uses no encoder", "leave --encoder out")
         if self.top_k < 1:
             raise ConfigError("bad-value", f"--top-k {self.top_k}", "use 1 or more")
-        if self.balance < 0:
+        if not 0 <= self.balance < math.inf:
             raise ConfigError("bad-value", f"--balance {self.balance}", "use 0 for no limit, or a number above it")
         if (self.cross_encoder is None) == (self.bi_encoder is None):
             raise ConfigError(
@@ -184,11 +187,10 @@ class MeasureOptions(PromptOptions, TableOptions):
     """Settings of an evaluation.
 
     Attributes:
-        dimensions: Measure again with only the first so many numbers of the vectors, as Matryoshka training allows. May
-            be repeated.
-        precision: Of an ALBERT. fp32 gives sentence-transformers' own figures; with the others one sees what speed
-            costs.
-        seed: Of the bootstrap intervals.
+        dimensions: Also evaluate vectors truncated to this many dimensions (Matryoshka). May be repeated.
+        precision: Precision of ALBERT models: fp32 (matches sentence-transformers), bf16, int8 or auto (faster, may change
+            scores).
+        seed: Random seed for bootstrap intervals.
     """
 
     dimensions: Annotated[tuple[int, ...], Parameter(name="--dimension")] = ()
@@ -201,10 +203,10 @@ class EvaluateEmbeddingsOptions(MeasureOptions):
     """Measure a model on files of pairs, as `MeasureOptions` say.
 
     Attributes:
-        model: Anything that makes vectors: see `EncodeOptions`.
-        files: Name to kind and data: a path, an address, or rows in memory, see `as_files`. Kinds stsb, korsts, klue-sts and
-            scores (a table) have human scores: correlations; `pairs` (a table) are texts that mean the same: retrieval both
-            ways.
+        model: Any model that computes vectors: see `EncodeOptions`.
+        files: Mapping of name to (kind, data); data is a path, an address, or rows in memory, see `as_files`. Kinds stsb, korsts,
+            klue-sts and scores (a table) have human scores: correlations; `pairs` (a table) are texts with the same meaning:
+            retrieval in both directions.
     """
 
     model: str | Path
@@ -213,17 +215,17 @@ class EvaluateEmbeddingsOptions(MeasureOptions):
 
 @dataclass(frozen=True)
 class EmbedEvaluateOptions(MeasureOptions):
-    """Measure sentence embeddings: correlation with human scores, retrieval both ways, compared with a bag of tokens.
+    """Evaluate sentence embeddings: correlation with human scores, bidirectional retrieval, bag-of-tokens baseline.
 
     Attributes:
-        models_and_files: One or more models: runs of `embed train`, sentence-transformers folders of any model, ALBERT
-            checkpoints (mean pooling), or `org/name` of the hub. Then KIND=PATH, one or more. stsb, korsts, klue-sts: official
-            files, or their folder; scores: a table of two texts and a score; pairs: a table of two texts that mean the same.
-            Several models give a table with models in rows and data sets in columns.
-        mteb: Name of a task of mteb, such as KorSTS, by mteb's own runner (extra `mteb`); may be repeated. Its data are those
-            that mteb finds on this machine, or brings.
-        out: Folder for results.json and similarity.csv; of several models a folder for each.
-        table: Write the table of models and data sets: FILE.md or FILE.html.
+        models_and_files: One or more models: runs of `embed train`, sentence-transformers folders, ALBERT checkpoints (mean
+            pooling) or `org/name` of the hub. Then one or more KIND=PATH. stsb, korsts, klue-sts: official files, or their
+            folder; scores: a table of two texts and a score; pairs: a table of two texts with the same meaning. Several models
+            give a table: models in rows, data sets in columns.
+        mteb: Name of an mteb task, such as KorSTS, run by mteb (extra `mteb`). May be repeated. mteb provides the data, or finds
+            them on this machine.
+        out: Folder for results.json and similarity.csv; with several models one folder each.
+        table: Write the table of models and data sets to FILE.md or FILE.html.
     """
 
     models_and_files: Annotated[tuple[str, ...], SEVERAL]
@@ -235,30 +237,32 @@ class EmbedEvaluateOptions(MeasureOptions):
 
 @dataclass(frozen=True)
 class EncodeOptions(PromptOptions):
-    """Turn every text of a file into a vector, in the order of the file. Interrupted, the same command goes on.
+    """Compute a sentence vector for every text of a file, in input order.
 
-    Until it is finished the work lies beside `out`, in `.NAME.encoding/`; `out` appears whole. `NAME.json` beside it records
-    what the vectors were made with: a finished file is not computed again by the same call, and not replaced by another one.
+    Run the same command again to continue an interrupted run; `out` appears only when complete, unfinished work is in
+    `.NAME.encoding/` next to it. `NAME.json` records model and settings: the same call does not compute a finished file again,
+    another call does not replace it.
 
     Attributes:
-        model: A sentence-transformers folder, a run of `embed train`, any ALBERT checkpoint (then with mean pooling), `org/name`
-            of the hub, or an installed package that carries a model. What is no ALBERT is run by sentence-transformers.
-        input: Lines of text; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are unpacked.
-        out: vectors.npy, or vectors.parquet with the columns id, text and vector.
-        text: Column of the texts in a table. Default: `text`.
-        id: Column of their names, for Parquet. Default: the place in the file, from 0.
-        columns: Names of all columns, with commas between, of a file without a header.
-        quoted: Fields may be quoted. Default: yes for comma-separated files, no for tab-separated files.
-        on_error: What to do with unusable rows: stop with an error before anything is computed, or skip them and list them.
-        dimension: Numbers to keep at the start of each vector. Default: as the model says, or all.
-        normalize: Divide what is kept by its length.
-        dtype: Of the numbers in the file.
-        batch_tokens: Most tokens computed at once.
-        precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
-        device: auto, cpu, cuda or cuda:N.
-        length: Longest text in tokens, special tokens included. Default: the model's. Longer texts are cut and counted.
-        overwrite: Replace a finished file, and unfinished work with other texts, model or settings.
-        progress: Show it on stderr.
+        model: Sentence-transformers folder, run of `embed train`, ALBERT checkpoint (mean pooling), `org/name` of the hub, or
+            installed package with a model. Other architectures run in sentence-transformers.
+        input: One text per line; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are decompressed.
+        out: Output: vectors.npy, or vectors.parquet with the columns id, text and vector.
+        text: Text column of a table. Default: `text`.
+        id: Id column of a table, for Parquet. Default: the row number, from 0.
+        columns: Names of all columns of a file without a header, separated by commas.
+        quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated files.
+        on_error: How to treat unusable rows: stop with an error before computing anything, or skip and list them.
+        dimension: Truncate vectors to this many dimensions. Default: the model's setting, or all.
+        normalize: Normalise the (truncated) vectors to length 1.
+        dtype: Data type of the vectors in the file.
+        batch_tokens: Maximum tokens per batch.
+        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
+        device: Device: auto, cpu, cuda or cuda:N.
+        length: Maximum text length in tokens, special tokens included. Default: the model's. Longer texts are truncated and
+            counted.
+        overwrite: Replace a finished file, or unfinished work with other texts, model or settings.
+        progress: Show progress on stderr.
     """
 
     model: Any
@@ -281,6 +285,7 @@ class EncodeOptions(PromptOptions):
     progress: bool = False
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.batch_tokens < 1:
             raise ConfigError(
                 "bad-value", f"batch_tokens is {self.batch_tokens}, it must be at least 1", "leave it out for 8192"
@@ -289,12 +294,12 @@ class EncodeOptions(PromptOptions):
 
 @dataclass(frozen=True)
 class MapOptions(PromptOptions, TableOptions):
-    """Draw a map of texts: one HTML page to explore, with each text's nearest neighbours.
+    """Draw a 2-D map of texts: an interactive HTML page with each text's nearest neighbours.
 
     Attributes:
-        model: As for `embed evaluate`.
-        input: A text a line; or a table: --text names the column, --pair a second one, --label the names that colour
-            the points. Of more than 5,000 different texts a sample is drawn.
+        model: Embedding model, as for `embed evaluate`.
+        input: One text per line; or a table: --text names the column, --pair a second one, --label the labels that colour the
+            points. More than 5,000 different texts are sampled.
         out: HTML file; it needs no server and no network.
     """
 
@@ -305,13 +310,13 @@ class MapOptions(PromptOptions, TableOptions):
 
 @dataclass(frozen=True)
 class StaticOptions:
-    """Count a static encoder in a text, in seconds: a table of vectors that sentence-transformers opens, to compare with.
+    """Create static token vectors from co-occurrence counts: a baseline in sentence-transformers' format, in seconds.
 
     Attributes:
-        store: Token store of the text, as `albertkit corpus build` writes it.
-        out: Folder to write. Not an existing one.
-        dimension: Numbers of a vector.
-        seed: Draws the projection of the randomised decomposition.
+        store: Token store from `albertkit corpus build`.
+        out: New folder to write.
+        dimension: Dimension of the vectors, 1 to 4,096.
+        seed: Random seed for the randomised decomposition.
     """
 
     store: str | Path

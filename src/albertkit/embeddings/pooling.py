@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"identity": nn.Identity, "tanh": nn.T
 
 def check_pooling(pooling: str | tuple[str, ...]) -> tuple[Pooling, ...]:
     """Return the poolings, one or several, if all of them are known."""
-    named = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+    named = tuple(pooling) if isinstance(pooling, tuple | list) else (pooling,)
     for one in named or ("",):
         if one not in POOLINGS:
             raise ConfigError("unknown-name", f"there is no pooling `{one}`", f"known: {', '.join(POOLINGS)}")

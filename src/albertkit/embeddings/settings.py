@@ -41,22 +41,21 @@ _SIMCSE_DROPOUT = "SimCSE needs dropout; the model's own is {own:g}"
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings(EpochSettings):
-    """Settings of both training and distillation. Those that are None follow from the data and the model, and are reported.
+    """Settings of training and distillation. Values of None are derived from the data and the model, and reported.
 
     Attributes:
-        pooling: How states of tokens become one vector: mean, cls, max, weightedmean, lasttoken, mean_sqrt_len_tokens.
-            Default: the model's, mean for a checkpoint that has none.
-        matryoshka: Lengths of vector prefixes to train as vectors of their own (Matryoshka), separated by commas. The whole
-            vector is trained only if its own length is among them. Default: the whole vector alone.
-        length: Longest text, in tokens. Default: the model's. Longer texts are cut and counted.
-        prompt_name: Name of one of the model's prompts, which is put before every text, in training and by the saved model.
-            Default: the model's own default.
-        held_out: Share of the training examples used as dev set if the data have none.
-        batch_size: Examples an update, over all processes. They are computed together, because in-batch losses compare them;
-            of several processes each compares its own share.
+        pooling: Pooling of token states: mean, cls, max, weightedmean, lasttoken or mean_sqrt_len_tokens. Default: the model's,
+            mean for a plain checkpoint.
+        matryoshka: Dimensions of vector prefixes to train (Matryoshka), separated by commas. Include the full dimension to train
+            it, too. Default: only the full vector.
+        length: Maximum text length in tokens. Default: the model's. Longer texts are truncated and counted.
+        prompt_name: Name of the model's prompt to prepend to every text, in training and in the saved model. Default: the model's
+            default prompt.
+        held_out: Share of the training examples used as dev set if there is none.
+        batch_size: Examples per update, summed over all processes. In-batch losses compare all examples of a process.
         dropout: Dropout in the encoder. Default: the model's own, mostly 0; 0.1 for single texts (SimCSE), which need it.
-        language: Codes of the texts' languages for the model card, with commas between: ko or en,ko.
-        license: Licence of the model for its card, as the hub names it: apache-2.0.
+        language: Language codes for the model card, separated by commas: ko or en,ko.
+        license: Licence of the model for its card, as named by the hub: apache-2.0.
     """
 
     pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
@@ -118,15 +117,15 @@ class EncoderSettings(EpochSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedSettings(EncoderSettings):
-    """Settings of a training on scores, inference, pairs or texts.
+    """Settings of training on scores, NLI, pairs or texts.
 
     Attributes:
-        loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, with hard ones where there are) or softmax for
-            inference; mnrl for pairs and texts. Default: the first.
-        scale: What cosines are multiplied by in mnrl, cosent and angle: 1 / temperature. Default: 20, sentence-transformers'.
-        projection: Size of a new tanh layer after the pooling; 0 for none, or the model's own.
-        start_weights: Share of the initial weights in the average that is evaluated and saved (WiSE-FT, Wortsman et al. 2022):
-            0.3 keeps more of what the model can do beyond these data.
+        loss: Loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, plus hard ones if present) or softmax for NLI;
+            mnrl for pairs and texts. Default: the first of each.
+        scale: Factor of the cosines in mnrl, cosent and angle: 1 / temperature. Default: 20, as in sentence-transformers.
+        projection: Size of a new tanh layer after pooling; 0: none, or the model's own.
+        start_weights: Share of the initial weights in the averaged model that is evaluated and saved (WiSE-FT, Wortsman et al.
+            2022). 0.3 keeps more of the model's other abilities.
     """
 
     loss: EmbeddingLoss | None = None
@@ -181,14 +180,14 @@ class DistillSettings(EncoderSettings):
     """Settings of a distillation.
 
     Attributes:
-        loss: mse: squared distance from the teacher's vectors (the mean squared difference times their numbers), or cosine:
-            1 - cosine.
-        select: Metric that selects the best model: mse or retrieval on dev texts, or spearman on a file of scored pairs.
-            Default: spearman if there is such a file, else retrieval for parallel texts, else mse.
-        center_teacher: Take the mean out of the teacher's vectors and give them length 1 again, for a teacher whose vectors all
-            lie near one direction.
-        teacher_pca: Reduce the teacher's vectors to the student's dimension by their principal components, where dimensions
-            differ. Default: the student's linear layer goes to the teacher's dimension.
+        loss: Loss: mse (squared distance from the teacher's vectors: mean squared difference times dimension), or cosine (1 -
+            cosine).
+        select: Metric that selects the best model: mse or retrieval on dev texts, or spearman on scored pairs. Default: spearman
+            if --sts is given, else retrieval for parallel texts, else mse.
+        center_teacher: Subtract the mean of the teacher's vectors and normalise them again, for a teacher whose vectors all point
+            in similar directions.
+        teacher_pca: Reduce the teacher's vectors to the student's dimension by PCA, if dimensions differ. Default: add a linear
+            layer from the student's to the teacher's dimension.
     """
 
     loss: TeacherLoss = "mse"

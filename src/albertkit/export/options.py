@@ -7,19 +7,19 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ExportOnnxOptions:
-    """Write a model for ONNX Runtime: every weight once, any batch and length; compared with the model before it is saved.
+    """Export a model to ONNX Runtime, for any batch size and length, and compare it with the original.
 
-    Inputs and outputs have transformers' names.
+    Each weight is stored once. Inputs and outputs have transformers' names.
 
     Attributes:
-        model: Checkpoint folder of any class, folder of a sentence encoder, run, or org/name of the Hugging Face hub.
-        target: Folder to make: model.onnx, the configuration, the tokenizer, export.json; task.json if there is one. It appears
-            whole or not at all.
-        precision: fp32, or int8: about a quarter of the bytes and a third of the time. Every token has its own scale, so a text's
-            result does not depend on its company.
-        data: Labelled examples of its task, a file or a folder in the task's layout: int8 may lose half a point of the metric.
-            Default: a built-in sample of text.
-        force: Save an int8 model although its answers differ from the model's.
+        model: Checkpoint folder of any class, sentence encoder folder, run, or org/name of the Hugging Face hub.
+        target: Folder to create: model.onnx, configuration, tokenizer, export.json; task.json if there is one. It appears only
+            when complete.
+        precision: fp32, or int8: about a quarter of the size and a third of the time. Each token has its own scale, so a result
+            does not depend on the other texts of a batch.
+        data: Labelled examples of the model's task (file, or folder in the task's layout) to check int8, which may lose half a
+            point of the metric. Default: a built-in text sample.
+        force: Save an int8 model even if its outputs differ from the original's.
     """
 
     model: str | Path

@@ -31,20 +31,34 @@ import functools
 import inspect
 import json as json_module
 import os
+import reprlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from cyclopts import Parameter
 
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, near_miss
 
 Given = ParamSpec("Given")
 Options = TypeVar("Options")
@@ -54,10 +68,12 @@ Gives = TypeVar("Gives", covariant=True)
 
 SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
 _FLATTENED = Parameter(name="*", negative_bool="no-")
-_CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags win over it."
+_CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags override it."
 _JSON = "Print the result as one JSON object, and no progress."
 _SILENCE = 1.0  # seconds
 MOST_SEED = 2**63 - 1  # what torch takes
+_TAKEN: dict[Any, Any] = {int: Integral, float: Real, str: str | os.PathLike, Path: str | os.PathLike}
+_IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", Path: "a path"}
 
 
 @dataclass(frozen=True)
@@ -161,8 +177,8 @@ def takes(
 ) -> Callable[[Callable[[Options], Returned]], Taking[Given, Options, Returned]]:
     """Let a function of one dataclass of options be called with its fields, or with the dataclass itself.
 
-    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. A field `seed` is one that torch and
-    NumPy both take, or None.
+    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. Its fields have the types and the
+    choices that it names, and a field `seed` is one that torch and NumPy both take, or None.
     """
 
     def wrap(function: Callable[[Options], Returned]) -> Taking[Given, Options, Returned]:
@@ -172,6 +188,7 @@ def takes(
             taken = args[0] if given else options(*args, **kwargs)
             if found := seed_problems(getattr(taken, "seed", None)):
                 raise ConfigError("bad-value", found[0], "use a number such as 0")
+            check_values(taken)
             return function(taken)
 
         returned = inspect.signature(function).return_annotation
@@ -187,6 +204,69 @@ def seed_problems(seed: Any) -> list[str]:
     if seed is None or (isinstance(seed, Integral) and 0 <= int(seed) <= MOST_SEED):
         return []
     return [f"seed must be a whole number, at least 0 and below 2^63, it is {seed!r}"]
+
+
+def check_values(options: Any) -> None:
+    """Refuse what the command line would not take: values of another type, choices that do not exist."""
+    found = wrong_types(options)
+    for name, kind, value in _typed_values(options):
+        if dataclasses.is_dataclass(kind) and not found and settings_of(type(options)) is not kind:
+            found = [f"{name}: {problem}" for problem in wrong_types(value)]
+    if found:
+        raise ConfigError("bad-value", found[0], "give such a value")
+    for name, value, choices in wrong_choices(options):
+        raise ConfigError("unknown-name", f"there is no {name} `{value}`", near_miss(value, map(str, choices)))
+
+
+def wrong_types(given: Any) -> list[str]:
+    """Say which fields of a dataclass have values of another type than theirs."""
+    return [
+        f"{name} must be {_in_words(kind)}, it is {reprlib.repr(value)}"
+        for name, kind, value in _typed_values(given)
+        if not _is_of(value, kind)
+    ]
+
+
+def wrong_choices(given: Any) -> list[tuple[str, Any, list[Any]]]:
+    """Return name, value and choices of the fields of a dataclass that have none of their choices."""
+    found = []
+    for name, kind, value in _typed_values(given):
+        kinds = _alternatives(kind)
+        if all(get_origin(one) is Literal or one is NoneType for one in kinds):
+            choices = [choice for one in kinds for choice in get_args(one)]
+            if value not in choices and (value is not None or NoneType not in kinds):
+                found.append((name, value, choices))
+    return found
+
+
+def _typed_values(given: Any) -> Iterator[tuple[str, Any, Any]]:
+    hints = get_type_hints(type(given))
+    return ((field.name, hints[field.name], getattr(given, field.name)) for field in dataclasses.fields(given))
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a type: numbers of NumPy are numbers, a list is a tuple; no other generic type is known."""
+    if len(kinds := _alternatives(kind)) > 1:
+        return any(_is_of(value, one) for one in kinds)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple | list) and all(_is_of(one, get_args(kind)[0]) for one in value)
+    if kind is bool:  # that of NumPy is no `bool`, and a 0 is as good as False
+        return value is not None and hasattr(value, "__bool__")
+    return kind is Any or not isinstance(kind, type) or isinstance(value, _TAKEN.get(kind, kind))
+
+
+def _in_words(kind: Any) -> str:
+    if len(kinds := _alternatives(kind)) > 1:
+        return " or ".join(dict.fromkeys(map(_in_words, kinds)))
+    if get_origin(kind) is tuple:
+        return f"a tuple, each {_in_words(get_args(kind)[0])}"
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    return "None" if kind is NoneType else _IN_WORDS.get(kind) or f"of the type {getattr(kind, '__name__', kind)}"
 
 
 def settings_of(options: type) -> type | None:

@@ -57,7 +57,8 @@ def ask(
     device: str = "auto",
 ) -> Answers:
     """Answer a few values, built from their parts as `PredictCommandOptions` describes them."""
-    values = values_of(texts, pairs, questions, choices)
+    given = (texts, pairs, questions, choices)
+    values = values_of(*([part] if isinstance(part, str) else part for part in given))
     pipeline = text_pipeline(model, kind, precision, device)
     try:
         inputs = [pipeline.parse(value) for value in values]

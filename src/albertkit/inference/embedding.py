@@ -69,5 +69,6 @@ class Embed(Pipeline[str]):
         return self.encoder.similarity(a, a if second is None else self._stacked(second))
 
     def _stacked(self, texts: list[str]) -> np.ndarray:
-        vectors = [record["embedding"] for record in self(list(texts))]
-        return np.array(vectors, np.float32).reshape(len(texts), self.encoder.kept(None))
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        vectors = [record["embedding"] for record in self(listed)]
+        return np.array(vectors, np.float32).reshape(len(listed), self.encoder.kept(None))

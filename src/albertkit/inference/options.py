@@ -7,14 +7,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ComparePrecisionOptions:
-    """Compare a model in int8 or bf16 with the model in fp32. The exit status is 1 if it differs too much.
+    """Compare a model in int8 or bf16 with fp32. The exit status is 1 if they differ too much.
 
     Attributes:
-        model: Checkpoint folder or run; or an ONNX folder, which is compared with the folder that it was exported from.
-        data: Labelled examples of its task: a file, or a folder in the task's layout; then the task's metric decides, which
-            may fall by half a point. Default: a built-in sample of text; then states and first choices decide.
-        precision: int8 or bf16.
-        split: File of a folder.
+        model: Checkpoint folder or run; or an ONNX folder, compared with the folder that it was exported from.
+        data: Labelled examples of the model's task (file, or folder in the task's layout); the task's metric decides and may fall
+            by half a point. Default: a built-in text sample; hidden states and top predictions decide.
+        precision: Precision to compare with fp32: int8 or bf16.
+        split: Split to read if DATA is a folder.
     """
 
     model: str | Path
@@ -26,12 +26,12 @@ class ComparePrecisionOptions:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Measure albertkit on this machine in about a minute: tokenizing, inference in each precision, training, share of peak.
+    """Benchmark this machine in about a minute: tokenizing, inference in each precision, training, share of peak FLOP/s.
 
     Attributes:
-        model: Checkpoint to measure. Default: base with random weights, and a tokenizer trained on the built-in text.
-        device: auto, cpu, cuda or cuda:N.
-        threads: Threads of torch and of the tokenizer. Default: as many as torch uses by itself.
+        model: Checkpoint to benchmark. Default: base with random weights, and a tokenizer trained on the built-in text.
+        device: Device: auto, cpu, cuda or cuda:N.
+        threads: Threads for torch and the tokenizer. 0: torch's default.
     """
 
     model: Path | None = None

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from reprlib import Repr
 from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 
@@ -138,8 +139,8 @@ def text_of(value: Any) -> Any:
 
 def check_top(top: int, most: int) -> None:
     """Refuse a number of guesses that is not from 1 to `most`."""
-    if not 1 <= top <= most:
-        raise ConfigError("bad-value", f"top is {top}, it must be from 1 to {most}", "leave it out for 5")
+    if not isinstance(top, Integral) or not 1 <= top <= most:
+        raise ConfigError("bad-value", f"top is {top!r}, it must be from 1 to {most}", "leave it out for 5")
 
 
 def check_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -54,7 +55,6 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _FILES = {".json", ".txt", ".parquet"}  # names that are not meant as folders
 _JSON = ("jsonl", "ndjson", "json")
 _TABLES = ("csv", "tsv", "parquet", "pq")
-_NUMBER = "albertkit_row"  # column that says which row in memory an example is
 
 
 @dataclass(frozen=True)
@@ -192,16 +192,15 @@ def _split_of(splits: Mapping[str, Any], wanted: str) -> Any:
 def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows) -> PredictReport:
     """Predict rows in memory; those of a task on texts come back with what was predicted of each."""
     task, rows = loaded.task, listed(options.input)
-    numbered = [{**row, _NUMBER: number} for number, row in enumerate(rows)]
     answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
     kept: list[int] = []
     found: list[dict[str, Any]] = []  # columns of the kept rows; of other tasks the results
     counts = _Counts()
-    with as_files(numbered) as file:
-        examples = _rows_of(task, file, options.split, bad_rows, [_NUMBER])
-        for row, result in counts.of(answer_rows(examples, answer, "the data", bad_rows)):
+    with as_files(rows) as file:
+        examples = _rows_of(task, file, options.split, bad_rows, ())
+        for row, result in counts.of(answer_rows(examples, answer, str(file), bad_rows)):
             if isinstance(task, TextTask):
-                kept.append(int(row.columns[_NUMBER]))
+                kept.append(row.line - 1)
                 added = _added(result)
                 if options.top is not None:
                     added["probabilities"] = with_top(result, options.top)["probabilities"]
@@ -315,8 +314,8 @@ def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:
     """Return the options of a pipeline for `top`; probabilities of labels and choices are cut afterwards, by `with_top`."""
     if top is None:
         return {}
-    if top < 1:
-        raise ConfigError("bad-value", f"top is {top}, it must be at least 1", "leave it out")
+    if not isinstance(top, Integral) or top < 1:
+        raise ConfigError("bad-value", f"top is {top!r}, it must be at least 1", "leave it out")
     if "top" in pipeline.options:
         return {"top": top}
     if pipeline.kind not in ("classify", "choose"):
@@ -337,9 +336,9 @@ def text_pipeline(model: str | Path, kind: str | None, precision: Precision, dev
 
 def _rows_of(task: Task, file: Path, split: str, bad_rows: BadRows, more: Sequence[str] | None) -> Iterator[Row]:
     """Yield the examples of a task's file; of a task on texts with the values of `more` columns (None: all)."""
-    if more != () and isinstance(task, TextTask):
+    if isinstance(task, TextTask):
         pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, more=more)
-        return (Row(number, example, columns) for number, (example, columns) in enumerate(pairs, 1))
+        return (Row(row.line, example, row.values) for example, row in pairs)
     examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)
     return (Row(number, example, {}) for number, example in enumerate(examples, 1))
 

@@ -12,18 +12,17 @@ from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 
 @dataclass(frozen=True)
 class PretrainOptions:
-    """Train an ALBERT on masked tokens and sentence order, from scratch or from a checkpoint.
+    """Pretrain an ALBERT with masked LM and sentence order, from scratch or from a checkpoint.
 
     Attributes:
-        store: Token store, made with `albertkit corpus build`, also at an address (`s3://…`); or masked TFRecords:
-            a file, a folder or a quoted glob.
-        out: Folder of the run. The last model is saved in OUT/final, the best in OUT/best.
+        store: Token store from `albertkit corpus build`, also at an address (`s3://…`); or masked TFRecords: a file, a folder or
+            a quoted glob.
+        out: Folder of the run. The final model is saved in OUT/final, the best in OUT/best.
         settings: Training settings.
-        start: Checkpoint folder, run, or org/name of the hub, to train further: of any class; heads that it lacks are
-            initialised. The store's tokenizer may have more tokens than the model, after the model's own. The run keeps a
-            copy in `start/`.
-        tokenizer: Folder of the tokenizer that records were made with. Default: `tokenizer` beside them.
-        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
+        start: Model to train further: checkpoint folder of any class, run, or org/name of the hub; missing heads are initialised.
+            The store's tokenizer may add tokens after the model's own. The run keeps a copy in `start/`.
+        tokenizer: Folder of the tokenizer that TFRecords were created with. Default: the folder `tokenizer` next to the records.
+        resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
 
     store: Any
@@ -37,11 +36,11 @@ class PretrainOptions:
 
 @dataclass(frozen=True)
 class PretrainCommandOptions(PretrainOptions):
-    """Train an ALBERT on masked tokens and sentence order, from scratch or from a checkpoint.
+    """Pretrain an ALBERT with masked LM and sentence order, from scratch or from a checkpoint.
 
     Attributes:
-        dry_run: Check everything that the run would check, print parameters, memory, steps and an estimate of the time, timed
-            for about 30 seconds; train and write nothing.
+        dry_run: Check all inputs; print parameters, memory, steps and an estimated duration, measured for about 30 seconds.
+            Trains and writes nothing.
     """
 
     _: KW_ONLY
@@ -55,20 +54,20 @@ PretrainCommandOptions.__doc__ = (
 
 @dataclass(frozen=True)
 class EvaluatePretrainedOptions:
-    """Score a pretrained model on the held-out documents of a store, or on records, compared with two baselines.
+    """Evaluate a pretrained model on held-out documents of a store, or on records, compared with two baselines.
 
     Attributes:
-        model: A checkpoint folder with pretraining heads, or a run. A masked-LM model without a sentence-order head gets the
-            masked-LM numbers alone.
-        store: A token store made with the model's tokenizer, or its folder; or TFRecords of masked examples: a file, a folder of
-            them, or a glob.
-        length: Longest sequence. Default: the length it was trained with, else what the model allows, at most 512.
-        batch_tokens: Tokens computed at once.
-        held_out: Share of documents to evaluate on. Default: those held out when the model was trained on this very store;
-            all documents of any other store.
-        seed: Draws segments and masks, and the documents of another store. Default: the seed of the training, else 0.
-        precision: fp32, bf16 or auto.
-        device: auto, cpu, cuda or cuda:N.
+        model: Checkpoint folder with pretraining heads, or a run. Without a sentence-order head, only masked-LM metrics are
+            computed.
+        store: Token store (or its folder) built with the model's tokenizer; or TFRecords of masked examples: a file, a folder or
+            a glob.
+        length: Maximum sequence length in tokens. Default: the training length, else the model's maximum, at most 512.
+        batch_tokens: Maximum tokens per batch.
+        held_out: Share of documents to evaluate on. Default: those held out in training on this store; all documents of any other
+            store.
+        seed: Random seed for segments, masks and the documents of another store. Default: the training seed, else 0.
+        precision: Precision: fp32, bf16 or auto.
+        device: Device: auto, cpu, cuda or cuda:N.
     """
 
     model: str | Path
@@ -91,12 +90,12 @@ class ExportSettings(MaskingOptions):
     """Settings of an export.
 
     Attributes:
-        dupe_factor: How often every document is cut and masked (Google's default: 40, the Model Garden's: 10).
-        files: Files that the records are dealt to in turn.
-        pair_task: sop (sentence order) or nsp (next sentence).
+        dupe_factor: Number of times that each document is cut and masked (Google's default: 40, Model Garden's: 10).
+        files: Number of record files, filled in turn.
+        pair_task: Task of the two segments: sop (sentence order) or nsp (next sentence).
         masked_lm_prob: Share of tokens to predict, above 0.
-        held_out: Share of documents left out: those that training on the store with this share and seed would hold out.
-        seed: Seed of everything random.
+        held_out: Share of documents to leave out: those that training on the store with this share and seed holds out.
+        seed: Random seed.
     """
 
     dupe_factor: int = 10
@@ -118,15 +117,16 @@ class ExportSettings(MaskingOptions):
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Write a store as the masked TFRecords that google-research's run_pretraining.py trains on.
+    """Export a token store to masked TFRecords for google-research's run_pretraining.py.
+
+    Run the same command again to continue an interrupted run.
 
     Attributes:
-        store: Folder of the token store, or its address (`s3://…`), fetched once.
-        out: Folder to make: `records-*.tfrecord`, the tokenizer and `export.json`. After an interruption the same command
-            goes on.
+        store: Folder of the token store, or its address (`s3://…`), which is downloaded once.
+        out: Folder to create: `records-*.tfrecord`, the tokenizer and `export.json`.
         settings: Settings that change the content of the records.
-        overwrite: Replace another export, and unfinished work with other settings.
-        progress: Show it on stderr.
+        overwrite: Replace another export, or unfinished work with other settings.
+        progress: Show progress on stderr.
     """
 
     store: Any
@@ -139,15 +139,16 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class InspectStoreOptions:
-    """Show masked examples as the model will see them, and what an epoch of them is like.
+    """Show masked examples as the model sees them, and statistics of an epoch.
 
     Attributes:
-        store: Folder of the token store, or its address (`s3://…`), fetched once.
-        number: Examples to show.
-        seed: Draws the examples and masks.
-        length: Longest sequence, in tokens.
-        pair_task: `sop` (sentence order), `nsp` (next sentence) or `none` (one segment).
-        sop_pairs: What sentence order does with a lone sentence: `pure` avoids it, `google` adds one of another document.
+        store: Folder of the token store, or its address (`s3://…`), which is downloaded once.
+        number: Number of examples to show.
+        seed: Random seed for examples and masks.
+        length: Maximum sequence length, in tokens.
+        pair_task: Task of the two segments: `sop` (sentence order), `nsp` (next sentence) or `none` (one segment).
+        sop_pairs: Sentence-order pairs where a chunk has one sentence: `pure` avoids them, `google` adds a sentence of another
+            document.
     """
 
     store: str

@@ -23,20 +23,21 @@ Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1",
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingOptions(Settings):
-    """Options by which documents of a store become masked examples, in a training and in exported records.
+    """Options that turn documents of a store into masked examples, for training and for exported records.
 
     Attributes:
-        length: Longest sequence, in tokens, special tokens included (`max_seq_length` of records).
-        pair_task: What the two segments are for: sop (sentence order), nsp (next sentence) or none (MLM only).
-        sop_pairs: pure, or google for the original's pairs with a random document where a chunk has one sentence.
-        masked_lm_prob: Share of tokens to predict; 0 to learn the sentence order only.
-        max_predictions: Most predictions a sequence (`max_predictions_per_seq` of records; the paper's code used 20); 0 for as
-            many as `masked_lm_prob` asks for, 77 of 512.
-        max_ngram: Longest masked span, in words.
-        favor_shorter_ngram: Spans of n words with probability in proportion to 1/n; otherwise the longer the likelier.
-        mask_units: words: all tokens of a word are masked together; or pieces, one by one, as transformers' collator does.
-        short_seq_prob: Share of documents cut into shorter sequences, drawn again in each epoch.
-        held_out: Share of documents kept for evaluation.
+        length: Maximum sequence length in tokens, special tokens included (`max_seq_length` of records).
+        pair_task: Task of the two segments: sop (sentence order), nsp (next sentence) or none (MLM only).
+        sop_pairs: Sentence-order pairs: pure, or google, which pairs a chunk of one sentence with a random document, as the
+            original does.
+        masked_lm_prob: Share of tokens to predict; 0: train sentence order only.
+        max_predictions: Maximum predictions per sequence (`max_predictions_per_seq` of records; 20 in the paper's code). 0: as
+            many as `masked_lm_prob` gives, 77 of 512.
+        max_ngram: Maximum length of a masked span, in words.
+        favor_shorter_ngram: Choose spans of n words with probability proportional to 1/n; otherwise longer spans are likelier.
+        mask_units: Masking unit: words (all tokens of a word together), or pieces (single tokens, as in transformers' collator).
+        short_seq_prob: Share of documents cut into shorter sequences, sampled again in each epoch.
+        held_out: Share of documents held out for evaluation.
     """
 
     length: int = 512
@@ -60,37 +61,38 @@ class MaskingOptions(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
-    """Settings of a pretraining run. The defaults are the paper's, except for the batch, which suits one machine.
+    """Settings of a pretraining run. Defaults are the paper's, except for a batch size that suits one machine.
 
     Attributes:
-        size: tiny, small, base, large, xlarge or xxlarge, without dropout as in version 2; or version 1 with dropout 0.1:
-            base-v1, large-v1, xlarge-v1. Default: base, or the model that is continued.
-        config: A `config.json` to use in place of a size.
-        initial_weights: random, as the original's; or text: embeddings from co-occurrences in the store, an output bias from
-            frequencies, and heads that look at neighbours, so that the model predicts from them before the first update. Of
-            more than 500 million tokens a part is counted.
-        start_layers: Layers at first, fewer than the model's, which share one set of weights: cheaper updates that teach it most
-            of what more layers would. Evaluations and checkpoints always have all layers. Default: all from the start.
-        start_share: Share of the updates after which the number of layers doubles, until all are used, each number for an equal
-            part of the rest.
-        train_only: all; or new-rows: the embeddings of the tokens that the continued model did not have and their biases in
-            the prediction, while everything else keeps its bits.
-        new_rows_from: First id of the new rows. Default: what `albertkit tokenizer extend` has noted beside the model, else the
-            number of its tokens.
-        batch_tokens: Most tokens of a micro-batch on each device, padding not counted.
-        batch_size: Sequences of a micro-batch on each device, in place of `batch_tokens`.
-        accumulation: Micro-batches an update, on each of the processes.
-        processes: Number of processes that defines the batch: batch_tokens x accumulation x processes tokens an update.
-            Default: the number at the start of the run. On fewer processes the same micro-batches are computed in turns.
-        steps: Updates. Default: the paper's 125,000; with `minutes`, as many as fit.
-        lr: Peak learning rate. Default: the paper's 0.00176, scaled by the root of the batch size over its 4096 x 512 tokens.
-        pair_lr_factor: Factor of the learning rate for the pooler and the classifier of two segments. Where the rate is high for
-            a small model, they follow noise until it has fallen.
-        warmup_steps: Linear warm-up. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000. With `minutes` it ends after a
-            tenth of the time at the latest.
-        eval_every: Updates between two evaluations; 0 for one at the end. Default: a twentieth of the run, at least 50 updates
-            without `minutes`.
-        compile: Fuse the operations between matrix products with `torch.compile`: on, off, or auto (on for CUDA).
+        size: Model size: tiny, small, base, large, xlarge or xxlarge (version 2, no dropout); base-v1, large-v1 or xlarge-v1
+            (version 1, dropout 0.1). Default: base, or that of the continued model.
+        config: A `config.json`, in place of a size.
+        initial_weights: Weight initialisation: random, as in the original; or text: embeddings from co-occurrences in the store,
+            output bias from token frequencies, and attention heads on neighbouring tokens, from which the model then predicts
+            before the first update. Counts at most about 500 million tokens.
+        start_layers: Number of layers at the start, fewer than the model's, which share one set of weights: cheaper updates that
+            teach most of what more layers would. Evaluations and checkpoints always use all layers. Default: all layers.
+        start_share: Share of the updates with `start_layers` layers. Then the number of layers doubles until all are used, each
+            number for an equal part of the remaining updates.
+        train_only: Parameters to train: all, or new-rows (embeddings and prediction biases of tokens added to the continued
+            model; all other weights stay bit-identical).
+        new_rows_from: First token id of the new rows. Default: as saved by `albertkit tokenizer extend`, else the model's
+            vocabulary size.
+        batch_tokens: Maximum tokens per micro-batch on each device, without padding.
+        batch_size: Sequences per micro-batch on each device, in place of `batch_tokens`.
+        accumulation: Micro-batches per update on each process (gradient accumulation).
+        processes: Number of processes that defines the batch: batch_tokens x accumulation x processes tokens per update. Default:
+            the number at the start of the run. Fewer processes compute the same micro-batches in turns.
+        steps: Number of updates. Default: the paper's 125,000; with `minutes`, as many as fit.
+        lr: Peak learning rate. Default: the paper's 0.00176, scaled by the square root of the batch size over its 4096 x 512
+            tokens.
+        pair_lr_factor: Learning rate factor for the pooler and the sentence-pair classifier. At a rate that is high for a small
+            model they fit noise until it has decayed.
+        warmup_steps: Number of linear warm-up updates. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000. With
+            `minutes`, warm-up takes at most a tenth of the time.
+        eval_every: Updates between evaluations; 0: only at the end. Default: a twentieth of the run, at least 50 updates without
+            `minutes`.
+        compile: Fuse operations between matrix products with `torch.compile`: on, off, or auto (on for CUDA).
     """
 
     free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every", "processes"})

@@ -6,9 +6,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Write one HTML page about a run: curves, results with intervals, examples, sizes, settings, provenance, versions.
+    """Write an HTML report of a run: curves, results with intervals, examples, sizes, settings, provenance, versions.
 
-    Any run: of pretraining, fine-tuning, sentence embeddings or captioning, finished or not.
+    Works for finished and unfinished runs of pretraining, fine-tuning, sentence embeddings and captioning.
 
     Attributes:
         run: Folder of the run.
@@ -21,17 +21,18 @@ class ReportOptions:
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Show configuration, parameters, FLOPs, memory, tokenizer and provenance of a model; its weights are not loaded.
+    """Show a model's configuration, parameters, FLOPs, memory, tokenizer and provenance, without loading its weights.
 
-    With --layers the model is run instead: how far each application of the shared layer moves the states, and where its heads
-    look. Without a model: how large every published ALBERT is, compared with BERT, and what each way of sharing would cost.
+    With --layers the model is run: the page shows how much each application of the shared layer changes the hidden states, and
+    the attention of each head. Without a model: sizes of all published ALBERTs compared with BERT, and the cost of each way of
+    sharing.
 
     Attributes:
         model: Checkpoint folder, run, or `org/name` of the hub.
-        length: Tokens of the sequences that FLOPs and memory are counted for. Default: the length it was trained with.
-            With --layers: of a text at most, by default 128.
-        layers: HTML file to draw what each application of the layer does.
-        text: Text that is read with --layers; may be repeated. Default: a sample of English that every Python carries.
+        length: Sequence length in tokens for FLOPs and memory. Default: the training length. With --layers: maximum length of a
+            text, by default 128.
+        layers: HTML file that shows the effect of each layer application.
+        text: Text to run with --layers. May be repeated. Default: an English sample that is part of Python.
     """
 
     model: str | Path | None = None
@@ -43,16 +44,15 @@ class InspectOptions:
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Show what this machine and this installation can do, what is missing and how to get it.
+    """Show what this machine and installation support, what is missing, and how to install it.
 
-    Exit status 1 if a package of the core is missing, outside its versions or broken.
+    The exit status is 1 if a required package is missing, has an unsupported version or is broken.
 
     Attributes:
-        folder: Verify files instead: the checksums of all runs, stores and prepared clips below it. Everything with checksums is
-            read: about a second for a gigabyte.
+        folder: Verify the checksums of all runs, stores and prepared clips in this folder instead. Reads about 1 GB per second.
         markdown: Print Markdown to paste into an issue.
-        warm: Compile now the loops of tokenizers, stores, pretraining and engines, which else wait for their first
-            use: for an image of a container, or before a demonstration.
+        warm: Compile the numba loops of tokenizers, stores, pretraining and engines now instead of at first use, for example in a
+            container image.
     """
 
     folder: Path | None = None

@@ -12,7 +12,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.features import Features
-from albertkit.data.given import Data, as_files
+from albertkit.data.given import Data, as_files, file_name, is_made_of_rows
 from albertkit.errors import DataError
 from albertkit.tasks.answers import QuestionExample
 from albertkit.tasks.settings import FinetuneSettings
@@ -83,8 +83,8 @@ def read_data(
     notes = []
     split = next((name for name in files if name.startswith("dev")), None)
     if dev is not None:
-        dev_examples, where = read_split(task, dev, "dev", bad_rows), f"`{dev}`"
-        dev_name = dev.name
+        dev_examples, dev_name = read_split(task, dev, "dev", bad_rows), file_name(dev)
+        where = f"`{dev_name if is_made_of_rows(str(dev)) else dev}`"
     elif split:
         dev_examples, where = read_split(task, files[split], split, bad_rows), f"`{files[split].name}`"
         dev_name = files[split].name
@@ -98,7 +98,7 @@ def read_data(
                 error.slug, f"{error.message}; {left_out_line(bad_rows.found)}", "correct these rows first"
             ) from None
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
-        dev_name = f"{files['train'].name}, held out"
+        dev_name = f"{file_name(files['train'])}, held out"
     notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
     if bad_rows.found:
         notes.append(left_out_line(bad_rows.found))

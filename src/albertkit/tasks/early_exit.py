@@ -148,7 +148,7 @@ class ExitRule:
     @classmethod
     def parse(cls, text: str) -> "ExitRule":
         """Read `patience:3` or `entropy:0.2`."""
-        by, _, number = text.partition(":")
+        by, _, number = str(text).partition(":")
         try:
             threshold = float(number)
         except ValueError:

@@ -6,7 +6,7 @@ from typing import Any
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import truncated_tokens
-from albertkit.data.given import Data, as_files
+from albertkit.data.given import Data, as_files, file_name
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError
@@ -64,7 +64,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         scores=scores,
         details=details,
         collapsed=task.collapsed(examples, predictions),
-        data=EvaluatedData(file.name, len(examples)),
+        data=EvaluatedData(file_name(file), len(examples)),
     )
     if options.out is not None:
         task.write(Path(options.out), predictions, split=split)

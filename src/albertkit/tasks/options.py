@@ -15,25 +15,23 @@ OnError = Literal["stop", "skip"]
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """Predict every example of a file, in its order, however large it is.
+    """Predict all examples of a file of any size, in input order.
 
     Attributes:
-        model: Any model folder, the run it came from, or `org/name` of the hub: fine-tuned, pretrained, sentence encoder.
-        input: Input file or folder, URL, or `-` for standard input. For a fine-tuned model: a file or folder in the task's
-            format (labels optional); for a model of single texts also a .txt file with one text per line. For other models, or
-            with --kind: one input per line, as text or JSON (.jsonl): a text, a list of two, or an object. In Python also rows
-            in memory, see `as_files`.
-        out: A .jsonl file; of a task on texts also a .csv or .tsv file, for the columns of the input and the predictions; or a
-            folder, for predictions.jsonl and the submission files (GLUE's .tsv, SQuAD's predictions.json, …). Default, and
-            `-`: standard output.
+        model: Fine-tuned model, pretrained model or sentence encoder: checkpoint folder, run, or `org/name` of the hub.
+        input: Input file or folder, URL, or `-` for standard input. Fine-tuned model: file or folder in the task's format (labels
+            optional); for single texts also .txt with one text per line. Other models, or with --kind: one input per line, as
+            text or JSON (.jsonl): a text, a list of two, or an object. In Python also rows in memory, see `as_files`.
+        out: Output: a .jsonl file; for text tasks also .csv or .tsv with the input columns and predictions; or a folder for
+            predictions.jsonl and submission files (GLUE's .tsv, SQuAD's predictions.json, …). Default, and `-`: standard output.
         kind: Pipeline to use in place of the model's own: fill-mask, sentence-order or embed.
-        top: Return only this many probabilities or guesses, the best first.
-        split: Which file of a folder.
-        on_error: What to do with unusable rows: stop with an error, or skip them and list them.
-        batch_tokens: Most tokens computed at once.
-        precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
-        device: auto, cpu, cuda or cuda:N.
-        columns: Columns of a table, where they have other names than in training.
+        top: Return only this many of the top probabilities or predictions, best first.
+        split: Split to read if INPUT is a folder.
+        on_error: How to treat unusable rows: stop with an error, or skip and list them.
+        batch_tokens: Maximum tokens per batch.
+        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
+        device: Device: auto, cpu, cuda or cuda:N.
+        columns: Columns of a table, if their names differ from those in training.
     """
 
     model: str | Path
@@ -67,13 +65,13 @@ _OtherColumns.__doc__ = Columns.__doc__
 
 @dataclass(frozen=True)
 class PredictCommandOptions(PredictOptions):
-    """Answer texts on the spot (--text), or a whole file in its order, however large it is.
+    """Predict single texts (--text), or all examples of a file of any size, in input order.
 
     Attributes:
-        text: A text, with [MASK] for a pretrained model; or the text that questions are about. May be repeated.
-        pair: The second text of a --text.
-        question: A question about the --text. May be repeated.
-        choice: One of the answers to choose from. Repeated.
+        text: Input text, with [MASK] for a pretrained model; or the context of questions. May be repeated.
+        pair: Second text of a --text.
+        question: Question about the --text. May be repeated.
+        choice: Answer to choose from. May be repeated.
     """
 
     input: Any = None
@@ -93,26 +91,26 @@ PredictCommandOptions.__doc__ = (
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Score a model: a pretrained one on a store or masked records, a fine-tuned one on labelled examples of its task.
+    """Evaluate a pretrained model on a store or masked records, or a fine-tuned model on labelled examples.
 
     Attributes:
         model: Checkpoint folder, run, or `org/name` of the hub.
-        data: Of a pretrained model a token store made with the model's tokenizer, also at an address (`s3://…`), or TFRecords
-            of masked examples; of a fine-tuned one the task's file or folder, also at an address. In Python also rows in
-            memory, see `as_files`.
-        out: Fine-tuned: folder for predictions in the task's own files, and results.json.
-        split: Fine-tuned: which file of a folder.
-        on_error: Fine-tuned: what to do with unusable rows: stop with an error, or skip them and list them.
-        threshold_from: SQuAD 2: the threshold as chosen in training (train), or chosen on these very questions (dev), as
-            Google does; the result says so.
-        length: Pretrained: longest sequence, in tokens. Default: the length it was trained with.
+        data: Pretrained: token store built with the model's tokenizer, or TFRecords of masked examples. Fine-tuned: file or
+            folder in the task's format. Stores, files and folders also at an address (`s3://…`). In Python also rows in memory,
+            see `as_files`.
+        out: Fine-tuned: folder for predictions in the task's file formats, and results.json.
+        split: Fine-tuned: split to read if DATA is a folder.
+        on_error: Fine-tuned: how to treat unusable rows: stop with an error, or skip and list them.
+        threshold_from: SQuAD 2: "no answer" threshold: train (chosen in training) or dev (chosen on the evaluated questions, as
+            Google does; reported in the result).
+        length: Pretrained: maximum sequence length, in tokens. Default: the training length.
         held_out: Pretrained: share of documents. Default: those held out in training, or all of another store.
-        seed: Pretrained: draws segments and masks, and the documents of another store. Default: the seed of the training.
-        batch_tokens: Tokens computed at once.
-        precision: fp32, bf16, int8 (of fine-tuned models), or auto: bf16 where the hardware multiplies it faster. Default:
-            fp32 of a pretrained model, auto of a fine-tuned one, as in its training.
-        device: auto, cpu, cuda or cuda:N.
-        columns: Columns of a table, where they have other names than in training.
+        seed: Pretrained: random seed for segments, masks and the documents of another store. Default: the training seed.
+        batch_tokens: Maximum tokens per batch.
+        precision: Precision: fp32, bf16, int8 (fine-tuned only), or auto: bf16 where the hardware computes it faster. Default:
+            fp32 for a pretrained model, auto for a fine-tuned one, as in training.
+        device: Device: auto, cpu, cuda or cuda:N.
+        columns: Columns of a table, if their names differ from those in training.
     """
 
     model: str | Path
@@ -133,18 +131,18 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EarlyExitOptions:
-    """Measure early exit: accuracy, layers and speed of every rule, compared with all layers.
+    """Measure accuracy, layers used and speed of every early exit rule, compared with all layers.
 
     Attributes:
-        model: Folder of a model fine-tuned with --exits, or the run it came from.
+        model: Folder of a model fine-tuned with --exits, or its run.
         data: Labelled examples: a file, or a folder in the task's layout.
-        split: Which file of a folder.
-        rule: patience:N (N layers in a row gave the same label) or entropy:SHARE (surer than that); may be repeated.
-            Default: every patience, and entropies from 0.01 to 0.7.
-        precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
-        batch_tokens: Most tokens computed at once.
-        rounds: Timed rounds; each runs every rule once.
-        allowed: Most loss of the metric for the recommended rule: 0.005 is half a point.
+        split: Split to read if DATA is a folder.
+        rule: Rule to measure: patience:N (same label after N layers in a row) or entropy:SHARE (entropy below this share of its
+            maximum). May be repeated. Default: every patience, and entropies from 0.01 to 0.7.
+        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
+        batch_tokens: Maximum tokens per batch.
+        rounds: Number of timed rounds; each runs every rule once.
+        allowed: Maximum loss of the metric for the recommended rule; 0.005 is half a point.
     """
 
     model: str | Path
@@ -160,24 +158,23 @@ class EarlyExitOptions:
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Score a file of predictions, wherever it is from, as the task's official script does; with 95 % intervals.
+    """Score a file of predictions like the task's official script, with 95 % confidence intervals.
 
     Attributes:
-        task: `squad` (1.1 or 2.0, as the gold file says), `mrpc`, `ner`, … as for `finetune`; `classify`, `regress`,
-            `multilabel` for a table of your own. In Python also a task.
-        predictions: SQuAD's `predictions.json`; a submission table (`index`, `prediction`), or records that `albertkit predict`
-            wrote, joined to the examples by id or, if the ids are 0, 1, 2, …, by position; or CoNLL columns, the last of
-            which is the prediction. May be compressed.
-        gold: The labelled file, in the task's own layout. Of CoNLL columns it may be left out: then the last but one is the
-            gold tag.
-        label: Of a table: column of the labels.
-        id: Of a table: column of the ids. Default: `id`, `index`, `idx` or `guid`, if it is there.
-        null_odds: SQuAD 2.0: `null_odds.json`, for the best thresholds and the average precisions.
-        null_threshold: Questions with larger null odds count as unanswered; the official script's default.
-        f1_of: `words`: score Korean answers by words, as SQuAD's script does. Default: they are refused, as KorQuAD counts
+        task: Task: `squad` (1.1 or 2.0, detected from the gold file), `mrpc`, `ner`, … as for `finetune`; `classify`, `regress`
+            or `multilabel` for a table. In Python also a task.
+        predictions: SQuAD's `predictions.json`; a submission table (`index`, `prediction`) or records from `albertkit predict`,
+            matched to the examples by id, or by position if the ids are 0, 1, 2, …; or CoNLL columns, prediction last. From any
+            program. May be compressed.
+        gold: Labelled file in the task's layout. May be omitted for CoNLL columns: the last but one is the gold tag.
+        label: Label column of a table.
+        id: Id column of a table. Default: `id`, `index`, `idx` or `guid`, if there is one.
+        null_odds: SQuAD 2.0: `null_odds.json`, for the best thresholds and average precision.
+        null_threshold: Null odds above which a question counts as unanswered. The default is the official script's.
+        f1_of: `words`: score Korean answers by words, like SQuAD's script. Default: refuse them, because KorQuAD counts
             characters.
-        on_error: What to do with unusable rows of the gold file: stop with an error, or skip them and list them.
-        out: Folder for `results.json` and, with the extra `report`, a picture.
+        on_error: How to treat unusable rows of the gold file: stop with an error, or skip and list them.
+        out: Folder for `results.json` and, with the extra `report`, a plot.
     """
 
     task: Any
@@ -198,17 +195,17 @@ class FinetuneOptions:
     """Fine-tune a model on a task: GLUE, SQuAD, RACE, named entities, or a table of your own.
 
     Attributes:
-        task: cola sst2 mrpc stsb qqp mnli qnli rte wnli, squad1 squad2, race siqa arc choice, ner wnut17 klue-ner, nsmc
+        task: Task: cola sst2 mrpc stsb qqp mnli qnli rte wnli, squad1 squad2, race siqa arc choice, ner wnut17 klue-ner, nsmc
             klue-nli kornli klue-sts korsts; or classify, regress, multilabel for a table. In Python also a task.
         model: Checkpoint folder, run, or `org/name` of the hub. For rte, mrpc and stsb the paper starts from a run on mnli.
         data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
             (`gs://…`). In Python also rows in memory, see `as_files`.
-        out: Folder of the run. The best model is saved in OUT/best, its predictions of the dev set in OUT/dev.
+        out: Folder of the run. The best model is saved in OUT/best, its dev set predictions in OUT/dev.
         settings: Training settings.
         columns: Names of the columns of a table.
-        dev: The dev file. Default: that of the folder, else a share of the training examples.
-        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
-        on_error: What to do with unusable rows: stop with an error, or skip them and list them.
+        dev: Dev file. Default: the one in the folder, else a share of the training examples.
+        resume: Continue the run in OUT from its newest checkpoint (bit-identical).
+        on_error: How to treat unusable rows: stop with an error, or skip and list them.
     """
 
     task: Any
@@ -228,7 +225,7 @@ class FinetuneCommandOptions(FinetuneOptions):
     """Fine-tune a model on a task: GLUE, SQuAD, RACE, named entities, or a table of your own.
 
     Attributes:
-        check: Look at the data and train nothing: labels, lengths, truncation, overlap of train and dev.
+        check: Report labels, lengths, truncation and overlap of train and dev; do not train.
     """
 
     out: str | Path | None = None  # type: ignore[assignment]  # --check writes nothing

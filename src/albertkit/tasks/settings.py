@@ -12,26 +12,26 @@ from albertkit.training.settings import EpochSettings
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(EpochSettings):
-    """Settings of a fine-tuning. What is None is taken from the task's preset (the paper's table 14) and reported.
+    """Settings of fine-tuning. Values of None come from the task's preset (the paper's table 14) and are reported.
 
     Attributes:
-        length: Longest sequence, in tokens, special tokens included. Longer texts are cut, or go in windows.
-        long_texts: truncate, or windows: a text that is too long is read in overlapping windows.
-        stride: Tokens from the start of one window to the start of the next. Default: 128 for questions, else half a window.
-        qa_head: Head for question answering: spans (a start and an end), or beam (ends given starts, and whether there is an
-            answer). Default: Google's choice, spans for squad1 and beam for squad2, which transformers cannot load.
-        threshold_from: What the threshold for "no answer" is chosen on: train (a share of the training articles that is not
-            trained on) or dev (Google's: on the very questions that are scored; reported in every result).
-        held_out: Share of the training examples used as dev set if the data have none.
+        length: Maximum sequence length in tokens, special tokens included. Longer texts are truncated or split into windows.
+        long_texts: How to read texts longer than `length`: truncate, or windows (overlapping).
+        stride: Tokens between the starts of two windows. Default: 128 for questions, else half a window.
+        qa_head: Question answering head: spans (start and end), or beam (end given start, plus answerability; transformers cannot
+            load it). Default: Google's choice, spans for squad1 and beam for squad2.
+        threshold_from: Data for choosing the "no answer" threshold: train (a held-out share of the training articles) or dev (the
+            evaluated questions, as Google does; reported in every result).
+        held_out: Share of the training examples used as dev set if there is none.
         dropout: Dropout in the encoder; the classifier's is 0.1. Default: the preset's, else the model's own.
-        batch_tokens: Most tokens computed at once on a device; an update is cut into as many parts as that takes.
-        class_weights: none, or balanced: rare classes count more.
-        freeze: Train the head alone.
-        lora: Rank of low-rank adapters that are trained in place of the encoder's matrices; 0 for none.
-        teacher: Folder of a larger model, fine-tuned on the same task, to learn from.
-        teacher_weight: Weight of the teacher's part of the loss, 0 to 1.
-        teacher_hidden: Weight of the distance to the teacher's hidden states; 0 for none.
-        exits: Train a classifier after every layer, for early exit (PABEE's loss).
+        batch_tokens: Maximum tokens per micro-batch on each device; an update is split into as many as needed.
+        class_weights: Class weights in the loss: none, or balanced (rare classes count more).
+        freeze: Freeze the encoder and train only the head.
+        lora: Rank of LoRA adapters, trained in place of the encoder's matrices; 0: none.
+        teacher: Folder of a larger model, fine-tuned on the same task, to distil from.
+        teacher_weight: Weight of the distillation loss, 0 to 1.
+        teacher_hidden: Weight of the distance to the teacher's hidden states; 0: none.
+        exits: Train a classifier after every layer for early exit (PABEE's loss).
     """
 
     length: int | None = None

@@ -15,26 +15,27 @@ GOOGLE_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    """Settings of a new tokenizer, besides the text and the size.
+    """Settings of a new tokenizer, other than text and size.
 
     Attributes:
-        text_rules: `google` (lower case, no accents), `google-cased`, `google-accents`, `google-cased-accents` (keep what they
-            name), `multilingual` (keeps both; composes Hangul), `korean` (the same in lower case) or `none`.
-        coverage: Share of the characters that get a token, 0.98 to 1. 0.9995 for Korean, Chinese and Japanese.
-        morphemes: `boundary`: no token crosses from one Korean morpheme to the next (the one for Korean: encoding needs no
-            analyser); `spaces`: morphemes are separated by spaces, in every later encoding too, which transformers does not
-            do. Both need the extra `korean`.
-        analyser: Finds the morphemes.
-        byte_fallback: Encode characters without a token as the bytes of their UTF-8 (256 tokens), not as unknown.
-        split_digits: No token holds more than one digit.
-        reserve: Unused tokens at the end, for later.
-        special_pieces: Five names, for the ids 0 to 4: padding, unknown, start, separation, mask.
-        user_defined_symbols: Tokens that are always cut out of a text as they are, for the ids from 5 on; they replace
-            Google's `( ) " - . – £ €`. One that begins with a hyphen: `--user-defined-symbols=-`.
-        max_sentences: Lines to train on; of more, a sample drawn evenly.
-        seed: Draws the samples.
-        num_threads: Threads to use; 0: one a core.
-        overwrite: Replace a tokenizer that lies in the folder.
+        text_rules: Text normalisation: `google` (lower case, no accents), `google-cased`, `google-accents`,
+            `google-cased-accents` (keep what they name), `multilingual` (keeps both; composes Hangul), `korean` (same in lower
+            case) or `none`.
+        coverage: Share of the text's characters that get a token, 0.98 to 1. Use 0.9995 for Korean, Chinese and Japanese.
+        morphemes: Korean morphemes: `boundary`: no token crosses a morpheme boundary (recommended for Korean; encoding needs no
+            analyser); `spaces`: insert spaces between morphemes, also in every later encoding, which transformers does not do.
+            Both need the extra `korean`.
+        analyser: Morphological analyser.
+        byte_fallback: Encode characters without a token as UTF-8 bytes (256 tokens) instead of unknown.
+        split_digits: Split numbers into single digits.
+        reserve: Number of unused tokens to add at the end, for later use.
+        special_pieces: Five special tokens for the ids 0 to 4: padding, unknown, start, separation, mask.
+        user_defined_symbols: Tokens that are never split, for the ids from 5 on; they replace Google's `( ) " - . – £ €`. For one
+            that begins with a hyphen: `--user-defined-symbols=-`.
+        max_sentences: Maximum lines to train on; larger texts are sampled uniformly.
+        seed: Random seed for samples.
+        num_threads: Number of threads; 0: one per core.
+        overwrite: Replace a tokenizer in the folder.
     """
 
     _: KW_ONLY
@@ -58,9 +59,9 @@ class TrainTokenizerOptions(TokenizerSettings):
     """Train a tokenizer on texts and write its folder.
 
     Attributes:
-        texts: Texts, or paths of text files (UTF-8, a sentence or paragraph a line, `.gz` accepted).
-        out: Folder to write. Nothing is written unless training succeeds.
-        vocab_size: Number of tokens, the special ones and the symbols counted.
+        texts: Texts, or paths of text files (UTF-8, a sentence or paragraph per line, `.gz` accepted).
+        out: Folder to write. Nothing is written if training fails.
+        vocab_size: Vocabulary size, including special tokens and symbols.
     """
 
     texts: Iterable[str | Path]
@@ -70,18 +71,17 @@ class TrainTokenizerOptions(TokenizerSettings):
 
 @dataclass(frozen=True)
 class TrainVocabularyOptions(TokenizerSettings):
-    """Train a SentencePiece unigram model with ALBERT's special ids, and measure it on lines held out.
+    """Train a SentencePiece unigram model with ALBERT's special ids, and evaluate it on held-out lines.
 
     Attributes:
-        files: Files, globs, folders or URLs, as for `corpus build`: plain text (a sentence or paragraph a line), JSONL, Parquet,
-            WikiExtractor's output, also `.gz`, `.xz` and `.zst`. One line in a hundred, at most 2,000, is kept to measure on.
-        out: Folder to write: `spiece.model`, `tokenizer.json`, `tokenizer_config.json`, and `spiece.vocab`, a list of the
-            tokens and their scores.
-        vocab_size: Number of tokens, the special ones counted. 20,000 to 32,000 are usual.
-        format: `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given.
-        field: JSONL field or Parquet column that holds the text; `a.b`, or `a[].b` of every item of a list (JSONL).
-        errors: Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on.
-        progress: Show it on stderr.
+        files: Files, globs, folders or URLs, as for `corpus build`: plain text (a sentence or paragraph per line), JSONL,
+            Parquet, WikiExtractor output; also `.gz`, `.xz` and `.zst`. One line in a hundred, at most 2,000, is held out.
+        out: Folder to write: `spiece.model`, `tokenizer.json`, `tokenizer_config.json` and `spiece.vocab` (tokens with scores).
+        vocab_size: Vocabulary size, including special tokens. 20,000 to 32,000 are usual.
+        format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.
+        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
+        errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces them.
+        progress: Show progress on stderr.
     """
 
     files: Annotated[Sequence[str | Path], SEVERAL]
@@ -96,13 +96,13 @@ class TrainVocabularyOptions(TokenizerSettings):
 
 @dataclass(frozen=True)
 class EncodeLinesOptions:
-    """Show the tokens and ids of each line of a text.
+    """Print the tokens and ids of each line of a text.
 
     Attributes:
-        file: Plain text, UTF-8, `.gz` accepted. Default: the standard input.
-        tokenizer: Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`; a model's folder or a run, too.
-        text_rules: Rules other than those of a SentencePiece tokenizer: `google`, `multilingual`, `none`, …
-        json: Print a JSON object a line: `ids` and `pieces`.
+        file: Plain text, UTF-8, `.gz` accepted. Default: standard input.
+        tokenizer: Folder with one `*.model`, a `vocab.txt` or a `tokenizer.json`; also a model folder or a run.
+        text_rules: Text normalisation in place of a SentencePiece tokenizer's own: `google`, `multilingual`, `none`, …
+        json: Print one JSON object per line: `ids` and `pieces`.
     """
 
     file: Path = Path("-")
@@ -114,12 +114,12 @@ class EncodeLinesOptions:
 
 @dataclass(frozen=True)
 class ConvertTokenizerOptions:
-    """Write a tokenizer as albertkit and transformers read it, with a `tokenizer.json` that gives the same ids.
+    """Convert a tokenizer for albertkit and transformers, with a `tokenizer.json` that gives the same ids.
 
     Attributes:
-        folder: Folder that holds one `*.model`, a `vocab.txt`, or a `tokenizer.json`; a model's folder or a run, too.
-        target: Folder to write; other files in it are left alone.
-        text_rules: Rules to give a SentencePiece tokenizer: `google`, `multilingual`, `none`, … Default: those it has.
+        folder: Folder with one `*.model`, a `vocab.txt` or a `tokenizer.json`; also a model folder or a run.
+        target: Folder to write; other files in it are kept.
+        text_rules: Text normalisation of the SentencePiece output: `google`, `multilingual`, `none`, … Default: unchanged.
     """
 
     folder: Path
@@ -130,12 +130,12 @@ class ConvertTokenizerOptions:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Compare everything that reads a tokenizer's folder on hard sentences, and say what differs, why, and what to do.
+    """Compare token ids of albertkit, transformers and SentencePiece on hard sentences, and explain differences.
 
-    Exit status 1 if albertkit's own readings or files differ; 0 if only transformers' do.
+    The exit status is 1 if albertkit's own readers or files differ, 0 if only those of transformers do.
 
     Attributes:
-        folder: A tokenizer's or a model's folder.
+        folder: Folder of a tokenizer or model.
     """
 
     folder: Path
@@ -143,18 +143,18 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Options that decide which tokens a vocabulary gets for text that it does not know.
+    """Options that decide which tokens to add to a vocabulary for new text.
 
     Attributes:
-        max_new: Tokens to add at most: missing characters, given words, then as many found ones as there is room for. Those
-            that fill up to a multiple are not counted.
-        min_count: Occurrences in the text that a found token needs.
-        coverage: Share of the text's characters that shall have a token; missing ones are added first.
-        analyser: No token that is found crosses from one Korean morpheme to the next. Default: any may, which makes texts
-            shorter.
-        recut: Also add tokens whose characters the tokenizer knows all, as for a field of its own language. They change how
-            texts are cut that it knew already.
-        multiple_of: Fill the vocabulary up to a multiple of this with unused tokens, 8 for fast matrix products.
+        max_new: Maximum tokens to add: missing characters first, then given words, then tokens found in the text. Tokens that
+            fill up to a multiple do not count.
+        min_count: Minimum occurrences in the text of a token to add.
+        coverage: Share of the text's characters that must have a token; missing ones are added first.
+        analyser: Korean morphological analyser: no added token crosses a morpheme boundary. Default: none, which makes encoded
+            texts shorter.
+        recut: Also add tokens of characters that the tokenizer knows, for example for a domain in the same language. Known texts
+            may be tokenized differently.
+        multiple_of: Fill the vocabulary with unused tokens to a multiple of this; 8 for fast matrix products.
     """
 
     _: KW_ONLY

@@ -7,15 +7,15 @@ import reprlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, NoneType, UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
 import tomli_w
 import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.files import atomic_file, plain_file
-from albertkit.frame.command import MOST_SEED, seed_problems
+from albertkit.frame.command import MOST_SEED, seed_problems, wrong_choices, wrong_types
 
 _YAML = (".yaml", ".yml")
 MOST_STEPS = 1e9
@@ -37,21 +37,15 @@ class Settings:
     free: ClassVar[frozenset[str]] = frozenset()
 
     def check(self) -> None:
-        """Raise one error that lists everything impossible."""
-        if found := self.problems():
+        """Raise one error that lists everything impossible; where a value is of another type, only that."""
+        if found := wrong_types(self) or self.problems():
             raise ConfigError("bad-value", "; ".join(found), "change these settings")
 
     def problems(self) -> list[str]:
         """List what is impossible: here, a seed and choices that do not exist; the command line checks them, Python does not."""
         found = seed_problems(getattr(self, "seed", None))
-        for name, kind in get_type_hints(type(self)).items():
-            kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-            value = getattr(self, name)
-            if any(get_origin(one) is not Literal and one is not NoneType for one in kinds):
-                continue
-            choices = [choice for one in kinds for choice in get_args(one)]
-            if value not in choices and (value is not None or NoneType not in kinds):
-                found.append(f"{name} must be one of {', '.join(map(str, choices))}, it is {value}")
+        for name, value, choices in wrong_choices(self):
+            found.append(f"{name} must be one of {', '.join(map(str, choices))}, it is {value}")
         return found
 
     def out_of_range(
@@ -144,9 +138,9 @@ class ComputeOptions(Settings):
     """Options of computing a model while it is trained.
 
     Attributes:
-        precision: fp32, bf16, or auto: bf16 where the hardware multiplies it faster.
-        gradient_checkpointing: Recompute activations in the backward pass: slower, far less memory.
-        device: auto, cpu, cuda or cuda:N.
+        precision: Training precision: fp32, bf16, or auto: bf16 where the hardware computes it faster.
+        gradient_checkpointing: Recompute activations in the backward pass: slower, much less memory.
+        device: Device: auto, cpu, cuda or cuda:N.
     """
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -159,25 +153,25 @@ class LoopOptions(Settings):
     """Options of the training loop.
 
     Attributes:
-        steps: Updates.
-        minutes: Train for this many minutes (including evaluations and checkpoints) in place of a number of updates. The
-            number of updates is estimated again during the run, and the learning rate schedule follows. Estimates are saved in
-            `plan.json`.
-        plan: `plan.json` of a run with `minutes`, or its folder: follow its plans, to the same bits, whatever the time taken.
+        steps: Number of updates.
+        minutes: Train for this many minutes, including evaluations and checkpoints, in place of `steps`. The number of updates is
+            re-estimated during the run, and the learning rate schedule follows. Estimates are saved in `plan.json`.
+        plan: `plan.json` of a run with `minutes`, or the run's folder: repeat its schedule, bit-identical, however long it takes.
         lr: Peak learning rate.
-        optimizer: lamb or adamw, with decay 0.01; or one of your own (`register_optimizer`).
-        bias_correction: Correct the moments' bias, as Model Garden's LAMB and AdamW; Google's first code does not.
-        clip_norm: Gradients of a larger norm are scaled down to it; 0 for no clipping, as Model Garden's LAMB.
-        warmup_steps: Updates of the linear warm-up.
-        schedule: polynomial, cosine or constant.
-        poly_power: Exponent of the polynomial schedule: 1 decays linearly.
-        end_lr: Learning rate that a polynomial or cosine schedule ends at.
-        ema_decay: Keep a moving average of the weights and evaluate and export it; 0 for none.
+        optimizer: Optimizer: lamb or adamw, with weight decay 0.01; or one added with `register_optimizer`.
+        bias_correction: Correct the bias of the optimizer's moments, as Model Garden's LAMB and AdamW do; Google's first code
+            does not.
+        clip_norm: Maximum gradient norm; larger gradients are scaled down. 0: no clipping, as in Model Garden's LAMB.
+        warmup_steps: Number of updates of the linear warm-up.
+        schedule: Learning rate schedule: polynomial, cosine or constant.
+        poly_power: Power of the polynomial schedule; 1 is linear decay.
+        end_lr: Final learning rate of the polynomial and cosine schedules.
+        ema_decay: Decay of an exponential moving average of the weights, which is evaluated and exported; 0: none.
         seed: Random seed.
-        log_every: Updates between two reports.
-        eval_every: Updates between two evaluations; 0 for one at the end.
-        save_every: Updates between two checkpoints; 0 for one at the end. Default: as eval_every.
-        keep: Checkpoints kept.
+        log_every: Updates between log lines.
+        eval_every: Updates between evaluations; 0: only at the end.
+        save_every: Updates between checkpoints; 0: only at the end. Default: same as eval_every.
+        keep: Number of checkpoints to keep.
     """
 
     steps: int | None = None
@@ -201,21 +195,20 @@ class LoopOptions(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochSettings(ComputeOptions):
-    """Settings of a training over epochs. What is None follows from the data and the model, and is reported.
+    """Settings of training for epochs. Values of None are derived from the data and the model, and reported.
 
     Attributes:
-        epochs: Passes over the training examples.
-        steps: Updates, in place of epochs.
-        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay.
-        warmup: Share of the updates in which the learning rate rises.
-        batch_size: Examples an update, over all processes.
+        epochs: Number of epochs.
+        steps: Number of updates, in place of epochs.
+        lr: Peak learning rate. AdamW with bias correction, linear warm-up, linear decay.
+        warmup: Share of the updates used for linear warm-up.
+        batch_size: Examples per update, summed over all processes.
         dropout: Dropout in the encoder. Default: the model's own, mostly 0.
-        patience: Stop after this many evaluations in a row without an improvement; 0: never.
-        eval_every: Updates between two evaluations. Default: ten in a run.
+        patience: Stop after this many evaluations in a row without improvement; 0: never.
+        eval_every: Updates between evaluations. Default: ten evaluations per run.
         seed: Random seed for the order of examples, dropout and new layers.
-        seeds: Runs with seeds from `seed` on; the median and the spread are reported, the best is kept.
-        retries: How many times to restart a run that learned nothing or whose loss became NaN, each time with a third of the
-            learning rate.
+        seeds: Number of runs, with seeds from `seed` on. Reports the median and spread, and keeps the best run.
+        retries: Number of restarts if a run learns nothing or its loss becomes NaN, each with a third of the learning rate.
     """
 
     free: ClassVar[frozenset[str]] = frozenset({"device"})

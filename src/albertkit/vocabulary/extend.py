@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from albertkit.conversion.own_tokenizer import check_vocabulary
-from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.errors import CheckpointError
 from albertkit.files import read_json, write_json
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
@@ -25,7 +25,7 @@ from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import even_sample, read_lines
 from albertkit.vocabulary.model import VocabularyModel, check_json, new_folder, open_model
 from albertkit.vocabulary.options import ExtendOptions
-from albertkit.vocabulary.rows import ROWS, RowMaker, new_biases
+from albertkit.vocabulary.rows import RowMaker, new_biases
 from albertkit.vocabulary.train import HoldingOut, read_text
 
 
@@ -89,11 +89,9 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
 
     Raises:
         CheckpointError: unsupported, wrong-tokenizer, exists, and what opening a checkpoint raises.
-        ConfigError: bad-value. DataError: empty, and what reading the files raises.
+        ConfigError: bad-value, unknown-name. DataError: empty, and what reading the files raises.
         MachineError: internal-error.
     """
-    if options.rows not in ROWS:
-        raise ConfigError("bad-value", f"there are no rows `{options.rows}`", near_miss(options.rows, ROWS))
     tokenizer, out = sentencepiece_tokenizer(options.tokenizer), Path(options.out)
     model = None if options.model is None else Path(options.model)
     if model is not None:

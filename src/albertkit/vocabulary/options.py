@@ -11,25 +11,24 @@ from albertkit.tokenizer.options import SearchSettings
 
 @dataclass(frozen=True)
 class ExtendOptions(SearchSettings):
-    """Add tokens to a tokenizer for text it does not know, and rows for them to its model. Old ids and rows stay.
+    """Add tokens to a tokenizer for new text, and embedding rows to its model. Old ids and rows stay unchanged.
 
     Attributes:
-        tokenizer: Folder that holds one `*.model`; or a run, whose model has one.
-        files: Text that needs the tokens, as for `tokenizer train`.
-        out: Folder to write: the tokenizer, a list of its tokens (`spiece.vocab`), and with `--model` the whole checkpoint.
-            Not an existing one.
-        model: Checkpoint that was trained with the tokenizer; often the same folder.
-        words: File of words to add in any case, one a line. In Python also the words.
-        rows: How to initialise new embedding rows. subword-mean: mean of the rows of the old tokens that made up the new one;
-            mean: mean of all old rows; normal: random; zero; cooccurrence: from co-occurrences in the text, rotated to match
-            the old rows.
-        rows_from: Checkpoint that was trained on from this one: tokens that it has take over its rows. Rows of unrelated
-            models mean nothing to each other.
-        max_lines: Lines to find tokens in; of more, a sample.
-        seed: Draws the samples and random rows.
-        format: `text`, `jsonl`, `parquet` or `wiki`; found out for each file if not given.
-        field: JSONL field or Parquet column that holds the text; `a.b`, or `a[].b` of every item of a list (JSONL).
-        errors: Bytes that are not UTF-8: `strict` stops and says where, `replace` goes on.
+        tokenizer: Folder with one `*.model`, or a run whose model has one.
+        files: Text that needs new tokens; formats as for `tokenizer train`.
+        out: New folder for the tokenizer, a list of its tokens (`spiece.vocab`), and with `--model` the whole checkpoint.
+        model: Checkpoint trained with the tokenizer; often the same folder.
+        words: File of words to add in any case, one per line. In Python also a sequence of words.
+        rows: How to initialise new embedding rows. subword-mean: mean of the rows of the old tokens that the new one replaces;
+            mean: mean of all old rows; normal: random; zero; cooccurrence: from co-occurrences in the text, rotated to match the
+            old rows.
+        rows_from: Checkpoint trained further from this model: new tokens that it has get its rows. Rows of unrelated models do
+            not fit.
+        max_lines: Maximum lines to search for tokens; longer text is sampled.
+        seed: Random seed for samples and random rows.
+        format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.
+        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
+        errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces them.
     """
 
     tokenizer: str | Path
@@ -49,12 +48,11 @@ class ExtendOptions(SearchSettings):
 
 @dataclass(frozen=True)
 class RepairOptions:
-    """Renumber a model whose special ids are not ALBERT's (0 to 4), with its rows; what it computes stays the same.
+    """Renumber a model's special tokens to ALBERT's ids (0 to 4), with their embedding rows. Outputs stay the same.
 
     Attributes:
-        model: Checkpoint folder with a `*.model`, or the folder of a tokenizer alone. `tokenizer_config.json` says what its
-            special tokens are called.
-        out: Folder to write. Not an existing one.
+        model: Checkpoint folder with a `*.model`, or a tokenizer folder. Its `tokenizer_config.json` names the special tokens.
+        out: New folder to write.
     """
 
     model: str | Path

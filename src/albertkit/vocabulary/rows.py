@@ -16,7 +16,6 @@ from albertkit.tokenizer.extend import UnigramPieces
 from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
-ROWS = ("subword-mean", "mean", "normal", "zero", "cooccurrence")
 _NOISE = 0.1  # of the old rows' standard deviation: rows that are exactly the mean would all be the same
 _FREQUENT = 20  # occurrences of an old token that vectors are turned by
 

@@ -20,22 +20,22 @@ _LONGEST = 24
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationSettings:
-    """Settings of a generation.
+    """Settings of caption generation.
 
     Attributes:
-        max_length: Most tokens of a caption, [CLS] and [SEP] included. Default: what the captioner was trained with, or 24.
-        num_beams: Captions kept in the search; 1 is greedy.
-        num_captions: Captions returned for a clip, the best first.
-        length_penalty: A caption's score is its log-probability over its length to this power.
-        repetition_penalty: Divisor of the logits of tokens that a caption has already (factor, where they are below 0).
-        sample: Draw words in place of searching.
-        temperature: Logits are divided by it before a draw.
-        top_k: Draw from the k likeliest tokens; 0 for all.
-        top_p: Draw from the likeliest tokens that have this probability together.
-        seed: Seed of the draws.
-        bad_endings: Words after which no caption may end, unless it reaches its longest: "a", "the", "with".
-        swinbert: SwinBERT's search: as many finished captions as are returned, a length that is reached ends a caption in place
-            of its last word.
+        max_length: Maximum tokens per caption, [CLS] and [SEP] included. Default: the training length, or 24.
+        num_beams: Number of beams; 1: greedy search.
+        num_captions: Number of captions to return per clip, best first.
+        length_penalty: Exponent of the length in a caption's score: log-probability / length^penalty.
+        repetition_penalty: Divide positive logits of tokens already in the caption by this, and multiply negative ones.
+        sample: Sample tokens instead of searching.
+        temperature: Temperature for sampling: divides the logits.
+        top_k: Sample from the k most likely tokens; 0: all.
+        top_p: Sample from the most likely tokens with this total probability.
+        seed: Random seed for sampling.
+        bad_endings: Words that may not end a caption, except at maximum length: "a", "the", "with".
+        swinbert: Use SwinBERT's search: it keeps only `num_captions` finished captions, and at maximum length [SEP] replaces the
+            last word.
     """
 
     max_length: int | None = None

@@ -8,21 +8,21 @@ DEFAULT_FOLDER = "models/captioning/albert-base-v2/"  # of the ALBERT in a migra
 
 @dataclass(frozen=True)
 class MigrateOptions:
-    """Put ALBERT into BERT's place in a checkout of SwinBERT. Without an action: show what would change, and write nothing.
+    """Replace BERT by ALBERT in a SwinBERT checkout. Without an action, only show the changes.
 
-    A few places of the two task scripts are replaced, and files are added: `src/layers/albert`, `src/modeling/load_albert.py`, a
-    configuration for each of SwinBERT's, and the guide ALBERT.md. `src/layers/bert` is never touched.
+    A few places of the two task scripts change, and files are added: `src/layers/albert`, `src/modeling/load_albert.py`, a
+    configuration for each of SwinBERT's, and the guide ALBERT.md. `src/layers/bert` stays unchanged.
 
     Attributes:
         checkout: Folder with `src/tasks/run_caption_VidSwinBert.py`.
-        diff: Show the changes as a unified diff. The default.
-        apply: Make the changes. Twice is the same as once; interrupted, the same command goes on.
-        revert: Give every file its original bytes again. Edits made since in other places stay.
-        check: Exit with status 1 if there is anything left to apply.
-        portable: Also let SwinBERT run on any device, start without apex, deepspeed, fairscale and azureml, and score captions
-            without the scorer of its container. Stays chosen.
-        force: Apply to a file that is not as in SwinBERT what can be applied, and write over files that are in the way; with
-            --revert leave a file as it is whose changed places were edited since.
+        diff: Show the changes as a unified diff (default).
+        apply: Apply the changes. Run the same command again to continue an interrupted run; applying twice changes nothing.
+        revert: Restore the original bytes of every file. Later edits in other places stay.
+        check: Exit with status 1 if there are changes to apply.
+        portable: Also make SwinBERT run on any device, without apex, deepspeed, fairscale and azureml, and score captions without
+            its container's scorer. Later runs keep this option.
+        force: Apply what is possible to files that differ from SwinBERT's, and overwrite files that are in the way. With
+            --revert: keep files whose changed places were edited since.
     """
 
     checkout: Path
@@ -37,20 +37,22 @@ class MigrateOptions:
 
 @dataclass(frozen=True)
 class ConvertSwinBertOptions:
-    """Convert a trained SwinBERT to a captioner, for caption predict, evaluate and train; or a captioner back.
+    """Convert a trained SwinBERT to an albertkit captioner, or a captioner to SwinBERT.
 
-    Both of Microsoft's code (BERT) and of a migrated checkout (ALBERT). Every tensor is kept to the bit, Video Swin, `fc` and a
-    learned mask among them, and read again. A BERT's layers keep weights of their own, so nothing is saved by it.
+    Reads checkpoints of Microsoft's code (BERT) and of a migrated checkout (ALBERT). Every tensor is kept bit for bit, including
+    Video Swin, `fc` and a learned mask, and verified. A BERT's layers keep separate weights, so the model does not become
+    smaller.
 
     Attributes:
-        source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file of the same names; with
+        source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file with the same names; with
             --to-swinbert a captioner.
-        target: Folder to write. It appears whole or not at all.
-        config: The text model's config.json. Default: in the folder of the weights, or where log/args.json says; for a BERT
-            without one, from the shapes.
-        tokenizer: Folder of the tokenizer. Default: in the folder of the weights, where SwinBERT's training saved it, or where
-            log/args.json says.
-        to_swinbert: The other way: write checkpoint/model.bin, log/args.json, tokenizer/ and model/ for SwinBERT's scripts.
+        target: Folder to write. It appears only when complete.
+        config: config.json of the text model. Default: the one in the folder of the weights or named in log/args.json; for a BERT
+            without one, derived from the shapes.
+        tokenizer: Folder of the tokenizer. Default: the one in the folder of the weights (saved by SwinBERT's training) or named
+            in log/args.json.
+        to_swinbert: Convert a captioner to SwinBERT: write checkpoint/model.bin, log/args.json, tokenizer/ and model/ for its
+            scripts.
     """
 
     source: Path

@@ -12,29 +12,29 @@ _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSettings(EpochSettings):
-    """Settings of the training of a captioner. What is None follows from the data and the model, and is reported.
+    """Settings of captioner training. Values of None are derived from the data and the model, and reported.
 
     Attributes:
-        objective: mlm: masked tokens are predicted, half of them at once; causal: each token from those before. Default:
-            that of the captioner to start from; mlm for any other ALBERT.
-        video_attention: What visual tokens see of each other: full, diagonal (only themselves), log (a learned gate), legacy
-            (SwinBERT's gate). Default: that of the captioner to start from; full for any other ALBERT.
+        objective: Training objective: mlm (predict masked tokens) or causal (predict the next token). Default: that of the
+            initial captioner; mlm for any other ALBERT.
+        video_attention: Attention between visual tokens: full, diagonal (only to itself), log (learned gate), legacy (SwinBERT's
+            gate). Default: that of the initial captioner; full for any other ALBERT.
         sparsity_weight: Weight of the loss that pushes a learned gate towards 0.
-        mask_prob: Of mlm: share of a caption's tokens, [SEP] included, that is predicted.
-        max_masked: Most predicted tokens of a caption.
-        shift: Random shift of training frames, up to this many pixels each way; only with a trained backbone.
-        length: Longest caption in tokens, [CLS] and [SEP] included; longer ones are cut.
-        label_smoothing: Probability given to all other tokens together.
-        drop_worst_ratio: Share of an update's predictions, those with the highest loss, that does not count.
-        drop_worst_after: Updates after which that begins.
-        lr: Peak learning rate; AdamW with bias correction, linear warm-up, linear decay. An ALBERT that knows nothing yet
-            takes ten times as much.
-        backbone_lr_factor: What the rate is multiplied by for a backbone that is trained along and had weights before.
+        mask_prob: Share of a caption's tokens, [SEP] included, that mlm predicts.
+        max_masked: Maximum predicted tokens per caption.
+        shift: Maximum random shift of training frames in pixels, in each direction; only with a trained backbone.
+        length: Maximum caption length in tokens, [CLS] and [SEP] included; longer captions are truncated.
+        label_smoothing: Label smoothing: probability of all wrong tokens together.
+        drop_worst_ratio: Share of an update's predictions, those with the highest loss, to ignore.
+        drop_worst_after: Number of updates before `drop_worst_ratio` applies.
+        lr: Peak learning rate. AdamW with bias correction, linear warm-up, linear decay. Use ten times as much for an untrained
+            ALBERT.
+        backbone_lr_factor: Learning rate factor of a pretrained backbone that is trained, too.
         weight_decay: Weight decay of AdamW.
-        batch_size: Captions an update, over all processes.
-        micro_batch: Most captions computed at once on a device.
-        metric: What the best model is chosen by: cider, bleu_4, rouge_l or exact_match, on dev.
-        num_beams: Number of beams when captions of the dev set are generated.
+        batch_size: Captions per update, summed over all processes.
+        micro_batch: Maximum captions per micro-batch on each device.
+        metric: Dev metric that selects the best model: cider, bleu_4, rouge_l or exact_match.
+        num_beams: Number of beams for captions of the dev set.
     """
 
     objective: Literal["mlm", "causal"] | None = None
@@ -77,15 +77,15 @@ class TrainCaptionerOptions:
     """Train a captioner on prepared clips.
 
     Attributes:
-        model: ALBERT to start from: checkpoint folder, run, or `org/name` of the hub. `albertkit init` makes an empty one.
-        data: Folder that `albertkit caption prepare` wrote.
+        model: ALBERT to start from: checkpoint folder, run, or `org/name` of the hub. `albertkit init` creates an untrained one.
+        data: Folder from `albertkit caption prepare`.
         out: Folder of the run. The best captioner is saved in OUT/best.
         settings: Training settings.
-        train_split: Clips to learn from.
-        dev_split: Clips whose captions choose the best model.
-        backbone: Where the frozen backbone of the clips lies now, for example hf:FOLDER. Default: where it lay when they were
-            prepared.
-        resume: Continue the run in OUT from its newest checkpoint, to the same bits.
+        train_split: Split to train on.
+        dev_split: Split that selects the best model.
+        backbone: Current location of the clips' frozen backbone, for example hf:FOLDER. Default: the location recorded by
+            `caption prepare`.
+        resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
 
     model: str | Path

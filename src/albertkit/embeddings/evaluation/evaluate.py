@@ -105,7 +105,7 @@ def _evaluate(
 ) -> list[EmbeddingEvaluation]:
     """Measure models on the same files, which are read once."""
     if not isinstance(files, Mapping) or not all(
-        isinstance(one, tuple | list) and len(one) == 2 for one in files.values()
+        isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str) for one in files.values()
     ):
         hint = 'give {"mine": ("scores", "pairs.tsv")}, or rows in place of the file'
         raise ConfigError("bad-value", "`files` maps a name to a kind and a file, and this does not", hint)

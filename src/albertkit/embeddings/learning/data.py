@@ -11,6 +11,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
+from albertkit.data.given import file_name
 from albertkit.embeddings.data import (
     CLASSES,
     HIGHEST,
@@ -82,7 +83,7 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     else:
         own = dev_source.dev_file(Path(options.dev))
     if own is not None:
-        dev, where = dev_source.read(own, "dev"), f"`{own.name}`"
+        dev, where = dev_source.read(own, "dev"), f"`{file_name(own)}`"
     elif kind == "texts":
         raise DataError(
             "too-little-data",

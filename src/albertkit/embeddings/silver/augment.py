@@ -268,7 +268,8 @@ def augment(options: AugmentOptions) -> AugmentReport:
             "unknown-name", f"there is no kind of gold pairs `{options.kind}`", near_miss(options.kind, KINDS)
         )
     task = pair_task(options.kind, options.columns)
-    data = read_data(task, Path(options.gold), options.dev, _HELD_OUT, False, bad_rows)
+    dev = None if options.dev is None else Path(options.dev)
+    data = read_data(task, Path(options.gold), dev, _HELD_OUT, False, bad_rows)
     scorer = _scorer(options, data.train)
     kept_scores = KeptScores(scorer, path.with_name(f".{path.name}.scoring"), options.progress)
     dev_predictions = kept_scores.of("gold dev", *_sides(data.dev))
@@ -351,7 +352,7 @@ def _scorer(options: AugmentOptions, gold: Sequence[TextExample]) -> Scorer:
 
 def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:
     """Return the different texts to find pairs among."""
-    rows = read_texts(options.texts, Columns(), 1, bad_rows) if options.texts else zip(*_sides(gold), strict=True)
+    rows = read_texts(Path(options.texts), Columns(), 1, bad_rows) if options.texts else zip(*_sides(gold), strict=True)
     found = list(dict.fromkeys(_plain(text) for row in rows for text in row))
     if len(found) < 2:
         fact = f"{counted(len(found), 'different text')}: there is nothing to pair"

@@ -167,11 +167,11 @@ class TextTask(Task[TextExample]):
 
     def rows(
         self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows, more: Sequence[str] | None = ()
-    ) -> Iterator[tuple[TextExample, dict[str, str]]]:
-        """Yield the examples of a file, as `examples` reads them, and the values of their rows by column.
+    ) -> Iterator[tuple[TextExample, Row]]:
+        """Yield the examples of a file, as `examples` reads them, and their rows.
 
-        The values are of the columns that examples are made of, and of `more` columns (None: all), "" where a row lacks one.
-        Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
+        The values of a row are of the columns that examples are made of, and of `more` columns (None: all), "" where it lacks
+        one. Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
         """
         layout = OFFICIAL.get(self.layout)
         if labelled and not self._has_labels:
@@ -204,7 +204,7 @@ class TextTask(Task[TextExample]):
                 except ValueError as error:
                     table.add_bad_row(row.line, *error.args)
                 else:
-                    yield example, row.values
+                    yield example, row
 
     @property
     def _has_labels(self) -> bool:

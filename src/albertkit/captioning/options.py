@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from albertkit.captioning.generation.settings import GenerationSettings
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL
+from albertkit.frame.command import SEVERAL, check_values
 
 Rounding = Literal["floor", "round", "middle"]
 OnError = Literal["stop", "skip"]
@@ -37,6 +37,7 @@ class PreparationOptions:
     progress: bool = False
 
     def __post_init__(self) -> None:
+        check_values(self)
         for name in ("batch_size", "workers", "max_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from albertkit.errors import ConfigError, near_miss
-from albertkit.frame.command import SEVERAL
+from albertkit.errors import ConfigError
+from albertkit.frame.command import SEVERAL, check_values
 
-ENGINES = ("local", "ray")
-ERRORS = ("strict", "replace")
-FORMATS = ("text", "jsonl", "parquet", "wiki", "paragraphs", "pairs")
+Errors = Literal["strict", "replace"]
+Format = Literal["text", "jsonl", "parquet", "wiki", "paragraphs", "pairs"]
+FORMATS = get_args(Format)
 SEPARATOR = ";$;"  # between the sentences of a line of `pairs`
-SENTENCES = ("lines", "split", "kiwi")
 
 
 @dataclass(frozen=True)
@@ -32,17 +31,15 @@ class BuildSettings:
             and verify; offsets stay far below 2^32.
     """
 
-    format: str | None = None
+    format: Format | None = None
     field: str = "text"
     separator: str = SEPARATOR
-    sentences: str | None = None
+    sentences: Literal["lines", "split", "kiwi"] | None = None
     language: str = "en"
     shard_tokens: int = 1 << 29
 
     def __post_init__(self) -> None:
-        for name, known in (("format", FORMATS), ("sentences", SENTENCES)):
-            if (value := getattr(self, name)) is not None:
-                check_name(name, value, known)
+        check_values(self)
         if not self.separator.strip(" "):
             raise ConfigError("bad-value", "the separator is empty", "use a sign that no sentence holds, like ;$;")
         if not 0 < self.shard_tokens <= 1 << 31:
@@ -80,7 +77,7 @@ class BuildOptions:
     tokenizer: Any
     settings: BuildSettings = BuildSettings()
     _: KW_ONLY
-    errors: Literal["strict", "replace"] = "strict"
+    errors: Errors = "strict"
     workers: int | None = None
     engine: Literal["local", "ray"] = "local"
     address: str | None = None
@@ -88,13 +85,6 @@ class BuildOptions:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        check_name("engine", self.engine, ENGINES)
-        check_name("errors", self.errors, ERRORS)
+        check_values(self)
         if self.workers is not None and self.workers < (least := 0 if self.engine == "local" else 1):
             raise ConfigError("bad-value", f"workers is {self.workers}", f"use {least} or more")
-
-
-def check_name(option: str, value: str, known: Sequence[str]) -> None:
-    """Refuse a value of an option that is none of the known ones."""
-    if value not in known:
-        raise ConfigError("unknown-name", f"there is no {option} `{value}`", near_miss(str(value), known))

@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, get_args
 
-from albertkit.corpus.options import ERRORS, SEPARATOR, BuildSettings, check_name
+from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
 from albertkit.corpus.ranges import document_bounds
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.data.lines import LONGEST, blocks
 from albertkit.data.parquet import ParquetFile
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
-from albertkit.errors import DataError, near_miss
+from albertkit.errors import ConfigError, DataError, near_miss
 
 FAULTS_NAMED = 20  # faulty lines whose place is kept
 
@@ -78,7 +78,8 @@ class DocumentFile:
         end: int | None = None,
         first_line: int = 1,
     ) -> None:
-        check_name("errors", errors, ERRORS)
+        if errors not in (known := get_args(Errors)):
+            raise ConfigError("unknown-name", f"there is no errors `{errors}`", near_miss(errors, known))
         settings = settings or BuildSettings()
         self.file = file
         self.field = settings.field
@@ -350,7 +351,7 @@ def _field_hint(field: str, known: Iterable[str]) -> str:
 
 def read_documents(
     inputs: Sequence[str | PathLike[str]],
-    format: str | None = None,
+    format: Format | None = None,
     field: str = "text",
     errors: str = "strict",
     separator: str = SEPARATOR,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.errors import ConfigError
+from albertkit.frame.command import check_values
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 
 
@@ -47,11 +48,6 @@ class PretrainCommandOptions(PretrainOptions):
     dry_run: bool = False
 
 
-PretrainCommandOptions.__doc__ = (
-    f"{PretrainCommandOptions.__doc__}{str(PretrainOptions.__doc__).partition('Attributes:')[2]}"
-)
-
-
 @dataclass(frozen=True)
 class EvaluatePretrainedOptions:
     """Evaluate a pretrained model on held-out documents of a store, or on records, compared with two baselines.
@@ -81,6 +77,7 @@ class EvaluatePretrainedOptions:
     device: str = "auto"
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.held_out is not None and not 0 < self.held_out <= 1:
             raise ConfigError("bad-value", f"held_out is {self.held_out}", "use a share above 0 and at most 1")
 

@@ -255,7 +255,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             ids: Its special ids, as the configuration names them. Default: the usual ones.
 
         Raises:
-            ConfigError: wrong-tokenizer or wrong-tokenizer if `config` names others, bad-value if it is too short.
+            ConfigError: wrong-tokenizer if `config` names others, bad-value if it is too short.
         """
         ids = ids or {}
         if self.config is None:

@@ -84,11 +84,6 @@ class PredictCommandOptions(PredictOptions):
     json: bool = False
 
 
-PredictCommandOptions.__doc__ = (
-    f"{PredictCommandOptions.__doc__}{str(PredictOptions.__doc__).partition('Attributes:')[2]}"
-)
-
-
 @dataclass(frozen=True)
 class EvaluateOptions:
     """Evaluate a pretrained model on a store or masked records, or a fine-tuned model on labelled examples.
@@ -231,8 +226,3 @@ class FinetuneCommandOptions(FinetuneOptions):
     out: str | Path | None = None  # type: ignore[assignment]  # --check writes nothing
     _: KW_ONLY
     check: bool = False
-
-
-FinetuneCommandOptions.__doc__ = (
-    f"{FinetuneCommandOptions.__doc__}{str(FinetuneOptions.__doc__).partition('Attributes:')[2]}"
-)

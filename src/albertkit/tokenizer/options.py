@@ -88,9 +88,9 @@ class TrainVocabularyOptions(TokenizerSettings):
     out: str | Path
     _: KW_ONLY
     vocab_size: int = 30000
-    format: str | None = None
+    format: Literal["text", "jsonl", "parquet", "wiki"] | None = None
     field: str = "text"
-    errors: str = "strict"
+    errors: Literal["strict", "replace"] = "strict"
     progress: bool = False
 
 

@@ -41,9 +41,9 @@ class ExtendOptions(SearchSettings):
     rows_from: str | Path | None = None
     max_lines: int = 100_000
     seed: int = 0
-    format: str | None = None
+    format: Literal["text", "jsonl", "parquet", "wiki"] | None = None
     field: str = "text"
-    errors: str = "strict"
+    errors: Literal["strict", "replace"] = "strict"
 
 
 @dataclass(frozen=True)

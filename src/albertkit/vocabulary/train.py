@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from albertkit.corpus.options import Format
 from albertkit.corpus.readers import read_documents
 from albertkit.frame.command import takes
 from albertkit.frame.progress import Progress
@@ -77,7 +78,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
     )
 
 
-def read_text(files: Sequence[str | Path], format: str | None, field: str, errors: str) -> Iterator[str]:
+def read_text(files: Sequence[str | Path], format: Format | None, field: str, errors: str) -> Iterator[str]:
     """Return every line of some files that is not blank; see `corpus.readers.read_documents`."""
     for document in read_documents(files, format, field, errors):
         yield from filter(str.strip, document.text.split("\n"))

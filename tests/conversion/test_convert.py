@@ -587,7 +587,7 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
         assert error.value.slug == slug, name
     with pytest.raises(AlbertKitError, match="Flax weights of transformers") as error:
         convert(tmp_path / "flax", tmp_path / "out")
-    with pytest.raises(ConfigError, match="no target format"):
+    with pytest.raises(ConfigError, match="to cannot be `tf3`"):
         convert(tmp_path / "empty", tmp_path / "out", to="tf3")
 
 

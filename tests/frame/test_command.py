@@ -186,7 +186,7 @@ def test_help_of_every_command_needs_no_torch():
         ({"rules": Rules(strict="yes")}, "bad-value", "rules: strict must be True or False, it is 'yes'"),
         ({"shares": "0.5"}, "bad-value", "shares must be a tuple, each a number, it is '0.5'"),
         ({"shares": ("0.5",)}, "bad-value", "shares must be a tuple, each a number, it is ('0.5',)"),
-        ({"order": "random"}, "unknown-name", "there is no order `random`"),
+        ({"order": "random"}, "unknown-name", "order cannot be `random`"),
     ],
 )
 def test_python_is_refused_what_the_command_line_would_not_take(given, slug, fact):

@@ -163,12 +163,12 @@ def test_free_names_and_fixed_ids(tmp_path: Path) -> None:
         {"special_pieces": ["[PAD]", "[UNK]", "[SEP]", "[CLS]", "[MASK]"]},
         {"special_pieces": ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]},
         {"special_pieces": ["a", "a", "b", "c", "d"]},
-        {"morphemes": "boundaries"},
         {"coverage": 0.9},
     ],
 )
 def test_bad_settings(tmp_path: Path, settings: dict, slug_of) -> None:
     assert slug_of(train_tokenizer, korean(50), tmp_path / "out", 100, **settings) == "bad-value"
+    assert slug_of(train_tokenizer, korean(50), tmp_path / "out", 100, morphemes="boundaries") == "unknown-name"
     assert not (tmp_path / "out").exists()
 
 

@@ -9,9 +9,9 @@ import albertkit
 from albertkit.conversion.classes import HEADS, choose_head, fit, with_labels
 from albertkit.conversion.options import ConvertOptions
 from albertkit.conversion.sources import open_source
-from albertkit.conversion.targets import FORMATS, carry_tokenizer, check_expressible, drop_unknown_heads, write
+from albertkit.conversion.targets import carry_tokenizer, check_expressible, drop_unknown_heads, write
 from albertkit.conversion.verify import compare_outputs, reread
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file, atomic_folder
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import to_markdown
@@ -84,13 +84,11 @@ def convert(options: ConvertOptions) -> ConversionReport:
         The report; the same is in the target's README.md.
 
     Raises:
-        ConfigError: bad-value, wrong-model. DataError: not-found, bad-file.
+        ConfigError: bad-value, unknown-name, wrong-model. DataError: not-found, bad-file.
         CheckpointError: exists, weights-mismatch, ambiguous, not-expressible, internal-error, and what reading
             the source raises.
     """
     target = Path(options.target)
-    if options.to not in FORMATS:
-        raise ConfigError("bad-value", f"there is no target format `{options.to}`", f"known: {', '.join(FORMATS)}")
     _check_target(Path(options.source), target, options.overwrite)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "head size")  # advice to somebody who chooses it

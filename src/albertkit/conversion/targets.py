@@ -24,7 +24,6 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.folder_files import TOKENIZER_FILES
 
-FORMATS = ("transformers", "tf1", "tf2", "npz")
 TF1_PREFIX = "model.ckpt-best"  # as in Google's archives
 _GOOGLE_EPSILON = 1e-12  # written into its code
 # The keys that google-research/albert's AlbertConfig knows, in the order of its released files, then those it ignores.
@@ -98,7 +97,7 @@ def write_transformers(
 def write(
     to: str, folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
 ) -> None:
-    """Write a model in one of `FORMATS`; Google's have an `albert_config.json`."""
+    """Write a model in the format `to` of `ConvertOptions`; Google's have an `albert_config.json`."""
     if to == "transformers":
         write_transformers(folder, tensors, config, model_class)
         return

@@ -79,7 +79,7 @@ class DocumentFile:
         first_line: int = 1,
     ) -> None:
         if errors not in (known := get_args(Errors)):
-            raise ConfigError("unknown-name", f"there is no errors `{errors}`", near_miss(errors, known))
+            raise ConfigError("unknown-name", f"errors cannot be `{errors}`", near_miss(errors, known))
         settings = settings or BuildSettings()
         self.file = file
         self.field = settings.field

@@ -215,7 +215,7 @@ def check_values(options: Any) -> None:
     if found:
         raise ConfigError("bad-value", found[0], "give such a value")
     for name, value, choices in wrong_choices(options):
-        raise ConfigError("unknown-name", f"there is no {name} `{value}`", near_miss(value, map(str, choices)))
+        raise ConfigError("unknown-name", f"{name} cannot be `{value}`", near_miss(value, map(str, choices)))
 
 
 def wrong_types(given: Any) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, near_miss
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
 from albertkit.files import atomic_folder, check_writable
 from albertkit.frame.command import takes
 from albertkit.tokenizer import rules
@@ -32,7 +32,6 @@ from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, role_of
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import even_sample, read_lines
 
-_MORPHEMES = ("none", "boundary", "spaces")
 _LONGEST_SEED = 16  # characters, as in SentencePiece
 _MOST_SEEDS = 1_000_000  # as in SentencePiece
 
@@ -92,10 +91,6 @@ def _check(settings: TokenizerSettings, vocab_size: int) -> None:
         needed = "needed are five names, for padding, unknown, start, separation, mask"
         what = f"special_pieces is {' '.join(names)}; {needed}"
         raise ConfigError("bad-value", what, "use [PAD] [UNK] [CLS] [SEP] [MASK], for example")
-    if settings.morphemes not in _MORPHEMES:
-        raise ConfigError(
-            "bad-value", f"morphemes is `{settings.morphemes}`", near_miss(settings.morphemes, _MORPHEMES)
-        )
     if settings.max_sentences < 1:
         what = f"max_sentences is {settings.max_sentences}"
         raise ConfigError("bad-value", what, "use 1 or more; 10_000_000 bounds the memory")

@@ -324,10 +324,12 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
         found = await singles()
         neighbour.cancel()
         await client.close()
-    rates = {"ours": 1 / median(found), "behind all of them": 1 / median(large), "alone": 1 / median(alone)}
+    seconds = {"ours": found, "behind all of them": large, "alone": alone}
+    rates = {name: 1 / median(times) for name, times in seconds.items()}
     row = Row(f"serve one text beside {len(texts):,}", "requests/s", rates.pop("ours"), rates, {}, rounds=1)
     row.ratio = {name: row.ours / rate for name, rate in rates.items()}
-    row.best, row.spread = {"ours": row.ours, **rates}, dict.fromkeys(("ours", *rates), 0.0)
+    row.best = {name: 1 / min(times) for name, times in seconds.items()}
+    row.spread = {name: (max(times) - min(times)) / median(times) for name, times in seconds.items()}
     row.note, row.versions = BESIDE_NOTE, versions("torch", "fastapi", "uvicorn")
     for name, times in (("beside", found), ("alone", alone)):
         row.details[f"{name}_p50_ms"], row.details[f"{name}_p99_ms"] = np.percentile(times, [50, 99]) * 1000

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,6 +137,22 @@ def test_waiting_threads_spin_as_long_as_the_environment_says(given, bound):
     }
     called = subprocess.run([sys.executable, "-c", CALL], env=environment | given, capture_output=True, text=True)
     assert called.stdout.split()[-1] == bound, called.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_commands_that_train_keep_freed_memory_unless_the_environment_says_otherwise(said, monkeypatch):
+    asked = []
+    library = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
+    monkeypatch.setattr("albertkit.cli.ctypes.CDLL", lambda name: library)
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+    said("predict", "--help")
+    assert asked == []
+    said("pretrain", "--help")
+    assert asked == [(-4, 0), (-1, -1)]  # M_MMAP_MAX, M_TRIM_THRESHOLD of malloc.h
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
+    said("finetune", "--help")
+    assert len(asked) == 2
 
 
 def test_the_package_is_a_command_too():

@@ -9,7 +9,7 @@ from small_models import gradients
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
-from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
+from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, heads
 from albertkit.model.attention import _padded_attention, attention_probabilities, packed_attention
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.losses import class_loss
@@ -221,7 +221,9 @@ def test_initialisation_is_the_originals() -> None:
 
 
 @pytest.mark.parametrize("predictions", [1, 128, 300])
-def test_the_vocabulary_loss_is_torch_cross_entropy(predictions: int) -> None:
+def test_the_vocabulary_loss_is_torch_cross_entropy(predictions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "_LOGITS_ON_CPU", 128 * 1000)  # 300 predictions: three products, the last of 44 rows
+    monkeypatch.setattr(heads, "_IN_CACHE", 50 * 1000)
     torch.manual_seed(0)
     config = AlbertConfig(
         vocab_size=1000, embedding_size=24, hidden_size=32, num_attention_heads=1, intermediate_size=8
@@ -240,6 +242,10 @@ def test_the_vocabulary_loss_is_torch_cross_entropy(predictions: int) -> None:
     torch.testing.assert_close(loss, expected)
     assert correct == (logits.argmax(1) == labels).sum() >= (predictions + 1) // 2
     torch.testing.assert_close(torch.autograd.grad(3 * loss, wanted), torch.autograd.grad(3 * expected, wanted))
+    loss, _ = head.loss(hidden, labels)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="compute the loss again"):  # its memory is the gradient by now
+        loss.backward()
 
 
 def test_no_target_means_zero_not_nan(make_model: Make) -> None:

@@ -137,7 +137,7 @@ def _bound_spinning() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next update of a training; what the environment says wins.
+    """Let glibc keep freed memory for the next update of a training, unless a MALLOC_… variable is set.
 
     It otherwise returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update
     of `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept, they cost 16 % more memory at the peak.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from albertkit.data.given import named_as_given
+from albertkit.data.given import is_made_of_rows, named_as_given
 from albertkit.errors import ConfigError, DataError
 
 _SHOWN = 5  # bad rows that a command prints
@@ -61,7 +61,7 @@ class BadRows:
             raise ConfigError("bad-value", f"`on_error` is {self.on_error!r}", 'use "stop" or "skip"')
 
     def add(self, file: object, line: int, reason: str, hint: str = "", where: str = "") -> None:
-        """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`. Rows in memory are called so."""
+        """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""
         bad_row = BadRow(str(file), line, reason, where, hint)
         if self.on_error == "stop":
             raise DataError(
@@ -69,8 +69,9 @@ class BadRows:
                 f"`{file}`, {bad_row.where}: {reason}",
                 hint or "correct the row, or leave such rows out with --on-error skip",
             )
-        where, _, reason = named_as_given(f"`{file}`, {bad_row.where}\n{reason}").partition("\n")
-        if not where.startswith("`"):
+        if is_made_of_rows(str(file)):
+            # Named in one text with its reason, which may mention another line of the same rows.
+            where, _, reason = named_as_given(f"`{file}`, {bad_row.where}\n{reason}").partition("\n")
             name, _, where = where.partition(", ")
             bad_row = BadRow(name, line, reason, where, named_as_given(hint))
         self.found.append(bad_row)

@@ -195,7 +195,7 @@ def _write(rows: Any, file: Path, what: str) -> None:
             record = {str(name): named(name, value) if name in names else value for name, value in row.items()}
             try:
                 line = json.dumps(record, ensure_ascii=False, default=_plain)
-            except AlbertKitError:
+            except AlbertKitError:  # of `_plain`; a ConfigError is a ValueError
                 raise
             except (TypeError, ValueError, RecursionError) as error:
                 fact = f"row {number:,} of {what} cannot be written as JSON: {error}"

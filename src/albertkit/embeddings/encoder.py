@@ -191,9 +191,9 @@ class SentenceEncoder(MtebEncoder, nn.Module):
     ) -> Any:
         """Return vectors of texts, computed through an engine, texts of like length together.
 
-        The keywords of `SentenceTransformer.encode` mean here what they mean there, but for `precision`; it has also
-        `output_value`, `pool` and `chunk_size`. mteb may call this as it calls its own encoders: see `asked_by_mteb`. Longer
-        texts than `max_length` are cut, and a warning counts them.
+        Keywords of `SentenceTransformer.encode` have the same meaning, except `precision`; `output_value`, `pool` and
+        `chunk_size` are not supported. mteb may call this as it calls its own encoders: see `asked_by_mteb`. Texts longer than
+        `max_length` are cut, and a warning counts them.
 
         Args:
             texts: E texts, or one. An empty one is `[CLS] [SEP]`.
@@ -224,8 +224,9 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         """
         if of_mteb:
             known = inspect.signature(self.encode).parameters.keys() - {"of_mteb"}
-            for name in of_mteb.keys() - OF_MTEB if "task_metadata" in of_mteb else of_mteb:
-                raise ConfigError("unknown-name", f"`encode` has no argument `{name}`", near_miss(name, known))
+            if unknown := [name for name in of_mteb if name not in OF_MTEB or "task_metadata" not in of_mteb]:
+                fact = f"`encode` has no argument `{unknown[0]}`"
+                raise ConfigError("unknown-name", fact, near_miss(unknown[0], known))
             texts, prompt_name = asked_by_mteb(texts, self.prompts, **of_mteb)  # type: ignore[arg-type]
         listed = [texts] if isinstance(texts, str) else _listed(texts)
         if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):

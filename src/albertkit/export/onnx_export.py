@@ -10,7 +10,7 @@ from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines.onnx_model import ONNX_FILE, REPORT, OnnxModel, load_onnx, tokenizer_of
-from albertkit.errors import CheckpointError, ConfigError, MachineError, MissingExtraError
+from albertkit.errors import CheckpointError, MachineError, MissingExtraError
 from albertkit.export.options import ExportOnnxOptions
 from albertkit.files import atomic_folder, write_json
 from albertkit.frame.command import takes
@@ -26,7 +26,6 @@ from albertkit.tokenizer.folder_files import TOKENIZER_FILES
 if TYPE_CHECKING:
     import onnx
 
-PRECISIONS = ("fp32", "int8")
 _TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that is above 1
 _CARRIED = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
 _PRODUCTS = ("MatMulInteger", "Gemm", "MatMul")
@@ -84,8 +83,6 @@ def export_onnx(options: ExportOnnxOptions) -> ExportReport:
         MissingExtraError: not-installed.
     """
     precision, target, data = options.precision, Path(options.target), options.data
-    if precision not in PRECISIONS:
-        raise ConfigError("unknown-name", f"`{precision}` is not exported", f"use one of {', '.join(PRECISIONS)}")
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise CheckpointError("exists", f"`{target}` is there already", "choose a new folder")
     folder = local_folder(options.model)

@@ -186,8 +186,6 @@ def takes(
         def call(*args: Any, **kwargs: Any) -> Returned:
             given = len(args) == 1 and not kwargs and isinstance(args[0], options)  # type: ignore[arg-type]
             taken = args[0] if given else options(*args, **kwargs)
-            if found := seed_problems(getattr(taken, "seed", None)):
-                raise ConfigError("bad-value", found[0], "use a number such as 0")
             check_values(taken)
             return function(taken)
 
@@ -207,14 +205,17 @@ def seed_problems(seed: Any) -> list[str]:
 
 
 def check_values(options: Any) -> None:
-    """Refuse what the command line would not take: values of another type, choices that do not exist."""
-    found = wrong_types(options)
+    """Refuse what the command line would not take: values of another type, impossible seeds, choices that do not exist.
+
+    Settings (`settings_of`) check themselves, with everything else that is wrong with them.
+    """
+    found = seed_problems(getattr(options, "seed", None)) + wrong_types(options)
     for name, kind, value in _typed_values(options):
         if dataclasses.is_dataclass(kind) and not found and settings_of(type(options)) is not kind:
             found = [f"{name}: {problem}" for problem in wrong_types(value)]
     if found:
-        raise ConfigError("bad-value", found[0], "give such a value")
-    for name, value, choices in wrong_choices(options):
+        raise ConfigError("bad-value", found[0], "pass a value of that type, or leave the argument out for its default")
+    for name, value, choices in wrong_choices(options)[:1]:
         raise ConfigError("unknown-name", f"{name} cannot be `{value}`", near_miss(value, map(str, choices)))
 
 
@@ -249,7 +250,7 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a type: numbers of NumPy are numbers, a list is a tuple; no other generic type is known."""
+    """Return whether a value is of a type. NumPy's numbers count as numbers and a list as a tuple; other generics pass."""
     if len(kinds := _alternatives(kind)) > 1:
         return any(_is_of(value, one) for one in kinds)
     if get_origin(kind) is tuple:

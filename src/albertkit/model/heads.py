@@ -96,7 +96,7 @@ class SentenceOrderHead(nn.Module):
 def top_on_cpu(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest of each row's logits [P, 1], and how many rows have their label there; of equal ones the first counts.
 
-    Few labels reach the top. Only there the index of the first, slower to find, decides between equal bf16 logits.
+    Few labels reach the top. Only for their rows is the index of the first largest logit found, which is slower than `amax`.
     """
     top = logits.amax(1, keepdim=True)
     at_top = (label_logits >= top).squeeze(1).nonzero().squeeze(1)
@@ -110,10 +110,10 @@ def top_on_accelerator(logits: Tensor, label_logits: Tensor, target: Tensor) -> 
 
 
 def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Replace logits by their exponentials, up to a factor a row; in fp32, rounded to the dtype of `logits` once summed.
+    """Replace logits [P, V] by exp(logit - largest of its row), computed and summed in fp32, then rounded to their own dtype.
 
     Returns:
-        Sum of each row [P, 1], sum of the cross-entropies, number of right predictions.
+        Row sums [P, 1]; sum of the cross-entropies, 0-d; number of right predictions, 0-d.
     """
     on_cpu = logits.device.type == "cpu"
     rows = max(1, _IN_CACHE // logits.shape[1] if on_cpu else len(logits))

@@ -69,8 +69,23 @@ class TrainTokenizerOptions(TokenizerSettings):
     vocab_size: int = 30000
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How the text of files is read.
+
+    Attributes:
+        format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.
+        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
+        errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces them.
+    """
+
+    format: Literal["text", "jsonl", "parquet", "wiki"] | None = None
+    field: str = "text"
+    errors: Literal["strict", "replace"] = "strict"
+
+
 @dataclass(frozen=True)
-class TrainVocabularyOptions(TokenizerSettings):
+class TrainVocabularyOptions(ReadingOptions, TokenizerSettings):
     """Train a SentencePiece unigram model with ALBERT's special ids, and evaluate it on held-out lines.
 
     Attributes:
@@ -78,9 +93,6 @@ class TrainVocabularyOptions(TokenizerSettings):
             Parquet, WikiExtractor output; also `.gz`, `.xz` and `.zst`. One line in a hundred, at most 2,000, is held out.
         out: Folder to write: `spiece.model`, `tokenizer.json`, `tokenizer_config.json` and `spiece.vocab` (tokens with scores).
         vocab_size: Vocabulary size, including special tokens. 20,000 to 32,000 are usual.
-        format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.
-        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
-        errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces them.
         progress: Show progress on stderr.
     """
 
@@ -88,9 +100,6 @@ class TrainVocabularyOptions(TokenizerSettings):
     out: str | Path
     _: KW_ONLY
     vocab_size: int = 30000
-    format: Literal["text", "jsonl", "parquet", "wiki"] | None = None
-    field: str = "text"
-    errors: Literal["strict", "replace"] = "strict"
     progress: bool = False
 
 

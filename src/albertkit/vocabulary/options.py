@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from albertkit.frame.command import SEVERAL
-from albertkit.tokenizer.options import SearchSettings
+from albertkit.tokenizer.options import ReadingOptions, SearchSettings
 
 
 @dataclass(frozen=True)
-class ExtendOptions(SearchSettings):
+class ExtendOptions(ReadingOptions, SearchSettings):
     """Add tokens to a tokenizer for new text, and embedding rows to its model. Old ids and rows stay unchanged.
 
     Attributes:
@@ -26,9 +26,6 @@ class ExtendOptions(SearchSettings):
             not fit.
         max_lines: Maximum lines to search for tokens; longer text is sampled.
         seed: Random seed for samples and random rows.
-        format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.
-        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
-        errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces them.
     """
 
     tokenizer: str | Path
@@ -41,9 +38,6 @@ class ExtendOptions(SearchSettings):
     rows_from: str | Path | None = None
     max_lines: int = 100_000
     seed: int = 0
-    format: Literal["text", "jsonl", "parquet", "wiki"] | None = None
-    field: str = "text"
-    errors: Literal["strict", "replace"] = "strict"
 
 
 @dataclass(frozen=True)

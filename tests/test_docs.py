@@ -184,3 +184,7 @@ def test_links_lead_to_pages_and_headings() -> None:
                 if heading not in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}:
                     broken.append((page, target))
     assert broken == []
+
+
+def test_the_readme_names_the_test_command_as_ci_reads_it() -> None:
+    assert re.search(r"^make test\b", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -94,7 +94,15 @@ def test_who_finishes_requests_is_kept(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "said", [b"\x16\x03\x01\x02\x00", b"HELLO\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 40_000]
+    "said",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"HELLO\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 40_000,
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000,
+    ],
+    ids=["TLS", "words", "many headers", "a long address", "a long header"],
 )
 def test_what_is_no_http_is_refused_in_json(said):
     async def client(host, port, connections):

@@ -29,6 +29,8 @@ _threads = ThreadPoolExecutor(1, "bodies")  # one at a time: two large bodies ho
 
 def check_shape(body: bytes) -> None:
     """Refuse JSON of too many objects, keys or items, or too deep, without reading it."""
+    if len(body) <= MOST_OBJECTS and body.count(b"{") + body.count(b"[") <= MOST_DEPTH:
+        return  # one text: 1 microsecond in place of 60
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     signs = np.frombuffer(plain, np.uint8)
     outside = (np.cumsum(signs == _QUOTE, dtype=np.int32) & 1) == 0

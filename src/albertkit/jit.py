@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, event
 
@@ -49,6 +50,12 @@ def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False) ->
     except RuntimeError:  # numba found no writable folder for the cache
         warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
         return numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+
+
+@numba.njit(inline="always")
+def from_bfloat16(bits):  # type: ignore[no-untyped-def]
+    """Convert bfloat16's bits, uint16, to float32, in compiled code."""
+    return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
 
 
 def call_llvm(builder: Any, name: str, arguments: list[Any], result: Any = None, **options: Any) -> Any:

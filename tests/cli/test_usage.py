@@ -129,7 +129,7 @@ main(["--version"])
 
 @pytest.mark.parametrize(
     ("given", "bound"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
 )
 def test_waiting_threads_spin_as_long_as_the_environment_says(given, bound):
     environment = {

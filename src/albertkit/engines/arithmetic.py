@@ -27,12 +27,6 @@ f32, i32, u32 = np.float32, np.int32, np.uint32
 MAGNITUDE = np.int32(0x7FFFFFFF)  # a float's bits without its sign
 
 
-@inline
-def from_bfloat16(bits):
-    """Convert bfloat16 to float32."""
-    return u32(u32(bits) << u32(16)).view(f32)
-
-
 @intrinsic
 def as_held(context, array, value):
     """Convert a float32 to the array's own numbers: itself, or the nearest bfloat16's bits for uint16.

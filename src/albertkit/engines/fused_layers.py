@@ -26,7 +26,6 @@ from albertkit.engines.arithmetic import (
     activated_to_uint8,
     as_held,
     f32,
-    from_bfloat16,
     i32,
     loops,
     rows_to_uint8,
@@ -36,6 +35,7 @@ from albertkit.engines.arithmetic import (
 from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows, pair_up
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
 from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, panel_of, place, rows_of, tile, vectors_of, whole_steps
+from albertkit.jit import from_bfloat16
 
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
 # tiles take for 128 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.

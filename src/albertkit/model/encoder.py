@@ -5,7 +5,7 @@ parameters'. Sources: google-research/albert `modeling.py` (arithmetic, dropout,
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -17,11 +17,12 @@ from albertkit.config import AlbertConfig
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
 from albertkit.model.attention import attention_probabilities, packed_attention
+from albertkit.model.loops import gelu_new
 from albertkit.model.padded import PaddedBatch
 from albertkit.model.projections import Projection, layer_norm, linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_new": gelu_new,
     "gelu": F.gelu,
     "relu": F.relu,
 }

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from albertkit.config import AlbertConfig
+from albertkit.model import loops
 from albertkit.model.encoder import ACTIVATIONS
 from albertkit.model.losses import class_loss
 from albertkit.model.projections import as_head_input, layer_norm, linear
@@ -115,6 +116,8 @@ def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tenso
     Returns:
         Row sums [P, 1]; sum of the cross-entropies, 0-d; number of right predictions, 0-d.
     """
+    if loops.fits(logits):
+        return loops.exponentials_in_place(logits, target)
     on_cpu = logits.device.type == "cpu"
     rows = max(1, _IN_CACHE // logits.shape[1] if on_cpu else len(logits))
     totals, losses, right = [], [], []
@@ -143,7 +146,10 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         dtype = hidden.dtype
         exact = torch.promote_types(dtype, torch.float32)
         weight, offset = table.to(dtype), bias.to(dtype)
-        grads = [torch.zeros_like(x, dtype=exact) for x in (hidden, table, bias)] if wanted else []
+        grads = [torch.empty_like(x, dtype=exact) for x in (hidden, table, bias)] if wanted else []
+        if not len(labels):
+            for grad in grads:
+                grad.zero_()
         loss = hidden.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
         at_once = _LOGITS_ON_CPU if hidden.device.type == "cpu" else _LOGITS_ON_ACCELERATOR
@@ -162,7 +168,8 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
                 product = exponentials.t() @ (chunk * share).to(dtype)
                 grads[1] = grads[1].add_(product) if start else product.to(exact)
                 grads[1].index_add_(0, target, chunk.to(exact), alpha=-1)
-                grads[2] += exponentials.t() @ share.squeeze(1).to(dtype)
+                summed = exponentials.t() @ share.squeeze(1).to(dtype)
+                grads[2] = grads[2].add_(summed) if start else summed.to(exact)
                 grads[2].index_add_(0, target, torch.ones_like(share[:, 0]), alpha=-1)
         ctx.grads = grads
         ctx.dtypes = hidden.dtype, table.dtype, bias.dtype

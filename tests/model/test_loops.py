@@ -96,6 +96,12 @@ def test_a_logit_of_minus_infinity_has_no_share():
     assert logits.tolist()[0] == pytest.approx([1, 0, 1], abs=1e-29)
 
 
+@pytest.mark.parametrize("label", [-1, 40])
+def test_a_label_without_a_logit_is_refused(label):
+    with pytest.raises(IndexError, match=f"labels go from .*{label}.*, there are 40 logits"):
+        heads.exponentials_in_place(torch.zeros(2, 40).bfloat16(), torch.tensor([3, label]))
+
+
 def test_bits_do_not_depend_on_threads():
     torch.manual_seed(0)
     values, labels = (torch.randn(64, 500) * 3).bfloat16(), torch.randint(0, 500, (64,))

@@ -67,6 +67,9 @@ class _Gelu(torch.autograd.Function):
 
 def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Replace logits [P, V] by exp(logit - largest of its row), as `heads.exponentials_in_place` does."""
+    least, most = target.aminmax()
+    if least < 0 or most >= logits.shape[1]:  # a compiled loop would read what is not a logit
+        raise IndexError(f"labels go from {least} to {most}, there are {logits.shape[1]} logits")
     totals, losses, right = torch.empty(3, len(logits))
     rows, labels = _bits(logits).reshape(logits.shape), target.contiguous().numpy()
     _in_parts(partial(_exponentials, rows, labels, totals.numpy(), losses.numpy(), right.numpy()), len(logits))

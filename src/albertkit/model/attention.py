@@ -31,6 +31,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from albertkit.data.packing import PackedBatch
+from albertkit.model import loops
 from albertkit.model.padded import PaddedBatch
 
 _VARLEN_DEVICES = ("cuda",)
@@ -81,7 +82,10 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
     if isinstance(batch, PaddedBatch):
         return _masked_attention(qkv.view(*batch.mask.shape, -1), batch.mask, num_heads, dropout).flatten(0, 1)
     if qkv.device.type == "cpu" and not torch.compiler.is_compiling():
-        if _short_and_even(batch.lengths):
+        cheapest = _cheapest(batch.lengths, num_heads, with_loops=not dropout and loops.fits(qkv))
+        if cheapest == "loops":
+            return loops.short_attention(qkv, batch.lengths, num_heads)
+        if cheapest == "even":
             return _even_attention(qkv, batch, num_heads, dropout)
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
@@ -105,9 +109,20 @@ def _fits_varlen(query: Tensor, dropout: float) -> bool:
     return dropout == 0 and query.dtype in (torch.bfloat16, torch.float16) and size % 8 == 0 and size <= 256
 
 
-def _short_and_even(lengths: tuple[int, ...]) -> bool:
-    longest = max(lengths)
-    return longest <= 128 and len(lengths) * longest**2 <= 1.35 * sum(n * n for n in lengths)
+def _cheapest(lengths: tuple[int, ...], num_heads: int, with_loops: bool) -> str:
+    """Return how sequences attend in the least time on a CPU: all at once ("even"), one by one, or in compiled loops.
+
+    Nanoseconds forward and backward on two cores of an Intel Xeon, in bf16. 32 sequences, 12 heads, milliseconds even, one by
+    one, loops: SST-2's of 14 tokens, 34 at most, 8.3, 12.4, 2.8; MRPC's of 54 17.4, 18.3, 26.5; of 32 each 3.8, 14.1, 8.4.
+    """
+    count, longest, squares = len(lengths), max(lengths), sum(n * n for n in lengths)
+    costs = {
+        "even": 1e6 + num_heads * count * longest * (200 + 5.5 * longest),
+        "one by one": 3.5e5 * count + num_heads * squares * 6.5,
+    }
+    if with_loops:
+        costs["loops"] = 3e5 + num_heads * squares * 19
+    return min(costs, key=lambda way: costs[way])
 
 
 def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:

@@ -19,7 +19,7 @@ from albertkit.errors import DataError
 from albertkit.model.attention import attention_probabilities, packed_attention
 from albertkit.model.loops import gelu_new
 from albertkit.model.padded import PaddedBatch
-from albertkit.model.projections import Projection, layer_norm, linear
+from albertkit.model.projections import Projection, layer_norm, linear, reused
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": gelu_new,
@@ -126,13 +126,13 @@ class AlbertLayer(nn.Module):
 
     def weights(self, dtype: torch.dtype) -> BlockWeights:
         """Return the block's weights for one forward pass through the model."""
-        attention = self.attention
+        attention, often = self.attention, (lambda projection: projection) if self.compiled else reused
         return BlockWeights(
-            qkv=linear(dtype, attention.query, attention.key, attention.value),
-            attention_output=linear(dtype, attention.dense),
+            qkv=often(linear(dtype, attention.query, attention.key, attention.value)),
+            attention_output=often(linear(dtype, attention.dense)),
             attention_norm=layer_norm(dtype, attention.LayerNorm),
-            ffn=linear(dtype, self.ffn),
-            ffn_output=linear(dtype, self.ffn_output),
+            ffn=often(linear(dtype, self.ffn)),
+            ffn_output=often(linear(dtype, self.ffn_output)),
             ffn_norm=layer_norm(dtype, self.full_layer_layer_norm),
         )
 

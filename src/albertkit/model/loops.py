@@ -6,7 +6,7 @@ sums of 614 x 30,000 logits 6.9 (47). Bits do not depend on the number of thread
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -25,6 +25,7 @@ from albertkit.jit import compiled, from_bfloat16
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 _loops = partial(compiled, fastmath=_FAST)
 _inline = numba.njit(inline="always", error_model="numpy", fastmath=_FAST)
+_within = numba.njit(forceinline=True, error_model="numpy", fastmath=_FAST)
 _f32, _i32, _u32, _i16 = np.float32, np.int32, np.uint32, np.int16
 
 _PARTS = 8  # of the work of a thread: another takes what one whose core is taken away has not begun
@@ -71,9 +72,46 @@ def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tenso
     if least < 0 or most >= logits.shape[1]:  # a compiled loop would read what is not a logit
         raise IndexError(f"labels go from {least} to {most}, there are {logits.shape[1]} logits")
     totals, losses, right = torch.empty(3, len(logits))
-    rows, labels = _bits(logits).reshape(logits.shape), target.contiguous().numpy()
-    _in_parts(partial(_exponentials, rows, labels, totals.numpy(), losses.numpy(), right.numpy()), len(logits))
+    labels, found = target.contiguous().numpy(), (totals.numpy(), losses.numpy(), right.numpy())
+    _in_parts(partial(_exponentials, _rows(logits), labels, *found), len(logits))
     return totals[:, None], losses.sum(), right.sum().long()
+
+
+def short_attention(qkv: Tensor, lengths: Sequence[int], num_heads: int) -> Tensor:
+    """Return the context [T, H] of short sequences, as `attention.packed_attention` does without dropout.
+
+    Args:
+        qkv: bfloat16 [T, 3H], as `fits` wants it.
+        lengths: Of the sequences.
+        num_heads: A; H is divisible by it.
+    """
+    return _ShortAttention.apply(qkv, np.append(0, np.cumsum(lengths)), num_heads)
+
+
+class _ShortAttention(torch.autograd.Function):
+    """Nothing is kept but the input: scores of short sequences are sooner computed than read."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, starts: np.ndarray, num_heads: int) -> Tensor:
+        ctx.save_for_backward(qkv)
+        ctx.starts, ctx.num_heads = starts, num_heads
+        context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        units = (len(starts) - 1) * num_heads
+        _in_parts(partial(_attend, _rows(qkv), starts, num_heads, _rows(context)), units)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (qkv,), out = ctx.saved_tensors, torch.empty_like(ctx.saved_tensors[0])
+        units = (len(ctx.starts) - 1) * ctx.num_heads
+        given = (_rows(qkv), ctx.starts, ctx.num_heads, _rows(grad.contiguous()), _rows(out))
+        _in_parts(partial(_attend_backward, *given), units)
+        return out, None, None
+
+
+def _rows(values: Tensor) -> np.ndarray:
+    return _bits(values).reshape(values.shape)
 
 
 def _bits(values: Tensor) -> np.ndarray:
@@ -161,6 +199,102 @@ def _exponentials(logits, labels, totals, losses, right, begin, end):
             row[c] = _as_bfloat16(value)
         totals[r] = total
         losses[r] = np.log(total) + top - own
+
+
+@_within
+def _read(rows, start, length, left, size, factor, out):
+    """Write factor times the numbers left to left + size of some rows into out fp32 [length, size]."""
+    for i in range(length):
+        row = rows[start + i, left : left + size]
+        for d in range(size):
+            out[i, d] = from_bfloat16(row[d]) * factor
+
+
+@_within
+def _shares_of(query, keys, length, shares):
+    """Write the softmax of a query's scores with some keys into shares."""
+    top, total = _f32(-np.inf), _f32(0)
+    for j in range(length):
+        shares[j] = _dot(query, keys[j])
+        top = max(top, shares[j])
+    for j in range(length):
+        shares[j] = _exp2(max((shares[j] - top) * _LOG2_E, _LEAST))
+        total += shares[j]
+    for j in range(length):
+        shares[j] /= total
+
+
+@_within
+def _dot(first, second):
+    total = _f32(0)
+    for d in range(len(first)):
+        total += first[d] * second[d]
+    return total
+
+
+@_within
+def _add(factor, values, out):
+    for d in range(len(out)):
+        out[d] += factor * values[d]
+
+
+@_loops
+def _attend(qkv, starts, num_heads, context, begin, end):
+    """Write the context of heads of sequences: unit n is head n % A of sequence n // A."""
+    width = qkv.shape[1] // 3
+    size, most = width // num_heads, np.max(starts[1:] - starts[:-1])
+    query, keys, values = np.empty((most, size), _f32), np.empty((most, size), _f32), np.empty((most, size), _f32)
+    shares, row = np.empty(most, _f32), np.empty(size, _f32)
+    for unit in range(begin, end):
+        sequence, left = unit // num_heads, unit % num_heads * size
+        start, length = starts[sequence], starts[sequence + 1] - starts[sequence]
+        _read(qkv, start, length, left, size, _f32(1 / np.sqrt(size)), query)
+        _read(qkv, start, length, width + left, size, _f32(1), keys)
+        _read(qkv, start, length, 2 * width + left, size, _f32(1), values)
+        for i in range(length):
+            _shares_of(query[i], keys, length, shares)
+            row[:] = 0
+            for j in range(length):
+                _add(shares[j], values[j], row)
+            target = context[start + i, left : left + size]
+            for d in range(size):
+                target[d] = _as_bfloat16(row[d])
+
+
+@_loops
+def _attend_backward(qkv, starts, num_heads, grad, out, begin, end):
+    """Write the gradient of qkv from that of the context, for the same units."""
+    width = qkv.shape[1] // 3
+    size, most = width // num_heads, np.max(starts[1:] - starts[:-1])
+    factor = _f32(1 / np.sqrt(size))
+    query, keys, values = np.empty((most, size), _f32), np.empty((most, size), _f32), np.empty((most, size), _f32)
+    given, grads = np.empty((most, size), _f32), np.empty((3, most, size), _f32)
+    shares, slopes = np.empty(most, _f32), np.empty(most, _f32)
+    for unit in range(begin, end):
+        sequence, left = unit // num_heads, unit % num_heads * size
+        start, length = starts[sequence], starts[sequence + 1] - starts[sequence]
+        _read(qkv, start, length, left, size, factor, query)
+        _read(qkv, start, length, width + left, size, _f32(1), keys)
+        _read(qkv, start, length, 2 * width + left, size, _f32(1), values)
+        _read(grad, start, length, left, size, _f32(1), given)
+        grads[:, :length] = 0
+        for i in range(length):
+            _shares_of(query[i], keys, length, shares)
+            mean = _f32(0)
+            for j in range(length):
+                slopes[j] = _dot(given[i], values[j])
+                mean += shares[j] * slopes[j]
+            for j in range(length):
+                slope = shares[j] * (slopes[j] - mean)
+                _add(slope, keys[j], grads[0, i])
+                _add(slope, query[i], grads[1, j])
+                _add(shares[j], given[i], grads[2, j])
+        for part in range(3):
+            scale = factor if part == 0 else _f32(1)  # the queries in `query` have it already
+            for i in range(length):
+                target = out[start + i, part * width + left : part * width + left + size]
+                for d in range(size):
+                    target[d] = _as_bfloat16(grads[part, i, d] * scale)
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------

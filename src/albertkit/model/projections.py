@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -57,6 +58,64 @@ def for_few_rows(projection: Projection) -> Projection:
         return rows if bias is None else rows + bias
 
     return few
+
+
+def reused(projection: Projection) -> Projection:
+    """Return the same linear map for a layer that is applied again and again in a forward pass on the CPU; itself elsewhere.
+
+    Autograd adds up the gradients of a weight's uses one by one: 12 % of an update of base on short texts, 5 % on long ones. Here
+    each is added inside the product that makes it, and rounded once.
+    """
+    if not isinstance(projection, partial) or projection.func is not F.linear or torch.compiler.is_compiling():
+        return projection
+    weight, bias = projection.keywords["weight"], projection.keywords["bias"]
+    if bias is None or not (weight.requires_grad and bias.requires_grad):
+        return projection
+    if weight.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return projection
+    sums: list[Tensor] = []
+    weight, bias = _Gathered.apply(sums, weight, bias)
+    return partial(_Use.apply, sums=sums, weight=weight, bias=bias)
+
+
+class _Gathered(torch.autograd.Function):
+    """Hand weight and bias to their uses; their gradients are in `sums` when all uses are through."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: list[Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.sums = sums
+        ctx.set_materialize_grads(False)
+        return weight.view_as(weight), bias.view_as(bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *_: None) -> tuple[Tensor | None, ...]:
+        found = tuple(ctx.sums) or (None, None)
+        ctx.sums.clear()  # a second pass backward begins anew
+        return None, *found
+
+
+class _Use(torch.autograd.Function):
+    """A linear layer that adds to the gradients of weight and bias in `sums`."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, sums: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(values, weight)
+        ctx.sums, ctx.gathered = sums, weight.grad_fn
+        return F.linear(values, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, weight = ctx.saved_tensors
+        if torch._C._will_engine_execute_node(ctx.gathered):  # not where only the gradient of values is asked for
+            rows, given = grad.flatten(0, -2), values.flatten(0, -2)
+            if ctx.sums:
+                ctx.sums[0].addmm_(rows.t(), given)
+                ctx.sums[1].add_(rows.sum(0))
+            else:
+                ctx.sums += [rows.t() @ given, rows.sum(0)]
+        return grad @ weight if ctx.needs_input_grad[0] else None, None, None, None
 
 
 def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:

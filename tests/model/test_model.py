@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import gradients
+from small_models import gradients, sequences
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
-from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, heads
+from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, encoder, heads, loops
 from albertkit.model.attention import _padded_attention, attention_probabilities, packed_attention
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.losses import class_loss
@@ -25,8 +25,18 @@ def total_loss(model: AlbertForPreTraining, batch: PackedBatch) -> torch.Tensor:
 # --- attention ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_attention_equals_torch_on_each_sequence(dtype: torch.dtype, packed: PackedBatch) -> None:
+@pytest.mark.parametrize(
+    ("way", "dtype"),
+    [
+        *((way, dtype) for way in ("even", "one by one") for dtype in (torch.float64, torch.float32, torch.bfloat16)),
+        ("loops", torch.bfloat16),
+    ],
+)
+def test_attention_equals_torch_on_each_sequence(
+    way: str, dtype: torch.dtype, packed: PackedBatch, monkeypatch
+) -> None:
+    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: way)
+    monkeypatch.setattr(loops, "_WORTH", 1)
     torch.manual_seed(0)
     qkv = torch.randn(packed.num_tokens, 3 * 64, dtype=torch.float64).to(dtype)
     grad = torch.randn(packed.num_tokens, 64).to(dtype)
@@ -36,11 +46,26 @@ def test_attention_equals_torch_on_each_sequence(dtype: torch.dtype, packed: Pac
     for sequence in theirs.split(packed.lengths):
         query, key, value = sequence.view(len(sequence), 3, 2, 32).permute(1, 2, 0, 3)
         pieces.append(F.scaled_dot_product_attention(query, key, value).transpose(0, 1).flatten(1))
+    assert ("Short" in context.grad_fn.name(), "Sequence" in context.grad_fn.name()) == (way == "loops", way[0] == "o")
     context.backward(grad)
     torch.cat(pieces).backward(grad.double())
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 4e-2}[dtype]
     torch.testing.assert_close(context.double(), torch.cat(pieces), atol=tolerance, rtol=0)
     torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "heads", "with_loops", "way"),
+    [
+        ([14] * 20 + [34], 12, True, "loops"),
+        ([14] * 20 + [34], 12, False, "even"),
+        ([64] * 32, 4, True, "even"),
+        ([512, 400, 300, 124], 12, True, "one by one"),
+        ([4] * 7 + [128], 12, False, "one by one"),
+    ],
+)
+def test_attention_goes_the_cheapest_way(lengths: list[int], heads: int, with_loops: bool, way: str) -> None:
+    assert attention._cheapest(tuple(lengths), heads, with_loops) == way
 
 
 def test_the_padded_path_computes_the_same(packed: PackedBatch) -> None:
@@ -68,6 +93,35 @@ def test_attention_dropout_drops_probabilities_and_its_gradient_matches() -> Non
         return packed_attention(inputs, batch, 2, dropout=0.25)[::7]
 
     assert torch.autograd.gradcheck(drawn, (qkv,), fast_mode=True)
+
+
+# --- gradients of weights that are used again and again ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_gradients_of_reused_weights_are_autograds(make_model: Make, monkeypatch, recompute: bool) -> None:
+    model, batch = make_model(num_hidden_layers=4), sequences((9, 1, 17, 5))
+    model.gradient_checkpointing = recompute
+    found = gradients(model, total_loss(model, batch))
+    with monkeypatch.context() as patched:
+        patched.setattr(encoder, "reused", lambda projection: projection)
+        expected = gradients(model, total_loss(model, batch))
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    weights = model.albert.encoder.layers(torch.float32)[0][1]
+    assert weights.ffn(torch.ones(1, 64)).grad_fn.name() == "_UseBackward"
+
+
+def test_reused_weights_after_a_pass_for_less_than_all_gradients(make_model: Make) -> None:
+    model, batch = make_model(num_hidden_layers=3), sequences((9, 1, 17, 5))
+    loss = model.albert.encode(batch).hidden.square().sum()
+    words = torch.autograd.grad(loss, model.get_input_embeddings().weight, retain_graph=True)[0]
+    expected = gradients(model, model.albert.encode(batch).hidden.square().sum())
+    model.zero_grad()
+    for times in (1, 2):
+        loss.backward(retain_graph=True)
+        found = {name: value.grad / times for name, value in model.named_parameters() if value.grad is not None}
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(words, expected["albert.embeddings.word_embeddings.weight"])
 
 
 # --- packed and padded ----------------------------------------------------------------------------------------------------

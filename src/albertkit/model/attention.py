@@ -11,9 +11,9 @@ Forward and backward on two Zen 4 cores, torch 2.13, in ms, against `scaled_dot_
 Gathering into padded buckets of like length with a key mask was slower still (fp32 60 and 350, bf16 89 and 273),
 because SDPA with a mask is. The price is keeping the probabilities for the backward pass: A·S values a token.
 
-Short sequences of nearly one length are the exception: there the calls themselves cost most, and a few products over all
-sequences at once take half to a third of the time (17 of <= 64, H 192, bf16: 1.6 ms against 5.8; 32 of 128, H 256: 10.5
-against 21.3; from 64 of <= 128, H 384, on there is no difference).
+Short sequences are the exception: there the calls themselves cost most. Of nearly one length, a few products over all sequences
+at once take half to a third of the time (17 of <= 64, H 192, bf16: 1.6 ms against 5.8; 32 of 128, H 256: 10.5 against 21.3;
+from 64 of <= 128, H 384, on there is no difference); in bf16, compiled loops take the shortest ones (`_cheapest`).
 
 CUDA: `torch.nn.attention.varlen` in half precision (its defaults mean bidirectional in every version); where that cannot
 do it (fp32, dropout, odd head sizes), one padded SDPA call. A compiled model uses the same two: their shapes do not depend on
@@ -145,7 +145,7 @@ def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: fl
         hidden.masked_fill_(~mask, torch.finfo(qkv.dtype).min)
     hidden = hidden.repeat_interleave(num_heads, 0)[:, None]
     scores = torch.baddbmm(hidden, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
-    probabilities = F.dropout(scores.softmax(-1), dropout, training=dropout > 0)
+    probabilities = F.dropout(scores.softmax(-1), dropout) if dropout else scores.softmax(-1)
     context = (probabilities @ value).unflatten(0, (count, num_heads)).transpose(1, 2).reshape(count * longest, -1)
     return context if mask is None else context.index_select(0, places)
 

@@ -21,10 +21,11 @@ from albertkit.engines import load_engine
 from albertkit.engines.engine import PRECISIONS
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
-from albertkit.model import AlbertModel
+from albertkit.model import AlbertModel, loops
 from albertkit.pretraining import PretrainSettings, pretrain
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer, wordpiece
 from albertkit.tokenizer.batch import CHARACTERS_BEFORE_ENGINE
+from albertkit.training.hardware import choose_precision
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Warmed(Result):
 
 
 def warm() -> Warmed:
-    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a few lines."""
+    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a little."""
     seconds: dict[str, float] = {}
     notes: list[str] = []
 
@@ -65,6 +66,8 @@ def warm() -> Warmed:
         timed("tokenizers and stores", lambda: _build(folder))
         timed("WordPiece", lambda: _encode_by_wordpiece(folder / "wordpiece"))
         timed("pretraining", lambda: _pretrain(folder))
+        if choose_precision("auto", torch.device("cpu")) == torch.bfloat16:
+            timed("training in bf16", _run_training_loops)
         model = AlbertModel.from_pretrained(folder / "run").eval()
         for precision in PRECISIONS[1:]:
             notes += timed(f"engine in {precision}", partial(_encode, model, precision))
@@ -106,6 +109,13 @@ def _pretrain(folder: Path) -> None:
         initial_weights="text",
     )
     pretrain(folder / "store", folder / "run", settings)
+
+
+def _run_training_loops() -> None:
+    """Run the loops of a training in bf16 on a tensor that is worth it, which those of `_pretrain` are not."""
+    values = torch.zeros(64, 3 * 1024, dtype=torch.bfloat16, requires_grad=True)
+    (loops.gelu_new(values).sum() + loops.short_attention(values, [64], num_heads=16).sum()).backward()
+    loops.exponentials_in_place(torch.zeros_like(values), torch.zeros(len(values), dtype=torch.int64))
 
 
 def _encode(model: AlbertModel, precision: Any) -> tuple[str, ...]:

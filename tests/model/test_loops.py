@@ -96,6 +96,16 @@ def test_a_logit_of_minus_infinity_has_no_share():
     assert logits.tolist()[0] == pytest.approx([1, 0, 1], abs=1e-29)
 
 
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), -float("nan")])
+def test_attention_to_what_is_not_finite_is_not_a_number(odd):
+    qkv = torch.ones(30, 3 * 64).bfloat16()
+    qkv[11, 64 + 5] = odd  # a key of the first head of the second sequence
+    context = loops.short_attention(qkv, [10, 20], num_heads=2).isnan()
+    assert context[10:, :32].all()
+    assert not context[:10].any()
+    assert not context[:, 32:].any()
+
+
 @pytest.mark.parametrize("label", [-1, 40])
 def test_a_label_without_a_logit_is_refused(label):
     with pytest.raises(IndexError, match=f"labels go from .*{label}.*, there are 40 logits"):

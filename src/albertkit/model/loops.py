@@ -31,9 +31,8 @@ _f32, _i32, _u32, _i16 = np.float32, np.int32, np.uint32, np.int16
 
 _PARTS = 8  # of the work of a thread: another takes what one whose core is taken away has not begun
 _WORTH = 100_000  # numbers: for fewer, torch is done while a thread wakes up
-_LEAST = np.float32(
-    -100
-)  # powers of two below it count as it: products with numbers below 2^-126 are ten times as slow
+# Powers of two below it count as it: products with numbers below 2^-126 are ten times as slow.
+_LEAST = np.float32(-100)
 _LOG2_E = np.float32(1.442695041)
 _FAR = np.float32(50)  # gelu of less is 0, of more its argument; the square of what is much larger is infinite
 # gelu(x) = x / (1 + 2^z), z = x (a + b x^2), from 0.5 (1 + tanh y) = 1 / (1 + exp(-2y)), y = sqrt(2/pi) (x + 0.044715 x^3)
@@ -221,7 +220,8 @@ def _shares_of(query, keys, length, shares):
         shares[j] = _dot(query, keys[j])
         top = max(top, shares[j])
     for j in range(length):
-        shares[j] = _exp2(max((shares[j] - top) * _LOG2_E, _LEAST))
+        power = (shares[j] - top) * _LOG2_E
+        shares[j] = _exp2(_LEAST if power < _LEAST else power)  # NaN stays, which `max` would end
         total += shares[j]
     for j in range(length):
         shares[j] /= total

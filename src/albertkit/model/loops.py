@@ -220,8 +220,7 @@ def _shares_of(query, keys, length, shares):
         shares[j] = _dot(query, keys[j])
         top = max(top, shares[j])
     for j in range(length):
-        power = (shares[j] - top) * _LOG2_E
-        shares[j] = _exp2(_LEAST if power < _LEAST else power)  # NaN stays, which `max` would end
+        shares[j] = _exp2(max((shares[j] - top) * _LOG2_E, _LEAST))  # in this order NaN stays
         total += shares[j]
     for j in range(length):
         shares[j] /= total

@@ -2,7 +2,8 @@
 
 With --overload what is answered of more requests than the service can answer: requests come at random moments whose
 mean rate is a multiple of the capacity, and do not wait for each other. The capacity is what a few clients get that
-ask again as soon as they are answered. With --beside how long one text takes beside a client that asks for many at once.
+ask again as soon as they are answered. With --beside how long one text takes beside a client that asks for many at once,
+with --rate how long requests of one long text take that come at a constant rate.
 """
 
 import asyncio
@@ -14,9 +15,9 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -64,6 +65,10 @@ OVERLOAD_NOTE = (
     "delivered is computed in vain"
 )
 
+RATE_NOTE = (
+    "the load test of text-embeddings-inference, load_tests/load.js: requests of one text as long as the model reads, "
+    "`truncate` set, at a constant rate, for 30 seconds there at 50 a second on a GPU"
+)
 BESIDE_NOTE = (
     "requests of one text a second, from one client at a time: alone, and beside a client that asks for many texts "
     "in one request, again as soon as it is answered. Who waited behind such a request would wait for all of it"
@@ -81,6 +86,7 @@ def serve(
     overload: bool = False,
     seconds: float = 60.0,
     beside: int = 0,
+    rate: float = 0.0,
     timing: Timing = TIMING,
 ) -> Iterator[Row]:
     """Sentences a second through `albertkit serve` with many clients, compared with the same engine without a service.
@@ -92,8 +98,9 @@ def serve(
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         overload: Send 1, 3 and 10 times as many requests of 32 texts as the service can answer, and count what is answered
             and what is refused.
-        seconds: For which requests are sent with --overload.
+        seconds: For which requests are sent with --overload and --rate.
         beside: Measure how many requests of one text a second are answered beside a client that asks for so many at once.
+        rate: Send so many requests of one long text a second, as text-embeddings-inference's load test does.
     """
     if min(clients, default=1) < 1:
         raise SystemExit("--clients must be at least 1")
@@ -105,6 +112,10 @@ def serve(
         if beside:
             encoder = open_encoder(model, inputs, timing)
             yield asyncio.run(_beside_row(encoder, inputs.lines_evenly(beside), precision))
+            return
+        if rate:
+            encoder = open_encoder(model, inputs, timing)
+            yield _rate_row(encoder, inputs.lines_evenly(TEXTS), rate, seconds, precision)
             return
         given = bool(model or timing.config)
         loads = {"" if given else "base": clients or (64,)} if given or clients else LOADS
@@ -233,56 +244,102 @@ def _overload_rows(
             yield row
 
 
-async def _overload_row(service: Service, requests: list[Request], times: float, seconds: float) -> Row:
-    progress(f"serve: capacity, then {times:g}x of it for {seconds:g} s")
-    capacity = await _capacity(service, requests, seconds / 3)
-    mean = sum(one.tokens for one in requests) / len(requests)
-    statuses: Counter[int] = Counter()
-    late: list[float] = []
-    waits: list[int] = []
-    idle: list[Client] = []
-    done, computed = 0, await asyncio.to_thread(service.counter, "tokens_total")
-    begin = last = perf_counter()
+@dataclass
+class Answers:
+    """What became of requests that did not wait for each other.
+
+    Attributes:
+        statuses: HTTP statuses, counted.
+        seconds: Of each request that was answered with 200.
+        tokens: Of those requests.
+        waits: What Retry-After said, counted.
+        elapsed: Seconds from the first request to the last answer.
+    """
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    tokens: int = 0
+    waits: Counter[int] = field(default_factory=Counter)
+    elapsed: float = 0.0
+
+    def percentiles(self) -> dict[str, float]:
+        """Return p50 and p99 in seconds."""
+        p50, p99 = np.percentile(self.seconds or [0.0], [50, 99])
+        return {"p50_seconds": float(p50), "p99_seconds": float(p99)}
+
+
+async def _send(service: Service, requests: list[Request], gaps: Callable[[], float], seconds: float) -> Answers:
+    """Send requests in turn for some seconds, so many seconds apart, whether or not others are answered."""
+    answers, idle = Answers(), list[Client]()
+    begin = perf_counter()
 
     async def ask(request: Request) -> None:
-        nonlocal done, last
         client = idle.pop() if idle else await Client(service.host, service.port).open()
         asked = perf_counter()
         status, headers, _ = await client.exchange(request.body)
-        statuses[status] += 1
+        answers.statuses[status] += 1
         if status == 200:
-            done, last = done + request.tokens, perf_counter()
-            late.append(last - asked)
+            answers.seconds.append(perf_counter() - asked)
+            answers.tokens, answers.elapsed = answers.tokens + request.tokens, perf_counter() - begin
         if b"retry-after" in headers:
-            waits.append(int(headers[b"retry-after"]))
+            answers.waits[int(headers[b"retry-after"])] += 1
         idle.append(client)
 
-    rng, moment = np.random.default_rng(0), 0.0
-    asked: list[asyncio.Task[None]] = []
+    asked, moment = list[asyncio.Task[None]](), 0.0
     while moment < seconds:
         asked.append(asyncio.create_task(ask(requests[len(asked) % len(requests)])))
-        moment += rng.exponential(mean / capacity / times)
+        moment += gaps()
         await asyncio.sleep(max(0.0, begin + moment - perf_counter()))
     await asyncio.gather(*asked)
     for client in idle:
         await client.close()
-    goodput = done / max(last - begin, 1e-9)
+    return answers
+
+
+async def _overload_row(service: Service, requests: list[Request], times: float, seconds: float) -> Row:
+    progress(f"serve: capacity, then {times:g}x of it for {seconds:g} s")
+    capacity = await _capacity(service, requests, seconds / 3)
+    mean = sum(one.tokens for one in requests) / len(requests)
+    computed = await asyncio.to_thread(service.counter, "tokens_total")
+    rng = np.random.default_rng(0)
+    answers = await _send(service, requests, lambda: rng.exponential(mean / capacity / times), seconds)
+    goodput = answers.tokens / max(answers.elapsed, 1e-9)
     computed = round(await asyncio.to_thread(service.counter, "tokens_total") - computed)
-    p50, p99 = np.percentile(late or [0.0], [50, 99])
     title, ratio = f"serve overload, {times:g}x of capacity", {"capacity": goodput / capacity}
     row = Row(title, "tokens/s", goodput, {"capacity": capacity}, ratio, rounds=1, note=OVERLOAD_NOTE)
     row.best, row.spread = {"ours": goodput, "capacity": capacity}, {"ours": 0.0, "capacity": 0.0}
     row.versions = versions("torch", "fastapi", "uvicorn")
     row.details = {
-        "requests": len(asked),
-        "statuses": {str(one): count for one, count in sorted(statuses.items())},
+        "requests": answers.statuses.total(),
+        "statuses": {str(one): count for one, count in sorted(answers.statuses.items())},
         "tokens_computed": computed,
-        "of_them_delivered": done / max(computed, 1),
-        "p50_seconds": float(p50),
-        "p99_seconds": float(p99),
-        "retry_after": Counter(waits).most_common(3),
+        "of_them_delivered": answers.tokens / max(computed, 1),
+        **answers.percentiles(),
+        "retry_after": answers.waits.most_common(3),
         "tokens_a_request": mean,
     }
+    return row
+
+
+# --- requests at a constant rate ----------------------------------------------------------------------------------------
+
+
+def _rate_row(encoder: SentenceEncoder, texts: list[str], rate: float, seconds: float, precision: Precision) -> Row:
+    """Measure the time of requests of one long text that come at a constant rate; the peer is that rate."""
+    encoder.max_length = encoder.config.max_position_embeddings
+    text = " ".join(texts)[: 12 * encoder.max_length]  # no token of a text is as long as that on average
+    body = {"model": "bench", "input": text, "encoding_format": "base64", "truncate": True}
+    requests = [Request(json.dumps(body).encode(), int(encoder.features([text]).lengths.sum()))]
+    with open_service(encoder, precision) as service:
+        progress(f"serve: {rate:g} requests of {requests[0].tokens} tokens a second for {seconds:g} s")
+        answers = asyncio.run(_send(service, requests, lambda: 1 / rate, seconds))
+    done = len(answers.seconds) / max(answers.elapsed, 1e-9)
+    title, asked = f"serve one text of {requests[0].tokens} tokens, {rate:g} a second", {"asked for": rate}
+    row = Row(title, "requests/s", done, asked, {"asked for": done / rate}, rounds=1, note=RATE_NOTE)
+    row.best, row.spread = {"ours": done, **asked}, {"ours": 0.0, "asked for": 0.0}
+    row.versions = versions("torch", "fastapi", "uvicorn")
+    row.details = {"statuses": {str(one): count for one, count in sorted(answers.statuses.items())}}
+    row.details |= answers.percentiles()
     return row
 
 

@@ -80,6 +80,7 @@ def run(tiny_store, tmp_path, capsys, monkeypatch):
         ("accelerate --sentences 20", 3, {True}),
         ("serve --sentences 40 --clients 1 8 --precision fp32", 2, {True}),
         pytest.param("serve --overload --seconds 1.5", 2, {None}, marks=pytest.mark.slow),
+        pytest.param("serve --rate 5 --seconds 1.5 --precision fp32", 1, {None}, marks=pytest.mark.slow),
         pytest.param("serve --beside 40 --precision fp32", 1, {None}, marks=pytest.mark.slow),
         pytest.param("latency --shapes 1x16 2x40 --peer-python " + sys.executable, 2, {True}, marks=pytest.mark.slow),
         pytest.param("encode --sentences 70 --peer-python " + sys.executable, 1, {True}, marks=pytest.mark.slow),

@@ -3,7 +3,6 @@
 import copy
 import pickle
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.pooling import pool
 from albertkit.engines import fused, load_engine, processor
-from albertkit.engines.engine import ModelEngine, on_threads
+from albertkit.engines.engine import ModelEngine
 from albertkit.engines.fused import FusedEngine
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
@@ -143,21 +142,6 @@ def test_threads_and_chunks_change_nothing(make_model: MakeModel, precision: str
     finally:
         torch.set_num_threads(before)
     assert worst_cosine(shared.hidden, alone.hidden) > 0.99995
-
-
-def test_work_that_fails_leaves_torch_its_threads() -> None:
-    def fail(number: int) -> None:
-        raise RuntimeError(f"item {number}")
-
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        with pytest.raises(RuntimeError, match="item 0"):
-            on_threads(fail, range(2), 2)
-        with ThreadPoolExecutor(1) as pool:  # a new thread begins with the number that was set last
-            assert pool.submit(torch.get_num_threads).result() == 3
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_int8_of_base_as_it_is_used(precision: str) -> None:

@@ -1,10 +1,9 @@
 """Base class of engines, and the engine that works everywhere: the model itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from albertkit.model.pretrained import AlbertModel
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-Item = TypeVar("Item")
 
 
 def check_precision(precision: str) -> None:
@@ -78,20 +76,6 @@ def evaluating(model: AlbertModel) -> Iterator[None]:
     finally:
         if training:
             model.train()
-
-
-def on_threads(work: Callable[[Item], None], items: Sequence[Item], threads: int) -> None:
-    """Do some work with every item, on so many threads that have one of torch's own each; on this one where one is enough."""
-    if threads == 1 or len(items) == 1:
-        for item in items:
-            work(item)
-        return
-    own = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-            list(executor.map(work, items))
-    finally:
-        torch.set_num_threads(own)  # the number that threads made from now on start with
 
 
 class ModelEngine(Engine):

@@ -55,17 +55,17 @@ def test_attention_equals_torch_on_each_sequence(
 
 
 @pytest.mark.parametrize(
-    ("lengths", "heads", "with_loops", "way"),
+    ("lengths", "heads", "dtype", "way"),
     [
-        ([14] * 20 + [34], 12, True, "loops"),
-        ([14] * 20 + [34], 12, False, "even"),
-        ([64] * 32, 4, True, "even"),
-        ([512, 400, 300, 124], 12, True, "one by one"),
-        ([4] * 7 + [128], 12, False, "one by one"),
+        ([14] * 20 + [34], 12, torch.bfloat16, "loops"),
+        ([14] * 20 + [34], 12, torch.float32, "one by one"),
+        ([64] * 32, 4, torch.bfloat16, "even"),
+        ([512, 400, 300, 124], 12, torch.bfloat16, "one by one"),
+        ([4] * 7 + [128], 12, torch.float32, "one by one"),
     ],
 )
-def test_attention_goes_the_cheapest_way(lengths: list[int], heads: int, with_loops: bool, way: str) -> None:
-    assert attention._cheapest(tuple(lengths), heads, with_loops) == way
+def test_attention_goes_the_cheapest_way(lengths: list[int], heads: int, dtype: torch.dtype, way: str) -> None:
+    assert attention._cheapest(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16) == way
 
 
 def test_the_padded_path_computes_the_same(packed: PackedBatch) -> None:

@@ -82,7 +82,7 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
     if isinstance(batch, PaddedBatch):
         return _masked_attention(qkv.view(*batch.mask.shape, -1), batch.mask, num_heads, dropout).flatten(0, 1)
     if qkv.device.type == "cpu" and not torch.compiler.is_compiling():
-        cheapest = _cheapest(batch.lengths, num_heads, with_loops=not dropout and loops.fits(qkv))
+        cheapest = _cheapest(batch.lengths, num_heads, qkv.dtype, with_loops=not dropout and loops.fits(qkv))
         if cheapest == "loops":
             return loops.short_attention(qkv, batch.lengths, num_heads)
         if cheapest == "even":
@@ -109,16 +109,18 @@ def _fits_varlen(query: Tensor, dropout: float) -> bool:
     return dropout == 0 and query.dtype in (torch.bfloat16, torch.float16) and size % 8 == 0 and size <= 256
 
 
-def _cheapest(lengths: tuple[int, ...], num_heads: int, with_loops: bool) -> str:
+def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with_loops: bool) -> str:
     """Return how sequences attend in the least time on a CPU: all at once ("even"), one by one, or in compiled loops.
 
-    Nanoseconds forward and backward on two cores of an Intel Xeon, in bf16. 32 sequences, 12 heads, milliseconds even, one by
-    one, loops: SST-2's of 14 tokens, 34 at most, 8.3, 12.4, 2.8; MRPC's of 54 17.4, 18.3, 26.5; of 32 each 3.8, 14.1, 8.4.
+    Nanoseconds forward and backward on two cores of an Intel Xeon. 32 sequences, 12 heads, bf16, milliseconds even, one by one,
+    loops: SST-2's of 14 tokens, 34 at most, 8.3, 12.4, 2.8; MRPC's of 54 17.4, 18.3, 26.5; of 32 each 3.8, 14.1, 8.4. In fp32 a
+    call costs less and a number more: 9.2 and 4.9, 31 and 13, 6.0 and 6.9.
     """
+    a_sequence, a_padded_score = (3.5e5, 5.5) if dtype == torch.bfloat16 else (1.2e5, 11.0)
     count, longest, squares = len(lengths), max(lengths), sum(n * n for n in lengths)
     costs = {
-        "even": 1e6 + num_heads * count * longest * (200 + 5.5 * longest),
-        "one by one": 3.5e5 * count + num_heads * squares * 6.5,
+        "even": 1e6 + num_heads * count * longest * (200 + a_padded_score * longest),
+        "one by one": a_sequence * count + num_heads * squares * 6.5,
     }
     if with_loops:
         costs["loops"] = 3e5 + num_heads * squares * 19

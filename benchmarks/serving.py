@@ -104,6 +104,8 @@ def serve(
     """
     if min(clients, default=1) < 1:
         raise SystemExit("--clients must be at least 1")
+    if rate < 0:
+        raise SystemExit("--rate must not be negative")
     with text.open(1.0) as inputs, using_threads(timing.threads):
         if overload:
             encoder = open_encoder(model, inputs, timing)

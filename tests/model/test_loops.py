@@ -112,6 +112,11 @@ def test_a_label_without_a_logit_is_refused(label):
         heads.exponentials_in_place(torch.zeros(2, 40).bfloat16(), torch.tensor([3, label]))
 
 
+def test_lengths_of_other_tokens_are_refused():
+    with pytest.raises(ValueError, match="the sequences have 31 tokens, qkv has 30 rows"):
+        loops.short_attention(torch.ones(30, 3 * 64).bfloat16(), [10, 21], num_heads=2)
+
+
 def test_bits_do_not_depend_on_threads():
     torch.manual_seed(0)
     values, labels = (torch.randn(64, 500) * 3).bfloat16(), torch.randint(0, 500, (64,))

@@ -87,7 +87,10 @@ def short_attention(qkv: Tensor, lengths: Sequence[int], num_heads: int) -> Tens
         lengths: Of the sequences.
         num_heads: A; H is divisible by it.
     """
-    return _ShortAttention.apply(qkv, np.append(0, np.cumsum(lengths)), num_heads)
+    starts = np.append(0, np.cumsum(lengths))
+    if starts[-1] != len(qkv):  # a compiled loop would read what is not a token
+        raise ValueError(f"the sequences have {starts[-1]} tokens, qkv has {len(qkv)} rows")
+    return _ShortAttention.apply(qkv, starts, num_heads)
 
 
 class _ShortAttention(torch.autograd.Function):

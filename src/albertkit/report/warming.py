@@ -50,7 +50,7 @@ class Warmed(Result):
 
 
 def warm() -> Warmed:
-    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a little."""
+    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a small input."""
     seconds: dict[str, float] = {}
     notes: list[str] = []
 
@@ -112,7 +112,7 @@ def _pretrain(folder: Path) -> None:
 
 
 def _run_training_loops() -> None:
-    """Run the loops of a training in bf16 on a tensor that is worth it, which those of `_pretrain` are not."""
+    """Run the loops of a training in bf16 on a tensor that is large enough for them; `_pretrain` has none."""
     values = torch.zeros(64, 3 * 1024, dtype=torch.bfloat16, requires_grad=True)
     (loops.gelu_new(values).sum() + loops.short_attention(values, [64], num_heads=16).sum()).backward()
     loops.exponentials_in_place(torch.zeros_like(values), torch.zeros(len(values), dtype=torch.int64))
